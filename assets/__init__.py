@@ -1,0 +1,1 @@
+"""One thin file a step: read records, call lifecycle, report checks and metadata."""

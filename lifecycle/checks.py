@@ -1,0 +1,73 @@
+"""The one form of every gate: a tuple of CheckResult, and the comparisons that make them.
+
+A step stops on a `fail` or `error` of severity error, and on `insufficient` where the check is
+required. Everything else travels on with the record; an insufficient check caps the verdict at shadow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Status = Literal["pass", "fail", "insufficient", "error", "not_applicable"]
+Severity = Literal["error", "warning", "info"]
+
+
+class CheckResult(BaseModel):
+    """What one check found.
+
+    `observed` and `threshold` are plain values with their unit in the check's name or evidence;
+    `evidence` says in words what was seen, `fix` what to do if it did not pass.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    status: Status
+    severity: Severity = "error"
+    required: bool = False
+    device: str = "host"
+    observed: float | int | str | bool | None = None
+    threshold: float | int | str | bool | None = None
+    evidence: str = ""
+    fix: str = ""
+    details: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """True if the step must not go on."""
+        if self.status in ("fail", "error"):
+            return self.severity == "error"
+        return self.status == "insufficient" and self.required
+
+
+def stopping(checks: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
+    """The checks that stop the step, in order."""
+    return tuple(check for check in checks if check.stops)
+
+
+def at_most(name: str, observed: float, threshold: float, **rest: Any) -> CheckResult:
+    """Pass if observed <= threshold; a value that is not finite is an error, never a pass."""
+    return _compared(name, observed, threshold, observed <= threshold, rest)
+
+
+def at_least(name: str, observed: float, threshold: float, **rest: Any) -> CheckResult:
+    """Pass if observed >= threshold; a value that is not finite is an error, never a pass."""
+    return _compared(name, observed, threshold, observed >= threshold, rest)
+
+
+def holds(name: str, condition: bool, **rest: Any) -> CheckResult:
+    """Pass if the condition holds."""
+    return CheckResult(name=name, status="pass" if condition else "fail", **rest)
+
+
+def _compared(name: str, observed: float, threshold: float, good: bool, rest: dict[str, Any]) -> CheckResult:
+    if not (math.isfinite(observed) and math.isfinite(threshold)):
+        # JSON has no NaN, so the value travels as text.
+        return CheckResult(name=name, status="error", observed=str(observed), threshold=str(threshold), **rest)
+    return CheckResult(
+        name=name, status="pass" if good else "fail", observed=float(observed), threshold=float(threshold), **rest
+    )

@@ -1,0 +1,93 @@
+"""Every error that a user can cause: what is wrong, the value, how to fix it.
+
+TrainworthyError            the base: `problem`, `value`, `fix`
+├── UseCaseError            use_case.yaml, contract.yaml or model.py; lists all independent problems
+├── SettingsError           an environment variable or the folder it names
+├── DatasetError            an unknown version, missing or changed bytes, rows that cannot be split
+├── RecordError             a record that is missing, stale or changed on disk
+├── CheckpointError         no checkpoint that may be trusted
+├── WorkerError             the training process ended without a valid result; carries its exit code
+├── PriceError              a price that is not in prices.yaml
+└── ChampionError           the declared and the registered champion disagree
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong. `where` is a file or a dotted key in it."""
+
+    where: str
+    problem: str
+    fix: str
+    value: object = None
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f" (value: {self.value!r})"
+        return f"{self.where}: {self.problem}{value}\n    fix: {self.fix}"
+
+
+class TrainworthyError(Exception):
+    """Base of what a user can cause. The message holds problem, value and fix, in this order."""
+
+    def __init__(self, problem: str, *, fix: str, value: object = None) -> None:
+        self.problem, self.value, self.fix = problem, value, fix
+        shown = "" if value is None else f"\n  value: {value!r}"
+        super().__init__(f"{problem}{shown}\n  fix: {fix}")
+
+
+class UseCaseError(TrainworthyError):
+    """A use case that cannot be loaded; `problems` holds every independent one."""
+
+    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
+        noun = "problem" if len(self.problems) == 1 else "problems"
+        super().__init__(
+            f"use case {name!r} has {len(self.problems)} {noun}:\n{lines}",
+            fix="mend the lines above, then run the command again",
+        )
+
+
+class SettingsError(TrainworthyError):
+    """An environment variable, or the folder that it names, cannot be used."""
+
+
+class DatasetError(TrainworthyError):
+    """A dataset version that is unknown, incomplete or not what was published."""
+
+
+class RecordError(TrainworthyError):
+    """A record that is missing, stale or no longer what was written."""
+
+
+class CheckpointError(TrainworthyError):
+    """No checkpoint that may be trusted; training never starts afresh in silence."""
+
+
+class WorkerError(TrainworthyError):
+    """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py."""
+
+    def __init__(self, problem: str, *, fix: str, exit_code: int, value: object = None) -> None:
+        self.exit_code = exit_code
+        super().__init__(problem, fix=fix, value=value)
+
+
+class PriceError(TrainworthyError):
+    """A SKU without a price: cost is never guessed."""
+
+
+class ChampionError(TrainworthyError):
+    """What the run declares about the champion is not what the registry holds."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that offers the nearest known name, or lists all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"

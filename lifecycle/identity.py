@@ -1,0 +1,82 @@
+"""What makes two things the same: hashes of values, files and code.
+
+Identity is what was declared plus what was read. Run ids, paths, prices and hosts are provenance
+(provenance.py) and never enter it. A step of equal identity is reused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+# The packages that decide numbers; the version of any other one is provenance.
+DECIDING_PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "torch")
+
+
+def canonical_json(value: Any) -> bytes:
+    """One byte string per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sha256_json(value: Any) -> str:
+    """Hash of a JSON-able value."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hash of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_files(files: Mapping[str, Path]) -> str:
+    """Hash of named files: names and bytes both count."""
+    return sha256_json({name: sha256_file(path) for name, path in files.items()})
+
+
+def python_sources(folder: Path, skip: Iterable[str] = ()) -> dict[str, Path]:
+    """The .py files below a folder by relative name, without the sub-folders named in `skip`."""
+    skipped = set(skip)
+    files = (path for path in folder.rglob("*.py") if path.is_file())
+    named = {path.relative_to(folder).as_posix(): path for path in files}
+    return {name: path for name, path in sorted(named.items()) if not skipped & set(Path(name).parts[:-1])}
+
+
+def step_code_sha256(use_case_folder: Path) -> str:
+    """Hash of the code that decides a step's numbers: the use case's and ours.
+
+    The report is left out: how a result is drawn does not change it.
+    """
+    ours = Path(__file__).parent
+    return sha256_json(
+        {
+            "use_case": sha256_files(python_sources(use_case_folder)),
+            "lifecycle": sha256_files(python_sources(ours, skip=("report",))),
+            "expectations": sha256_files(python_sources(ours.parent / "expectations")),
+        }
+    )
+
+
+def deciding_packages() -> dict[str, str]:
+    """Python's and the deciding packages' versions, without importing them."""
+    import platform
+
+    versions = {name: metadata.version(name) for name in DECIDING_PACKAGES}
+    return {"python": platform.python_version(), **versions}
+
+
+def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str, str], code_sha256: str) -> str:
+    """Identity of a step: its YAML sections, what it read (by identity or content hash), code, packages."""
+    return sha256_json(
+        {
+            "step": step,
+            "sections": dict(sections),
+            "inputs": dict(inputs),
+            "code": code_sha256,
+            "packages": deciding_packages(),
+        }
+    )

@@ -1,0 +1,290 @@
+"""The frozen records that data flows through: read this first.
+
+dataset → snapshot → preflight → smoke, pilot, full → evaluation → promotion; each step writes one
+record that names, by sha256, the records it was made from. Records are JSON and written once. A
+record's identity says what it is (identity.py), its sha256 that nobody changed it, its provenance
+how it came about. Paths are relative to the state folder. Units are in the names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from lifecycle.checks import CheckResult, stopping
+
+Step = Literal["dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion"]
+STEPS: tuple[Step, ...] = ("dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion")
+STAGES: tuple[Step, ...] = ("smoke", "pilot", "full")
+# Which records a step is made from, nearest first.
+PARENTS: dict[Step, tuple[Step, ...]] = {
+    "dataset": (),
+    "snapshot": ("dataset",),
+    "preflight": ("snapshot",),
+    "smoke": ("preflight", "snapshot"),
+    "pilot": ("smoke", "snapshot"),
+    "full": ("pilot", "snapshot"),
+    "evaluation": ("full", "snapshot"),
+    "promotion": ("evaluation", "full", "preflight", "snapshot", "dataset"),
+}
+
+
+class Frozen(BaseModel):
+    """Base of every value: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cost(Frozen):
+    """What a step used. USD is wall_seconds at the SKU's price (cost/meter.py)."""
+
+    gpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    usd: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            gpu_seconds=self.gpu_seconds + other.gpu_seconds,
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+            wall_seconds=self.wall_seconds + other.wall_seconds,
+            usd=self.usd + other.usd,
+        )
+
+
+class Provenance(Frozen):
+    """How a record came about. None of this is identity."""
+
+    git_commit: str | None
+    git_dirty: bool | None
+    code_sha256: str
+    environment_sha256: str
+    seeds: tuple[int, ...] = ()
+    device: str = "host"
+    run_id: str
+    created_at: str
+
+
+class StoredFile(Frozen):
+    """A file below the state folder, with the hash of its bytes."""
+
+    path: str
+    sha256: str
+    bytes: int
+
+
+class Record(Frozen):
+    """The base: what it is, what it was made from, how, for how much, and whether its gate passed."""
+
+    kind: Step
+    use_case: str
+    parents: dict[str, str]
+    identity: str
+    provenance: Provenance
+    cost: Cost
+    checks: tuple[CheckResult, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True if no check stops the step."""
+        return not stopping(self.checks)
+
+
+class DatasetVersion(Record):
+    """A published version of a dataset, with its bytes at `path`, checked against both hashes."""
+
+    kind: Literal["dataset"] = "dataset"
+    name: str
+    revision: str
+    dvc_hash: str
+    content_hash: str
+    rows: int
+    path: str
+    files: tuple[StoredFile, ...]
+
+
+class Split(Frozen):
+    """One split of a snapshot. `start` and `end` are the first and last value of the split column."""
+
+    name: str
+    file: StoredFile
+    rows: int
+    positives: int
+    groups: int
+    start: str
+    end: str
+
+
+class Snapshot(Record):
+    """Contract-validated, labelled and split rows; immutable, addressed by content.
+
+    `excluded_share` is the share of rows without a label: it is not known at prediction time which
+    rows these are, so it is reported. `benchmark` names the frozen window of newest labelled rows.
+    """
+
+    kind: Literal["snapshot"] = "snapshot"
+    content_hash: str
+    contract_sha256: str
+    label_sha256: str
+    label: str
+    feature_columns: tuple[str, ...]
+    rows: int
+    excluded_rows: int
+    excluded_share: float
+    benchmark: str
+    splits: dict[str, Split]
+
+
+class Forecast(Frozen):
+    """A forecast with the interval it is expected to lie in; compared later with what happened."""
+
+    name: str
+    unit: str
+    value: float
+    low: float
+    high: float
+
+
+class PreflightReport(Record):
+    """What the run would need, forecast before it starts."""
+
+    kind: Literal["preflight"] = "preflight"
+    memory_bytes: Forecast
+    seconds: Forecast
+    cost_usd: Forecast
+
+
+class CurvePoint(Frozen):
+    """Mean progressive loss of a window of training steps, scored before each update, with its standard error."""
+
+    step: int
+    rows: int
+    loss: float
+    standard_error: float
+    learning_rate: float
+
+
+class StageReport(Record):
+    """One stage of training.
+
+    `training_run` is made at smoke and carried on. `prefix_sha256` is the hash of the parameters
+    after `prefix_steps` updates, which an equal rerun must meet. `artifact` is only set by full.
+    `metrics` are measured on the validation split.
+    """
+
+    kind: Literal["smoke", "pilot", "full"]
+    training_run: str
+    fraction: float
+    seed: int
+    rows: int
+    steps: int
+    resumed_from_step: int
+    checkpoint: str | None
+    checkpoint_sha256: str | None
+    prefix_steps: int
+    prefix_sha256: str | None
+    parameters: int
+    parameters_sha256: str | None
+    artifact: str | None = None
+    artifact_sha256: str | None = None
+    metrics: dict[str, float]
+    curve: tuple[CurvePoint, ...]
+
+
+class Estimate(Frozen):
+    """A value with its 95 % interval; whole groups (for example days) are the units of resampling."""
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    groups: int
+
+
+class Metric(Frozen):
+    """One model's metric on the benchmark, over all rows or one slice."""
+
+    model: str
+    metric: str
+    estimate: Estimate
+    rows: int
+    slice: str | None = None
+
+
+class Comparison(Frozen):
+    """Paired gain of the candidate over a reference: reference loss minus candidate loss, above 0 is better."""
+
+    reference: str
+    metric: str
+    gain: Estimate
+
+
+class ReliabilityBin(Frozen):
+    """Mean predicted probability against observed share of positives."""
+
+    predicted: float
+    observed: float
+    rows: int
+
+
+class EvaluationReport(Record):
+    """The candidate and its baselines on the benchmark, scored from the exported artifact."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    benchmark: str
+    rows: int
+    groups: int
+    primary: str
+    metrics: tuple[Metric, ...]
+    comparisons: tuple[Comparison, ...]
+    reliability: tuple[ReliabilityBin, ...]
+    predictions: StoredFile
+    latency_ms: float
+    artifact: str
+    artifact_sha256: str
+
+
+class Control(Frozen):
+    """One of the five controls (dataset, benchmark, cost, reproducibility, deployment), or a comparison."""
+
+    name: str
+    status: Literal["pass", "fail", "insufficient"]
+    reason: str
+
+
+class Verdict(Record):
+    """Whether the model is worth shipping, why, and what the answer binds.
+
+    `binds` holds the sha256 of model files, dataset, split, suite, contract, code and environment;
+    `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
+    model cost in all.
+    """
+
+    kind: Literal["promotion"] = "promotion"
+    decision: Literal["promote", "shadow", "reject"]
+    reasons: tuple[str, ...]
+    controls: tuple[Control, ...]
+    comparisons: tuple[Comparison, ...]
+    model_name: str
+    model_version: str
+    champion: str | None
+    first_model: bool
+    evaluation_identity: str
+    evidence: dict[str, Any]
+    binds: dict[str, str]
+    step_costs: dict[str, Cost]
+    model_cost: Cost
+    previous_verdict_sha256: str | None
+
+
+RECORD_TYPES: dict[Step, type[Record]] = {
+    "dataset": DatasetVersion,
+    "snapshot": Snapshot,
+    "preflight": PreflightReport,
+    "smoke": StageReport,
+    "pilot": StageReport,
+    "full": StageReport,
+    "evaluation": EvaluationReport,
+    "promotion": Verdict,
+}

@@ -1,0 +1,54 @@
+"""What a use case's model.py provides: plain functions, so a module satisfies the protocol.
+
+Trainworthy sees a use case only through these functions, its YAML and its contract.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+REQUIRED_FUNCTIONS = ("fit_preprocessing", "to_tensors", "build_model", "loss_fn", "predict")
+
+
+class Task(Protocol):
+    """The functions of model.py. N is the number of rows of a batch."""
+
+    def fit_preprocessing(self, training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+        """State learned from training rows only; JSON-able."""
+        ...
+
+    def to_tensors(self, rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Inputs of the model, each with N as first dimension; the label is not among the columns."""
+        ...
+
+    def build_model(self, preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> torch.nn.Module:
+        """A fresh module; `forward(inputs)` takes the dict of to_tensors. The caller has set the seed."""
+        ...
+
+    def loss_fn(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Loss of each row, shape (N,); targets are float32 of shape (N,)."""
+        ...
+
+    def predict(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Probability of the positive label, shape (N,), each in [0, 1]."""
+        ...
+
+
+def load_task(folder: Path) -> Task:
+    """Import model.py of a use case's folder under a name of its own; runs the user's code."""
+    path = (folder / "model.py").resolve()
+    name = f"trainworthy_model_{abs(hash(str(path))):x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return cast(Task, module)

@@ -1,0 +1,288 @@
+"""The typed form of a use case's use_case.yaml, and load_use_case(folder).
+
+Loading reads YAML and parses model.py with `ast`; it imports no code of the use case. Unknown keys
+are refused with a did-you-mean, and all independent problems are reported at once. A value that
+changes the result has no default.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
+
+from lifecycle.errors import Problem, UseCaseError, did_you_mean
+from lifecycle.records import Frozen
+from lifecycle.task import REQUIRED_FUNCTIONS
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
+_DURATION = re.compile(r"^([1-9][0-9]*)d$")
+
+
+def _days(value: str) -> str:
+    if not _DURATION.match(value):
+        raise ValueError("write a number of whole days, for example 14d")
+    return value
+
+
+Days = Annotated[str, AfterValidator(_days)]
+
+
+def days(duration: str) -> int:
+    """Number of days in a duration such as `14d`."""
+    return int(duration.removesuffix("d"))
+
+
+class DatasetSpec(Frozen):
+    name: Name
+    version: Name
+
+
+class BenchmarkWindow(Frozen):
+    """The newest `window` of labelled rows; `roll` says when it moves on."""
+
+    window: Days
+    roll: Literal["each_version"]
+
+
+class SplitSpec(Frozen):
+    """Training, validation, calibration and benchmark follow each other in time, `embargo` apart."""
+
+    by: Literal["time"]
+    column: str
+    embargo: Days
+    validation: Days
+    calibration: Days
+    benchmark: BenchmarkWindow
+    resample_by: str
+
+
+class OptimizerSpec(Frozen):
+    name: Literal["adamw", "sgd"]
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(ge=0)
+
+
+class ScheduleSpec(Frozen):
+    """Linear warm-up over a share of the steps, then the named decay to zero."""
+
+    warmup: float = Field(ge=0, lt=1)
+    decay: Literal["cosine", "constant"]
+
+
+class TrainingSpec(Frozen):
+    optimizer: OptimizerSpec
+    schedule: ScheduleSpec
+    batch_size: int = Field(ge=1)
+    epochs: int = Field(ge=1)
+    precision: Literal["fp32"]
+    clip_norm: float = Field(gt=0)
+    seed: int = Field(ge=0)
+    checkpoint_every_steps: int = Field(default=200, ge=1)
+
+
+class StagesSpec(Frozen):
+    """Fractions of the training rows.
+
+    restart: each stage trains anew on a nested, stratified subset with its own full schedule.
+    continue: the stages are pauses of one run over all rows (single-pass training).
+    """
+
+    smoke: float = Field(gt=0, le=1)
+    pilot: float = Field(gt=0, le=1)
+    full: Literal[1.0] | Literal[1]
+    mode: Literal["restart", "continue"] = "restart"
+
+    @model_validator(mode="after")
+    def _grow(self) -> StagesSpec:
+        if not self.smoke <= self.pilot <= self.full:
+            raise ValueError("the fractions must grow: smoke <= pilot <= full")
+        return self
+
+    def fraction(self, stage: str) -> float:
+        """Fraction of the training rows of a stage."""
+        return float(getattr(self, stage))
+
+
+class PrimarySpec(Frozen):
+    """The metric that decides; `margin` is the loss by which a model may be worse and still count as no worse."""
+
+    metric: Literal["log_loss", "brier"]
+    margin: float = Field(gt=0)
+
+
+class Guardrail(Frozen):
+    metric: Literal["log_loss", "brier", "auc", "calibration_error"]
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Guardrail:
+        if (self.at_most is None) == (self.at_least is None):
+            raise ValueError("give exactly one of at_most and at_least")
+        return self
+
+
+class BenchmarkSpec(Frozen):
+    primary: PrimarySpec
+    baselines: tuple[Literal["prior", "linear", "gradient_boosting"], ...]
+    guardrails: tuple[Guardrail, ...] = ()
+    slices: tuple[str, ...] = ()
+    latency_ms: float = Field(gt=0)
+    size_mb: float = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _baselines(self) -> BenchmarkSpec:
+        missing = {"prior", "linear"} - set(self.baselines)
+        if missing:
+            raise ValueError(f"baselines must hold prior and linear; missing: {', '.join(sorted(missing))}")
+        return self
+
+
+class BudgetSpec(Frozen):
+    run_usd: float = Field(gt=0)
+
+
+class ComputeSpec(Frozen):
+    """Where the worker runs. `gpus` takes that many slots' worth of the pool `gpu` (1 slot a step)."""
+
+    launcher: Literal["local"] = "local"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    gpus: int = Field(default=0, ge=0)
+    sku: str
+
+
+class PromotionSpec(Frozen):
+    """improve: the challenger must beat the champion. refresh: it must be no worse than the margin."""
+
+    purpose: Literal["improve", "refresh"]
+
+
+class UseCaseSpec(Frozen):
+    """All of use_case.yaml."""
+
+    name: Name
+    description: str = ""
+    owner: Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
+    dataset: DatasetSpec
+    prediction_time: str
+    target: str
+    split: SplitSpec
+    hyperparameters: dict[str, Any]
+    training: TrainingSpec
+    stages: StagesSpec
+    benchmark: BenchmarkSpec
+    budget: BudgetSpec
+    compute: ComputeSpec
+    promotion: PromotionSpec
+
+
+class UseCase(Frozen):
+    """A use case's values and the folder that holds its code and contract."""
+
+    spec: UseCaseSpec
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def project(self) -> Path:
+        """The folder that holds dvc.yaml and data/versions.yaml: the parent of the folder of use cases."""
+        return self.folder.parent.parent
+
+    @property
+    def contract_path(self) -> Path:
+        return self.folder / "contract.yaml"
+
+
+def load_use_case(folder: Path) -> UseCase:
+    """The use case in `folder`. Raises UseCaseError with every independent problem."""
+    folder = folder.resolve()
+    spec, problems = _read_spec(folder)
+    problems += model_problems(folder / "model.py")
+    for name in ("contract.yaml", "dataset.py"):
+        if not (folder / name).is_file():
+            problems.append(Problem(name, "the file is missing", f"create {name} in the folder {folder.name}"))
+    if spec is None or problems:
+        if (folder / "contract.yaml").is_file():
+            # Only on the way out: reading a contract costs imports that a good load does not need.
+            from lifecycle.contract.model import contract_problems
+
+            problems += contract_problems(folder / "contract.yaml")
+        raise UseCaseError(folder.name, problems)
+    return UseCase(spec=spec, folder=folder)
+
+
+def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem]]:
+    path = folder / "use_case.yaml"
+    if not path.is_file():
+        return None, [
+            Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
+        ]
+    try:
+        # The C loader reads the same YAML about ten times faster; both are safe loaders.
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    except yaml.YAMLError as error:
+        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")]
+    if not isinstance(values, dict):
+        return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)]
+    try:
+        spec = UseCaseSpec.model_validate(values)
+    except ValidationError as error:
+        return None, [_problem(item) for item in error.errors()]
+    if spec.name != folder.name:
+        fix = f"write name: {folder.name}, or rename the folder"
+        return None, [Problem("use_case.yaml: name", "differs from the folder's name", fix, spec.name)]
+    return spec, []
+
+
+def _problem(item: Any) -> Problem:
+    """A pydantic error as a Problem, with a did-you-mean for unknown keys."""
+    where = "use_case.yaml: " + ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        known = _fields(item["loc"][:-1])
+        return Problem(where, "unknown key", did_you_mean(str(item["loc"][-1]), known), item["input"])
+    if item["type"] == "missing":
+        return Problem(where, "the key is missing", "add it; docs/how-to/use-case.md explains each key")
+    return Problem(where, item["msg"], "correct the value; docs/how-to/use-case.md explains each key", item["input"])
+
+
+def _fields(location: tuple[Any, ...]) -> list[str]:
+    model: type[BaseModel] = UseCaseSpec
+    for part in location:
+        annotation = model.model_fields[str(part)].annotation if isinstance(part, str) else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+        elif part == "guardrails":
+            model = Guardrail
+    return list(model.model_fields)
+
+
+def model_problems(path: Path) -> list[Problem]:
+    """What is wrong with model.py as far as its text tells: syntax and missing functions."""
+    if not path.is_file():
+        return [Problem("model.py", "the file is missing", f"create it with {', '.join(REQUIRED_FUNCTIONS)}")]
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except SyntaxError as error:
+        return [Problem(f"model.py:{error.lineno}", f"not valid Python: {error.msg}", "mend the syntax")]
+    imported = {
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} | imported
+    return [
+        Problem(
+            "model.py",
+            f"the function {name} is missing",
+            f"define {name}; lifecycle/task.py says what it takes and gives",
+        )
+        for name in REQUIRED_FUNCTIONS
+        if name not in defined
+    ]

@@ -1,0 +1,1 @@
+"""What Dagster loads, and the command line."""

@@ -1,0 +1,1 @@
+"""One folder a use case; each imports lifecycle, torch and data libraries only."""
