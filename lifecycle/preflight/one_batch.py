@@ -38,10 +38,10 @@ def try_one_batch(job: PreflightJob, sample: Sample, device: str) -> Trial:
 
 
 _FIXES = {
-    "train": "run model.py's functions on a few rows: forward takes the dict of to_tensors, loss_fn gives one loss a row",
+    "train": "try model.py on a few rows: forward takes the dict of to_tensors, loss_fn gives one loss a row",
     "validate": "predict must give one finite probability in [0, 1] a row",
     "checkpoint": "every parameter and buffer must be part of state_dict() and finite",
-    "export": "torch.export must be able to trace forward: no branches on values, no Python state, batch size left free",
+    "export": "torch.export must trace forward: no branches on values, no Python state, batch size left free",
 }
 
 
