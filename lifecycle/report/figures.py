@@ -1,0 +1,77 @@
+"""The pictures as the page holds them: data URI, alternative text that states the finding, caption."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from dataclasses import dataclass
+
+from lifecycle.records import Comparison, EvaluationReport, StageReport
+from lifecycle.report import pictures, sections
+from lifecycle.report.formatting import count, estimate, number, words
+from lifecycle.report.outcome import Records, all_comparisons, reading, stages_of
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A PNG as data URI, with the text for those who do not see it and a caption for those who do.
+
+    `width` and `height` in pixels keep the page from jumping; the picture is drawn at one and a half times its size.
+    """
+
+    uri: str
+    alt: str
+    caption: str
+    width: int
+    height: int
+
+
+def figures(records: Records) -> dict[str, Figure]:
+    """The figures for which the records hold data: learning, comparison, reliability, slices."""
+    found: dict[str, Figure] = {}
+    if stages := stages_of(records):
+        found["learning"] = _learning(stages)
+    if comparisons := all_comparisons(records):
+        found["comparison"] = _comparison(comparisons)
+    report = records.get("evaluation")
+    if isinstance(report, EvaluationReport) and report.reliability:
+        found["reliability"] = _reliability(report)
+    if isinstance(report, EvaluationReport) and pictures.slice_metrics(report):
+        found["slices"] = _slices(report)
+    return found
+
+
+def _learning(stages: list[StageReport]) -> Figure:
+    losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
+    told = [f"{stage.kind} {number(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
+    alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}"
+    caption = "Left: progressive loss, scored before each update, ±1 standard error. Right: what more rows buy."
+    return _figure(pictures.learning_curve(stages), alt, caption)
+
+
+def _comparison(comparisons: tuple[Comparison, ...]) -> Figure:
+    told = [f"{item.reference} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons]
+    caption = "Paired gain with 95 % interval. A hollow mark: the interval holds zero."
+    return _figure(pictures.comparison_chart(comparisons), f"Gain over {'; '.join(told)}", caption)
+
+
+def _reliability(report: EvaluationReport) -> Figure:
+    gap = max(abs(item.predicted - item.observed) for item in report.reliability)
+    alt = f"Reliability in {len(report.reliability)} bins: predicted and observed differ by at most {number(gap, 3)}"
+    caption = "On the dashed line, predicted and observed agree. Larger marks hold more rows."
+    return _figure(pictures.reliability_curve(report), alt, caption)
+
+
+def _slices(report: EvaluationReport) -> Figure:
+    found = sections.slices_shown(report)
+    ends = [f"{item.slice} {estimate(item.estimate)}" for item in (found[0], found[-1])]
+    alt = f"{words(report.primary)} on {len(found)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
+    caption = "Rows of each slice in brackets; the dashed line and band are all rows with their 95 % interval."
+    return _figure(pictures.slice_chart(report), alt, caption)
+
+
+def _figure(png: bytes, alt: str, caption: str) -> Figure:
+    # Width and height are the first two numbers of a PNG's header chunk (PNG specification, 11.2.2).
+    width, height = struct.unpack(">II", png[16:24])
+    uri = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return Figure(uri=uri, alt=alt, caption=caption, width=round(width / 1.5), height=round(height / 1.5))

@@ -1,0 +1,216 @@
+"""The first screen of the report: what was decided, why, what it cost and what would change it.
+
+Every sentence is derived from the records; where they do not tell, it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.records import (
+    STAGES,
+    STEPS,
+    Comparison,
+    Cost,
+    EvaluationReport,
+    PreflightReport,
+    Record,
+    StageReport,
+    Step,
+    Verdict,
+)
+from lifecycle.report.formatting import count, estimate, number, plain, usd, words
+
+Records = Mapping[Step, Record]
+Tone = Literal["good", "hold", "bad", "neutral"]
+
+CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
+_DECISIONS: dict[str, tuple[Tone, str]] = {
+    "promote": ("good", "The model becomes the champion."),
+    "shadow": ("hold", "The model may run beside the champion; the evidence does not suffice to replace it."),
+    "reject": ("bad", "The model is not shipped."),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`label` is the badge, `mark` repeats its tone in a shape, `reasons` and `changes` are sentences."""
+
+    label: str
+    tone: Tone
+    summary: str
+    reasons: tuple[str, ...]
+    changes: tuple[str, ...]
+
+    @property
+    def mark(self) -> str:
+        return {"good": "✓", "hold": "◐", "bad": "✕", "neutral": "○"}[self.tone]
+
+
+def outcome(records: Records, stopped_at: Step | None) -> Outcome:
+    """The outcome of a run: stopped, judged, or ended without a verdict."""
+    stopped = stopped_step(records, stopped_at)
+    verdict = records.get("promotion")
+    if stopped is not None:
+        return _stopped(stopped, records.get(stopped))
+    return _judged(records, verdict) if isinstance(verdict, Verdict) else _not_judged(records)
+
+
+def stopped_step(records: Records, stopped_at: Step | None) -> Step | None:
+    """Where the run stopped: as told, else the first step whose gate is closed; a refusal to ship is no stop."""
+    return stopped_at or next((step for step in STEPS if step in records and not _may_go_on(records[step])), None)
+
+
+def costs_of_run(records: Records) -> dict[Step, Cost]:
+    """What each present step cost this run: 0 for a step that an earlier run made."""
+    present: list[Step] = [step for step in STEPS if step in records]
+    verdict = records.get("promotion")
+    told = verdict.step_costs if isinstance(verdict, Verdict) else {}
+    run_id = records[present[-1]].provenance.run_id if present else ""
+    return {step: told.get(step, _cost_if_made_by(records[step], run_id)) for step in present}
+
+
+def model_cost(records: Records) -> Cost:
+    """What the model cost in all, reused steps included."""
+    verdict = records.get("promotion")
+    if isinstance(verdict, Verdict):
+        return verdict.model_cost
+    return sum((record.cost for record in records.values()), Cost())
+
+
+def bought(records: Records, stopped: Step | None) -> str:
+    """What the money bought, and for a stopped run what the stop spared."""
+    stages = stages_of(records)
+    parts = []
+    if stages:
+        last = stages[-1]
+        noun = "stage" if len(stages) == 1 else "stages"
+        parts.append(
+            f"{len(stages)} {noun} of training, the last with {count(last.steps)} steps on {count(last.rows)} rows"
+        )
+    report = records.get("evaluation")
+    if isinstance(report, EvaluationReport):
+        references = len({item.reference for item in report.comparisons})
+        parts.append(
+            f"a score on {count(report.rows)} benchmark rows in {count(report.groups)} groups"
+            f" beside {references} reference models"
+        )
+    text = " and ".join(parts) or "checks only: nothing was trained"
+    return f"{text}. {_spared(records)}".strip() if stopped else f"{text}."
+
+
+def check_sentence(check: CheckResult) -> str:
+    """A check's finding as one sentence."""
+    seen = f": {check.evidence}" if check.evidence else ""
+    if check.observed is None:
+        return f"{words(check.name)}{seen}"
+    limit = "" if check.threshold is None else f", threshold {plain(check.threshold)}"
+    return f"{words(check.name)}{seen} (observed {plain(check.observed)}{limit})"
+
+
+def all_comparisons(records: Records) -> tuple[Comparison, ...]:
+    """The evaluation's comparisons and those that only the verdict made, such as with the champion."""
+    report, verdict = records.get("evaluation"), records.get("promotion")
+    found = report.comparisons if isinstance(report, EvaluationReport) else ()
+    known = {(item.reference, item.metric) for item in found}
+    more = verdict.comparisons if isinstance(verdict, Verdict) else ()
+    return (*found, *(item for item in more if (item.reference, item.metric) not in known))
+
+
+def reading(comparison: Comparison) -> str:
+    """The interval in a word."""
+    gain = comparison.gain
+    return "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference shown"
+
+
+def stages_of(records: Records) -> list[StageReport]:
+    """The training stages that are present, in order."""
+    return [record for step in STAGES if isinstance(record := records.get(step), StageReport)]
+
+
+def _may_go_on(record: Record) -> bool:
+    return record.passed or (isinstance(record, Verdict) and record.decision != "promote")
+
+
+def _cost_if_made_by(record: Record, run_id: str) -> Cost:
+    return record.cost if record.provenance.run_id == run_id else Cost()
+
+
+def _stopped(step: Step, record: Record | None) -> Outcome:
+    failed = stopping(record.checks) if record else ()
+    reasons = tuple(check_sentence(check) for check in failed)
+    return Outcome(
+        label=f"Stopped at {step}",
+        tone="bad",
+        summary="The run ended at a closed gate; nothing was shipped." if failed else "Nothing was shipped.",
+        reasons=reasons or (f"{step} ended without a failed check: see the log of the run.",),
+        changes=tuple(f"{words(check.name)}: {check.fix}" for check in failed if check.fix)
+        or (f"Mend the cause at {step}, then run again; finished steps are reused.",),
+    )
+
+
+def _judged(records: Records, verdict: Verdict) -> Outcome:
+    tone, summary = _DECISIONS[verdict.decision]
+    return Outcome(
+        label=verdict.decision.capitalize(),
+        tone=tone,
+        summary=summary,
+        reasons=verdict.reasons or ("The verdict gives no reason.",),
+        changes=_changes(records, verdict),
+    )
+
+
+def _not_judged(records: Records) -> Outcome:
+    last = next((step for step in reversed(STEPS) if step in records), None)
+    changes = "Run the train job: it scores the model on the benchmark and judges it."
+    if last == "full":
+        summary = "An experiment ends at the validation split; the benchmark is untouched."
+        return Outcome("Experiment: not judged", "neutral", summary, ("All three stages passed.",), (changes,))
+    summary = f"The run ended after {last}, and every gate up to there passed." if last else "There are no records."
+    return Outcome("Not judged", "neutral", summary, ("No verdict was asked for.",), (changes,))
+
+
+def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
+    """What stands between this decision and another one; for a promotion, its narrowest evidence."""
+    comparisons = all_comparisons(records)
+    if verdict.decision == "promote":
+        narrow = min(comparisons, key=lambda item: item.gain.low, default=None)
+        return () if narrow is None else (_narrowest(narrow),)
+    controls = [f"{words(item.name)}: {item.reason}" for item in verdict.controls if item.status != "pass"]
+    checks = [
+        f"{words(check.name)}: {check.fix}"
+        for record in records.values()
+        for check in record.checks
+        if check.status in ("fail", "error", "insufficient") and check.severity != "info" and check.fix
+    ]
+    unclear = [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"]
+    return tuple(dict.fromkeys([*controls, *checks, *unclear]))
+
+
+def _narrowest(item: Comparison) -> str:
+    return (
+        f"The narrowest evidence is the gain over {item.reference} in {words(item.metric)},"
+        f" {estimate(item.gain, sign=True)}: data that move its lower end by {number(abs(item.gain.low), 4)}"
+        f" {'to zero' if item.gain.low > 0 else 'further down'} reopen the decision."
+    )
+
+
+def _more_groups(item: Comparison) -> str:
+    gain = item.gain
+    text = f"The gain over {item.reference} in {words(item.metric)}, {estimate(gain, sign=True)}, cannot be told from 0"
+    # An interval narrows with the square root of the number of groups.
+    needed = round(gain.groups * ((gain.value - gain.low) / gain.value) ** 2) + 1 if gain.value > 0 else 0
+    if not gain.groups < needed < 50 * gain.groups:
+        return f"{text}; a better model is needed, not more rows."
+    return f"{text} with {count(gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
+
+
+def _spared(records: Records) -> str:
+    forecast = records.get("preflight")
+    if not isinstance(forecast, PreflightReport):
+        return ""
+    rest = forecast.cost_usd.value - sum((cost.usd for cost in costs_of_run(records).values()), 0.0)
+    return f"Of the {usd(forecast.cost_usd.value)} forecast, {usd(rest)} were not spent." if rest > 0 else ""

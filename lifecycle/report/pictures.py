@@ -1,0 +1,194 @@
+"""The report's pictures: PNG on white, below 100 kB each, so that Dagster's metadata can hold them too.
+
+A picture without data says so in words. Colour never carries a meaning alone: line styles, filled
+and hollow marks and labels say the same.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The name of the judged model among an evaluation's metrics; the others are its references.
+CANDIDATE = "candidate"
+# The names under which a stage may report its mean loss on the validation split, first found counts.
+VALIDATION_LOSSES = ("val_loss", "log_loss")
+MAX_SLICES = 24
+
+ACCENT, INK, SOFT, GRID = "#1f5fae", "#22272e", "#59636e", "#e3e6ea"
+_STAGE_STYLES = {"smoke": ("#8b949e", ":"), "pilot": ("#57606a", "--"), "full": (ACCENT, "-")}
+_DPI = 144
+
+
+def learning_curve(stages: Sequence[StageReport]) -> bytes:
+    """Two panels: progressive loss by step for each stage, with ±1 standard error, and the
+    data-learning-curve, validation loss by training rows."""
+    figure = _figure(8.4, 3.2)
+    left, right = figure.subplots(1, 2)
+    _progressive_loss(left, stages)
+    _data_curve(right, stages)
+    return _png(figure)
+
+
+def reliability_curve(report: EvaluationReport) -> bytes:
+    """Observed share of positives by mean predicted probability; the area of a mark grows with its rows."""
+    figure = _figure(4.4, 4.2)
+    axes = figure.subplots()
+    bins = report.reliability
+    if not bins:
+        return _nothing(figure, axes, "No reliability was measured.")
+    top = min(1.0, max(max(item.predicted, item.observed) for item in bins) * 1.08)
+    axes.plot([0, top], [0, top], color=SOFT, linestyle="--", linewidth=1, label="perfect calibration")
+    axes.plot([b.predicted for b in bins], [b.observed for b in bins], color=ACCENT, linewidth=1.2)
+    most = max(max(item.rows for item in bins), 1)
+    areas = [12 + 120 * item.rows / most for item in bins]
+    axes.scatter([b.predicted for b in bins], [b.observed for b in bins], s=areas, color=ACCENT, zorder=3)
+    axes.set(xlabel="mean predicted probability", ylabel="observed share", xlim=(0, top), ylim=(0, top))
+    axes.set_aspect("equal")
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return _png(figure)
+
+
+def slice_chart(report: EvaluationReport) -> bytes:
+    """The candidate's primary metric on each slice with its 95 % interval, worst on top; the line is all rows."""
+    found = worst_first(slice_metrics(report))
+    shown = found[:MAX_SLICES]
+    figure = _figure(7.2, 1.1 + 0.27 * max(len(shown), 3))
+    axes = figure.subplots()
+    if not shown:
+        return _nothing(figure, axes, "No slice has enough rows for an interval.")
+    for place, metric in enumerate(reversed(shown)):
+        _interval(axes, place, metric.estimate.value, metric.estimate.low, metric.estimate.high, filled=True)
+    _names(axes, [_short(f"{metric.slice}  ({metric.rows:,})") for metric in reversed(shown)])
+    for metric in overall_metrics(report):
+        axes.axvline(metric.estimate.value, color=SOFT, linestyle="--", linewidth=1, label="all rows")
+        axes.axvspan(metric.estimate.low, metric.estimate.high, color=SOFT, alpha=0.12, linewidth=0)
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
+    rest = f", the {len(shown)} worst of {len(found)} slices" if len(found) > len(shown) else ""
+    axes.set_xlabel(f"{report.primary.replace('_', ' ')}{rest}")
+    return _png(figure, grid="x")
+
+
+def comparison_chart(comparisons: Sequence[Comparison]) -> bytes:
+    """Gain over each reference with its 95 % interval; a hollow mark where the interval holds zero."""
+    figure = _figure(7.2, 1.1 + 0.36 * max(len(comparisons), 2))
+    axes = figure.subplots()
+    if not comparisons:
+        return _nothing(figure, axes, "No comparison was made.")
+    axes.axvline(0, color=INK, linewidth=1)
+    for place, item in enumerate(reversed(comparisons)):
+        clear = item.gain.low > 0 or item.gain.high < 0
+        _interval(axes, place, item.gain.value, item.gain.low, item.gain.high, filled=clear)
+    _names(axes, [_short(f"{item.reference} · {item.metric.replace('_', ' ')}") for item in reversed(comparisons)])
+    axes.set_xlabel("gain of the candidate: left of zero worse, right better")
+    return _png(figure, grid="x")
+
+
+def slice_metrics(report: EvaluationReport) -> tuple[Metric, ...]:
+    """The candidate's primary metric on each slice."""
+    return tuple(item for item in _primary(report) if item.slice is not None)
+
+
+def overall_metrics(report: EvaluationReport) -> tuple[Metric, ...]:
+    """The candidate's primary metric over all rows: one, or none if it was not measured."""
+    return tuple(item for item in _primary(report) if item.slice is None)
+
+
+def worst_first(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """By value, the greatest loss first (both primary metrics are losses); not finite counts as worst."""
+    return tuple(sorted(metrics, key=lambda item: -_or_infinite(item.estimate.value)))
+
+
+def validation_loss(stage: StageReport) -> float | None:
+    """Mean loss on the validation split, None if the stage did not get that far."""
+    return next((stage.metrics[name] for name in VALIDATION_LOSSES if name in stage.metrics), None)
+
+
+def _primary(report: EvaluationReport) -> list[Metric]:
+    return [item for item in report.metrics if item.model == CANDIDATE and item.metric == report.primary]
+
+
+def _or_infinite(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
+
+
+def _progressive_loss(axes: Axes, stages: Sequence[StageReport]) -> None:
+    for stage in stages:
+        colour, line = _STAGE_STYLES[stage.kind]
+        steps, losses = [p.step for p in stage.curve], [p.loss for p in stage.curve]
+        axes.plot(steps, losses, color=colour, linestyle=line, linewidth=1.4, label=stage.kind)
+        low = [p.loss - p.standard_error for p in stage.curve]
+        high = [p.loss + p.standard_error for p in stage.curve]
+        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.set(xscale="log", xlabel="optimizer step", ylabel="progressive loss")
+    if any(stage.curve for stage in stages):
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
+    points = [(stage.rows, loss, stage.kind) for stage in stages if (loss := validation_loss(stage)) is not None]
+    axes.plot([p[0] for p in points], [p[1] for p in points], color=ACCENT, marker="o", linewidth=1.2, markersize=5)
+    for rows, loss, stage in points:
+        if math.isfinite(loss):
+            axes.annotate(
+                f"{stage}\n{loss:.4f}", (rows, loss), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
+            )
+    axes.set(xscale="log", xlabel="training rows", ylabel="validation loss")
+    axes.margins(x=0.18, y=0.32)
+
+
+def _interval(axes: Axes, place: int, value: float, low: float, high: float, *, filled: bool) -> None:
+    axes.plot([low, high], [place, place], color=ACCENT, linewidth=1.6, solid_capstyle="butt")
+    axes.plot(value, place, "o", color=ACCENT, markerfacecolor=ACCENT if filled else "white", markersize=5.5)
+
+
+def _names(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)))
+    # A dollar in a value of the data would start mathematics.
+    for label in axes.set_yticklabels(names, fontsize=8.5):
+        label.set_parse_math(False)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 44 else name[:43] + "…"
+
+
+def _figure(width: float, height: float) -> Figure:
+    """A figure of its own: pyplot would keep it in global state. Sizes in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=_DPI, facecolor="white", layout="constrained")
+
+
+def _nothing(figure: Figure, axes: Axes, sentence: str) -> bytes:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, sentence, ha="center", va="center", color=SOFT, transform=axes.transAxes)
+    return _png(figure)
+
+
+def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
+    for axes in figure.axes:
+        _calm(axes, grid)
+    file = io.BytesIO()
+    # Without the Software key, equal data give equal bytes under every version of matplotlib's text.
+    figure.savefig(file, format="png", metadata={"Software": None}, pil_kwargs={"optimize": True})
+    return file.getvalue()
+
+
+def _calm(axes: Any, grid: str) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(SOFT)
+    axes.tick_params(colors=INK, labelsize=8.5)
+    axes.xaxis.label.set(color=INK, fontsize=9)
+    axes.yaxis.label.set(color=INK, fontsize=9)
+    axes.grid(visible=True, axis=grid, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)

@@ -1,0 +1,72 @@
+"""One self-contained HTML report of a run: render(records, links), a pure function.
+
+No scripts, no external resources: a policy in the page itself forbids both. Everything that comes
+from records is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.records import Step
+from lifecycle.report import figures, formatting, outcome, sections
+from lifecycle.report.outcome import Records
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_SCHEME = re.compile(r"^\s*([^/?#]*):")
+
+
+def render(records: Records, links: Mapping[str, str], stopped_at: Step | None = None) -> str:
+    """The report as one HTML page.
+
+    records: any prefix of the steps; none at all gives a page that says so. links: label to URL or
+    path; anything but http, https, file and plain paths is shown as text. stopped_at: the step whose
+    gate closed, also where it left no record.
+    """
+    records = sections.ordered(records)
+    stopped = outcome.stopped_step(records, stopped_at)
+    return (
+        _environment()
+        .get_template("template.html.j2")
+        .render(
+            records=records,
+            newest=list(records.values())[-1] if records else None,
+            links=[(label, target, is_safe(target)) for label, target in links.items()],
+            outcome=outcome.outcome(records, stopped),
+            bought=outcome.bought(records, stopped),
+            costs=outcome.costs_of_run(records),
+            model_cost=outcome.model_cost(records),
+            comparisons=outcome.all_comparisons(records),
+            figures=figures.figures(records),
+            sections=sections,
+            format=formatting,
+            reading=outcome.reading,
+        )
+    )
+
+
+def is_safe(target: str) -> bool:
+    """True for http, https and file addresses and for paths; javascript: and the like are not links."""
+    scheme = _SCHEME.match(target)
+    return scheme is None or scheme[1].lower() in ("http", "https", "file")
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "words", "bytes_")
+    environment.filters |= {name.rstrip("_"): getattr(formatting, name) for name in names}
+    environment.filters["status"] = sections.status_words
+    return environment

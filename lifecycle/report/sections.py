@@ -1,0 +1,235 @@
+"""The rows of the report's tables, derived from the records; the template only lays them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lifecycle.checks import CheckResult, Status
+from lifecycle.records import (
+    STAGES,
+    STEPS,
+    Comparison,
+    DatasetVersion,
+    EvaluationReport,
+    Forecast,
+    Metric,
+    PreflightReport,
+    Provenance,
+    Record,
+    Snapshot,
+    StageReport,
+    Step,
+    Verdict,
+)
+from lifecycle.report.formatting import count, estimate, quantity, words
+from lifecycle.report.outcome import CONTROLS, Records, all_comparisons, reading, stages_of
+from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
+
+LOWER_IS_BETTER = {"log_loss", "brier", "calibration_error"}
+HIGHER_IS_BETTER = {"auc"}
+# A table of more rows than this is read in the record, not in a report.
+MAX_ROWS = 200
+MAX_DETAILS = 20
+
+
+@dataclass(frozen=True)
+class ControlRow:
+    name: str
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True)
+class ForecastRow:
+    """`actual` is None where nothing was measured; `reading` compares it with the interval."""
+
+    forecast: Forecast
+    actual: str | None
+    reading: str
+
+
+@dataclass(frozen=True)
+class HashRow:
+    """One sha256 or identity and what it belongs to."""
+
+    group: str
+    name: str
+    value: str
+
+
+def key_figures(records: Records) -> list[tuple[str, str, str]]:
+    """Up to three figures for the first screen: name, value, remark."""
+    report, figures = records.get("evaluation"), []
+    if isinstance(report, EvaluationReport):
+        for metric in overall_metrics(report):
+            name = f"{words(report.primary)} on the benchmark"
+            figures.append((name, estimate(metric.estimate), f"{count(metric.rows)} rows"))
+    hardest = min(_primary_comparisons(records), key=lambda item: item.gain.low, default=None)
+    if hardest is not None:
+        figures.append((f"Gain over {hardest.reference}", estimate(hardest.gain, sign=True), reading(hardest)))
+    stages = stages_of(records)
+    if stages:
+        figures.append(("Trained on", f"{count(stages[-1].rows)} rows", f"stage {stages[-1].kind}"))
+    return figures
+
+
+def control_rows(records: Records) -> list[ControlRow]:
+    """The five controls in their order, then the verdict's other ones; unmeasured is said, not left out."""
+    verdict = records.get("promotion")
+    given = {item.name: item for item in verdict.controls} if isinstance(verdict, Verdict) else {}
+    missing: tuple[Status, str] = (
+        ("insufficient", "The verdict does not state this control.")
+        if isinstance(verdict, Verdict)
+        else ("not_applicable", "Not judged: the run has no verdict.")
+    )
+    five = [
+        ControlRow(name, given[name].status, given[name].reason) if name in given else ControlRow(name, *missing)
+        for name in CONTROLS
+    ]
+    rest = [ControlRow(item.name, item.status, item.reason) for name, item in given.items() if name not in CONTROLS]
+    return five + rest
+
+
+def metric_table(report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Metrics over all rows: names of the metrics, then a row a model with values and intervals, candidate first."""
+    cells = {(item.model, item.metric): item for item in report.metrics if item.slice is None}
+    metrics = list(dict.fromkeys(metric for _, metric in cells))
+    models = sorted(dict.fromkeys(model for model, _ in cells), key=lambda model: model != CANDIDATE)
+    return metrics, [(model, [_cell(cells.get((model, name))) for name in metrics]) for model in models]
+
+
+def direction(metric: str) -> str:
+    """Which way is better, where it is known."""
+    return "lower is better" if metric in LOWER_IS_BETTER else "higher is better" if metric in HIGHER_IS_BETTER else ""
+
+
+def slices_shown(report: EvaluationReport) -> tuple[Metric, ...]:
+    """Slices of the candidate's primary metric, worst first."""
+    return worst_first(slice_metrics(report))[:MAX_ROWS]
+
+
+def slices_left_out(report: EvaluationReport) -> list[CheckResult]:
+    """The checks that name slices with too few rows or groups to judge."""
+    return [check for check in report.checks if "slice" in check.name and check.status == "insufficient"]
+
+
+def forecast_rows(records: Records) -> list[ForecastRow]:
+    """Forecasts against what the training stages used; a forecast of the whole run needs all three."""
+    report = records.get("preflight")
+    if not isinstance(report, PreflightReport):
+        return []
+    stages = stages_of(records)
+    whole = len(stages) == len(STAGES)
+    wall = sum(stage.cost.wall_seconds for stage in stages) if whole else None
+    spent = sum(stage.cost.usd for stage in stages) if whole else None
+    peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
+    pairs = ((report.memory_bytes, peak), (report.seconds, wall), (report.cost_usd, spent))
+    return [_against(forecast, actual) for forecast, actual in pairs]
+
+
+def check_summary(checks: Iterable[CheckResult]) -> str:
+    """How many checks ended how, in words."""
+    counts: dict[str, int] = {}
+    for check in checks:
+        counts[status_words(check.status)] = counts.get(status_words(check.status), 0) + 1
+    return ", ".join(f"{number} {status.lower()}" for status, number in counts.items()) or "no checks"
+
+
+def status_words(status: str) -> str:
+    """A status as a reader's word."""
+    return {"fail": "Failed", "pass": "Passed", "insufficient": "Insufficient", "error": "Error"}.get(
+        status, "Not applicable"
+    )
+
+
+def check_note(check: CheckResult) -> str:
+    """What the status means for the run, where the status alone does not say it."""
+    if check.stops:
+        return "stops the run"
+    if check.status in ("fail", "error"):
+        return check.severity
+    return "caps the verdict at shadow" if check.status == "insufficient" else ""
+
+
+def keys_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys of a check's failing rows, in the order of their first use."""
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def not_reached(records: Records) -> list[Step]:
+    """The steps without a record."""
+    return [step for step in STEPS if step not in records]
+
+
+def commit_state(origin: Provenance) -> str:
+    """Whether the working tree was what the commit says."""
+    if origin.git_commit is None:
+        return "no commit"
+    return {True: "with uncommitted changes", False: "clean", None: "state unknown"}[origin.git_dirty]
+
+
+def hash_rows(records: Records) -> list[HashRow]:
+    """Every hash that the records name: of data, of the records themselves, and what the verdict binds."""
+    rows: list[HashRow] = []
+    for record in records.values():
+        rows += [HashRow(group, name, value) for group, name, value in _data_hashes(record) if value]
+    rows += [HashRow("identity of step", step, records[step].identity) for step in STEPS if step in records]
+    parents = {step: sha for record in records.values() for step, sha in record.parents.items()}
+    rows += [HashRow("sha256 of record", step, sha) for step, sha in parents.items()]
+    verdict = records.get("promotion")
+    if isinstance(verdict, Verdict):
+        rows += [HashRow("bound by the verdict", name, value) for name, value in verdict.binds.items()]
+        rows.append(HashRow("verdict", "evaluation identity", verdict.evaluation_identity))
+        if verdict.previous_verdict_sha256:
+            rows.append(HashRow("verdict", "previous verdict", verdict.previous_verdict_sha256))
+    return rows
+
+
+def seeds(records: Records) -> list[int]:
+    """Every seed that a step names."""
+    return sorted({seed for record in records.values() for seed in record.provenance.seeds})
+
+
+def ordered(records: Records) -> dict[Step, Record]:
+    """The records in the order of the steps."""
+    return {step: records[step] for step in STEPS if step in records}
+
+
+def _primary_comparisons(records: Records) -> list[Comparison]:
+    report = records.get("evaluation")
+    primary = report.primary if isinstance(report, EvaluationReport) else None
+    return [item for item in all_comparisons(records) if item.metric == primary]
+
+
+def _cell(metric: Metric | None) -> str:
+    return "not measured" if metric is None else estimate(metric.estimate)
+
+
+def _against(forecast: Forecast, actual: float | None) -> ForecastRow:
+    if actual is None:
+        return ForecastRow(forecast, None, "no actual value in the records")
+    if forecast.low <= actual <= forecast.high:
+        return ForecastRow(forecast, quantity(actual, forecast.unit), "inside the interval")
+    side = "above" if actual > forecast.high else "below" if actual < forecast.low else "not comparable with"
+    return ForecastRow(forecast, quantity(actual, forecast.unit), f"{side} the interval")
+
+
+def _data_hashes(record: Record) -> list[tuple[str, str, str | None]]:
+    if isinstance(record, DatasetVersion):
+        return [("dataset", "content", record.content_hash), ("dataset", "DVC", record.dvc_hash)]
+    if isinstance(record, Snapshot):
+        splits = [("snapshot", f"{name} split", split.file.sha256) for name, split in record.splits.items()]
+        own = [("content", record.content_hash), ("contract", record.contract_sha256), ("label", record.label_sha256)]
+        return [*(("snapshot", name, value) for name, value in own), *splits]
+    if isinstance(record, StageReport):
+        own = [("parameters", record.parameters_sha256), ("checkpoint", record.checkpoint_sha256)]
+        own.append(("artifact", record.artifact_sha256))
+        return [(record.kind, name, value) for name, value in own]
+    if isinstance(record, EvaluationReport):
+        return [
+            ("evaluation", "artifact", record.artifact_sha256),
+            ("evaluation", "predictions", record.predictions.sha256),
+        ]
+    return []
