@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 import dagster as dg
 
-from assets.metadata import check_result, step_metadata
+from assets.metadata import check_result, figures_of, step_metadata
 from assets.output import write_report
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
@@ -22,7 +22,7 @@ from lifecycle.errors import TrainworthyError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, STAGES, Record, Step, StoppedStep
+from lifecycle.records import RECORD_TYPES, Record, StageReport, Step, StoppedStep
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
@@ -132,7 +132,6 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if stopped:
         key = run.context.asset_key
         run.context.log_event(dg.AssetObservation(key, metadata=metadata, description=f"stopped at {run.step}"))
-        assert isinstance(record, Record)
         message = record.error if isinstance(record, StoppedStep) else _message(record.checks)
         raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
@@ -154,9 +153,7 @@ def _step_run(
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
     identity = identity_of(use_case, step, code, upstream, read())
-    return StepRun(
-        context, workspace, tracking, use_case, step, context.run_id, intent, upstream, identity, code, sku
-    )
+    return StepRun(context, workspace, tracking, use_case, step, context.run_id, intent, upstream, identity, code, sku)
 
 
 def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str) -> bool:
@@ -203,12 +200,12 @@ def _track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
     cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
     cost |= {} if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
-    metrics |= {f"{run.step}/{name}": value for name, value in getattr(record, "metrics_by_name", {}).items()}
+    metrics |= {f"{run.step}/{name}": value for name, value in figures_of(record).items()}
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
-    if run.step in STAGES and not isinstance(record, StoppedStep):
-        run.tracking.log_curve(tracked, run.step, getattr(record, "curve", ()))
+    if isinstance(record, StageReport):
+        run.tracking.log_curve(tracked, run.step, record.curve)
     files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
     if report is not None:
         files["report.html"] = report.read_bytes()

@@ -182,7 +182,9 @@ class Tracking(dg.ConfigurableResource):
         # A local store gives the folder itself; a remote one is downloaded.
         source = version.source.removeprefix("file://")
         folder = Path(source) if Path(source).is_dir() else Path(download_artifacts(version.source))
-        return RegisteredModel(version.name, str(version.version), folder / "artifacts" / "artifact", dict(version.tags))
+        return RegisteredModel(
+            version.name, str(version.version), folder / "artifacts" / "artifact", dict(version.tags)
+        )
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)

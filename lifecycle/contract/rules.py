@@ -95,7 +95,9 @@ def _column(item: Mapping[str, Any], names: tuple[str, ...]) -> Found:
     name, logical_type = str(item["name"]), str(item.get("logicalType"))
     if logical_type not in get_args(LogicalType):
         fix = "write logicalType: " + " | ".join(get_args(LogicalType))
-        yield Problem(where(name, "logicalType"), "missing, or a type that a table can't hold", fix, item.get("logicalType"))
+        yield Problem(
+            where(name, "logicalType"), "missing, or a type that a table can't hold", fix, item.get("logicalType")
+        )
         return
     yield make_rule(f"{name}.type", "type", (name,), bound=NO_ROW, logical_type=logical_type)
     yield from _nulls_and_quality(item, name, names)
@@ -131,7 +133,9 @@ def _options(name: str, logical_type: str, options: Mapping[str, Any]) -> Found:
     if "pattern" in known and "pattern" in options:
         wrong = wrong_pattern(options["pattern"], where(name, "logicalTypeOptions", "pattern"))
         yield wrong or make_rule(f"{name}.pattern", "pattern", (name,), bound=NO_ROW, pattern=options["pattern"])
-    yield from _interval(name, "length", {_LENGTH[key]: options[key] for key in _LENGTH if key in {*options} & {*known}})
+    yield from _interval(
+        name, "length", {_LENGTH[key]: options[key] for key in _LENGTH if key in {*options} & {*known}}
+    )
     yield from _interval(name, "range", {_RANGE[key]: options[key] for key in _RANGE if key in {*options} & {*known}})
 
 

@@ -37,7 +37,7 @@ def written(folder: Path, rows: pa.Table, name: str = "2013-01.parquet", **setti
     return folder
 
 
-@pytest.fixture()
+@pytest.fixture
 def reference(tmp_path):
     return content_hash(written(tmp_path / "reference", table()))
 

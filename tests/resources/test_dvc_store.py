@@ -97,7 +97,7 @@ class Trips:
         return len(self.builds.read_text().splitlines()) if self.builds.exists() else 0
 
 
-@pytest.fixture()
+@pytest.fixture
 def unpublished(tmp_path, monkeypatch):
     trips = Trips(tmp_path)
     monkeypatch.setenv("TRIPS_BUILDS", str(trips.builds))
@@ -117,7 +117,7 @@ def published_template(tmp_path_factory):
     return trips.project.parent
 
 
-@pytest.fixture()
+@pytest.fixture
 def trips(tmp_path, monkeypatch, published_template):
     shutil.copytree(published_template, tmp_path, dirs_exist_ok=True)
     trips = Trips(tmp_path)
