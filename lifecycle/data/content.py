@@ -6,7 +6,7 @@ relative name of a file all count. Three choices:
 
 - A NaN in a floating-point column counts as a null. pandas writes its NaN as null and reads null as NaN, so the two
   can't be told apart by whoever trains on the rows. All other floats count by their bits (-0.0 is not 0.0).
-- A timestamp is an instant or a wall-clock time; Parquet keeps no more of a time zone than that, so its name is left out.
+- A timestamp is an instant or a wall-clock time; Parquet keeps no more of a time zone, so the zone's name is left out.
 - Integer and float widths count (int32 is not int64); 64-bit offsets, fixed lengths and categories don't.
 
 The hash of bytes (DVC's) is integrity; this one is identity. Measured: 300,000 rows of 51

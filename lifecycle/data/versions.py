@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
+from lifecycle.data.content import ContentHash
 from lifecycle.errors import DatasetError, did_you_mean
 from lifecycle.records import Frozen
 from lifecycle.use_case import Name
@@ -103,6 +104,23 @@ def add_version(project: Path, name: str, revision: str, version: PublishedVersi
         )
     versions.setdefault(name, {})[revision] = version
     _replace(versions_path(project), _text(versions))
+
+
+def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentHash) -> None:
+    """Raise DatasetError unless one of the two versions is the other plus files."""
+    built = {file.name: file.sha256 for file in content.files}
+    before = {file.name: file.sha256 for file in known.files}
+    if built == before:
+        raise DatasetError(f"{new} is the same as {earlier}", value=content.sha256, fix="use that version")
+    changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
+    # A version with fewer files may be published later too; then it has to be a part of the other.
+    missing = sorted(set(before) - set(built)) if set(built) - set(before) else []
+    if changed or missing:
+        raise DatasetError(
+            f"{new} changes or lacks files of {earlier}: a next version adds files only",
+            value=(changed + missing)[:10],
+            fix="mend dataset.py or the parameters; for other rows of the same time, publish a dataset of a new name",
+        )
 
 
 def _text(versions: Versions) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from lifecycle.data.content import content_hash
 from lifecycle.data.versions import read_versions, versions_path
-from lifecycle.errors import DatasetError
+from lifecycle.errors import DatasetError, SettingsError
 from lifecycle.identity import sha256_file
 from resources.dvc import DatasetStore, FetchedDataset
 
@@ -296,6 +296,11 @@ def test_fetch_of_an_unknown_version_lists_the_published_ones(trips):
     assert "did you mean 'v3'?" in str(caught.value)
 
 
+def test_fetch_into_a_folder_outside_the_state_is_refused(trips, tmp_path):
+    with pytest.raises(SettingsError, match="below the state folder"):
+        trips.store.fetch(trips.project, "trips", "v3", tmp_path / "elsewhere")
+
+
 def test_fetch_of_a_failing_builder_shows_its_last_lines(trips):
     trips.write_builder("out.mkdir", "raise ValueError('no such source')\nout.mkdir")
     trips.remove("")
@@ -354,6 +359,12 @@ def test_publish_of_the_same_content_or_name_is_refused(trips):
         trips.publish("v4", 3)
     with pytest.raises(DatasetError, match="already has this version"):
         trips.publish("v3", 2)
+
+
+def test_publish_of_a_version_without_rows_is_refused(unpublished):
+    unpublished.write_builder("rows.to_parquet", "rows[:0].to_parquet")
+    with pytest.raises(DatasetError, match="has no rows"):
+        unpublished.publish("v1", 1)
 
 
 @pytest.mark.parametrize(
