@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 from lifecycle.records import Estimate, Forecast
 
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"
-HASH_PREFIX = 10
+HASH_PREFIX = 8
 
 
 def usd(value: float) -> str:
-    """Four decimals below one dollar, cents above; a sum too small to show is not shown as zero."""
+    """Cents from one dollar on, four decimals below, two digits of what is smaller still."""
     if not math.isfinite(value):
         return NOT_FINITE
-    if 0 < abs(value) < 0.0001:
-        return "under 0.0001 USD"
-    decimals = 0 if value == 0 else 4 if abs(value) < 1 else 2
+    tiny = 1 - math.floor(math.log10(abs(value))) if 0 < abs(value) < 0.001 else 4
+    decimals = 0 if value == 0 else 2 if abs(value) >= 1 else min(tiny, 9)
     return f"{_signed(value, decimals)} USD"
 
 
@@ -52,7 +52,7 @@ def number(value: float, decimals: int = 4) -> str:
 
 
 def plain(value: Any) -> str:
-    """A check's value of any type: true and false in words, floats in at most six digits, the rest as JSON."""
+    """A check's value of any type: true and false in words, floats in at most five digits, the rest as JSON."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -71,10 +71,26 @@ def estimate(value: Estimate, sign: bool = False) -> str:
     return f"{point} [{low}, {high}]"
 
 
+def limits(value: Estimate, sign: bool = False) -> str:
+    """The 95 % interval alone."""
+    return estimate(value, sign).partition(" ")[2]
+
+
+def point(value: Estimate, sign: bool = False) -> str:
+    """The value alone, with as many decimals as its interval has."""
+    return estimate(value, sign).partition(" ")[0]
+
+
+def moment(timestamp: str) -> str:
+    """An ISO time to the minute, as people write it; any other text as it is."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(\+00:00|Z)", timestamp)
+    return f"{found[1]} {found[2]} UTC" if found else timestamp
+
+
 def quantity(value: float, unit: str) -> str:
     """A forecast's value in its unit: bytes, seconds and USD are written out, others follow the number."""
     if unit in ("bytes", "B"):
-        return bytes_(value)
+        return size(value)
     if unit in ("seconds", "s"):
         return seconds(value)
     return usd(value) if unit.lower() == "usd" else f"{plain(float(value))} {unit}"
@@ -86,7 +102,7 @@ def interval(forecast: Forecast) -> str:
     return f"{value} [{low} to {high}]"
 
 
-def bytes_(value: float) -> str:
+def size(value: float) -> str:
     """Bytes in the largest binary unit that leaves a number of at least one."""
     if not math.isfinite(value):
         return NOT_FINITE
@@ -97,6 +113,11 @@ def bytes_(value: float) -> str:
 def words(name: str) -> str:
     """A name of code as words: `log_loss` is `log loss`."""
     return name.replace("_", " ")
+
+
+def sentence_case(name: str) -> str:
+    """A name of code as the first words of a sentence."""
+    return words(name)[:1].upper() + words(name)[1:]
 
 
 def _triple(value: Estimate) -> tuple[float, float, float]:
@@ -110,12 +131,12 @@ def _decimals(standard_error: float) -> int:
 
 
 def _digits(value: float) -> str:
-    """Six significant digits, without an exponent from one millionth to a million millions."""
+    """Five significant digits, without an exponent from one millionth to a million millions."""
     if value == 0:
         return "0"
     if not 1e-6 <= abs(value) < 1e12:
         return f"{value:.3g}".replace("-", MINUS)
-    decimals = max(0, min(5 - math.floor(math.log10(abs(value))), 10))
+    decimals = max(0, min(4 - math.floor(math.log10(abs(value))), 10))
     text = _signed(value, decimals)
     return text.rstrip("0").rstrip(".") if "." in text else text
 

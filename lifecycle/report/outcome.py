@@ -22,7 +22,7 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import count, estimate, number, plain, usd, words
+from lifecycle.report.formatting import count, estimate, limits, plain, sentence_case, usd, words
 
 Records = Mapping[Step, Record]
 Tone = Literal["good", "hold", "bad", "neutral"]
@@ -106,9 +106,9 @@ def check_sentence(check: CheckResult) -> str:
     """A check's finding as one sentence."""
     seen = f": {check.evidence}" if check.evidence else ""
     if check.observed is None:
-        return f"{words(check.name)}{seen}"
+        return f"{sentence_case(check.name)}{seen}"
     limit = "" if check.threshold is None else f", threshold {plain(check.threshold)}"
-    return f"{words(check.name)}{seen} (observed {plain(check.observed)}{limit})"
+    return f"{sentence_case(check.name)}{seen} (observed {plain(check.observed)}{limit})"
 
 
 def all_comparisons(records: Records) -> tuple[Comparison, ...]:
@@ -147,7 +147,7 @@ def _stopped(step: Step, record: Record | None) -> Outcome:
         tone="bad",
         summary="The run ended at a closed gate; nothing was shipped." if failed else "Nothing was shipped.",
         reasons=reasons or (f"{step} ended without a failed check: see the log of the run.",),
-        changes=tuple(f"{words(check.name)}: {check.fix}" for check in failed if check.fix)
+        changes=tuple(f"{sentence_case(check.name)}: {check.fix}" for check in failed if check.fix)
         or (f"Mend the cause at {step}, then run again; finished steps are reused.",),
     )
 
@@ -177,11 +177,12 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
     """What stands between this decision and another one; for a promotion, its narrowest evidence."""
     comparisons = all_comparisons(records)
     if verdict.decision == "promote":
-        narrow = min(comparisons, key=lambda item: item.gain.low, default=None)
-        return () if narrow is None else (_narrowest(narrow),)
-    controls = [f"{words(item.name)}: {item.reason}" for item in verdict.controls if item.status != "pass"]
+        clear = [item for item in comparisons if reading(item) == "better"]
+        narrow = [_narrowest(min(clear, key=lambda item: item.gain.low))] if clear else []
+        return tuple(narrow + [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"])
+    controls = [f"{sentence_case(item.name)}: {item.reason}" for item in verdict.controls if item.status != "pass"]
     checks = [
-        f"{words(check.name)}: {check.fix}"
+        f"{sentence_case(check.name)}: {check.fix}"
         for record in records.values()
         for check in record.checks
         if check.status in ("fail", "error", "insufficient") and check.severity != "info" and check.fix
@@ -192,15 +193,16 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
 
 def _narrowest(item: Comparison) -> str:
     return (
-        f"The narrowest evidence is the gain over {item.reference} in {words(item.metric)},"
-        f" {estimate(item.gain, sign=True)}: data that move its lower end by {number(abs(item.gain.low), 4)}"
-        f" {'to zero' if item.gain.low > 0 else 'further down'} reopen the decision."
+        f"The narrowest clear gain is the one over {words(item.reference)} in {words(item.metric)},"
+        f" {estimate(item.gain, sign=True)}: newer data that lower it by {limits(item.gain)[1:].split(',')[0]}"
+        " would take that evidence away."
     )
 
 
 def _more_groups(item: Comparison) -> str:
     gain = item.gain
-    text = f"The gain over {item.reference} in {words(item.metric)}, {estimate(gain, sign=True)}, cannot be told from 0"
+    subject = f"The gain over {words(item.reference)} in {words(item.metric)}"
+    text = f"{subject}, {estimate(gain, sign=True)}, cannot be told from 0"
     # An interval narrows with the square root of the number of groups.
     needed = round(gain.groups * ((gain.value - gain.low) / gain.value) ** 2) + 1 if gain.value > 0 else 0
     if not gain.groups < needed < 50 * gain.groups:
@@ -212,5 +214,7 @@ def _spared(records: Records) -> str:
     forecast = records.get("preflight")
     if not isinstance(forecast, PreflightReport):
         return ""
-    rest = forecast.cost_usd.value - sum((cost.usd for cost in costs_of_run(records).values()), 0.0)
-    return f"Of the {usd(forecast.cost_usd.value)} forecast, {usd(rest)} were not spent." if rest > 0 else ""
+    rest = forecast.cost_usd.value - sum(stage.cost.usd for stage in stages_of(records))
+    return (
+        f"Of the {usd(forecast.cost_usd.value)} forecast for training, {usd(rest)} were not spent." if rest > 0 else ""
+    )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
+from lifecycle.report.formatting import words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ _DPI = 144
 def learning_curve(stages: Sequence[StageReport]) -> bytes:
     """Two panels: progressive loss by step for each stage, with ±1 standard error, and the
     data-learning-curve, validation loss by training rows."""
-    figure = _figure(8.4, 3.2)
+    figure = _figure(9.6, 3.3)
     left, right = figure.subplots(1, 2)
     _progressive_loss(left, stages)
     _data_curve(right, stages)
@@ -73,13 +74,13 @@ def slice_chart(report: EvaluationReport) -> bytes:
         axes.axvspan(metric.estimate.low, metric.estimate.high, color=SOFT, alpha=0.12, linewidth=0)
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     rest = f", the {len(shown)} worst of {len(found)} slices" if len(found) > len(shown) else ""
-    axes.set_xlabel(f"{report.primary.replace('_', ' ')}{rest}")
+    axes.set_xlabel(f"{words(report.primary)}{rest}")
     return _png(figure, grid="x")
 
 
 def comparison_chart(comparisons: Sequence[Comparison]) -> bytes:
     """Gain over each reference with its 95 % interval; a hollow mark where the interval holds zero."""
-    figure = _figure(7.2, 1.1 + 0.36 * max(len(comparisons), 2))
+    figure = _figure(5.6, 1.1 + 0.42 * max(len(comparisons), 2))
     axes = figure.subplots()
     if not comparisons:
         return _nothing(figure, axes, "No comparison was made.")
@@ -87,7 +88,7 @@ def comparison_chart(comparisons: Sequence[Comparison]) -> bytes:
     for place, item in enumerate(reversed(comparisons)):
         clear = item.gain.low > 0 or item.gain.high < 0
         _interval(axes, place, item.gain.value, item.gain.low, item.gain.high, filled=clear)
-    _names(axes, [_short(f"{item.reference} · {item.metric.replace('_', ' ')}") for item in reversed(comparisons)])
+    _names(axes, [_short(f"{words(item.reference)} · {words(item.metric)}") for item in reversed(comparisons)])
     axes.set_xlabel("gain of the candidate: left of zero worse, right better")
     return _png(figure, grid="x")
 
@@ -129,6 +130,8 @@ def _progressive_loss(axes: Axes, stages: Sequence[StageReport]) -> None:
         high = [p.loss + p.standard_error for p in stage.curve]
         axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.set(xscale="log", xlabel="optimizer step", ylabel="progressive loss")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
     if any(stage.curve for stage in stages):
         axes.legend(frameon=False, fontsize=8)
 
@@ -138,11 +141,11 @@ def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
     axes.plot([p[0] for p in points], [p[1] for p in points], color=ACCENT, marker="o", linewidth=1.2, markersize=5)
     for rows, loss, stage in points:
         if math.isfinite(loss):
-            axes.annotate(
-                f"{stage}\n{loss:.4f}", (rows, loss), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
-            )
+            axes.annotate(f"{stage}\n{loss:.4f}", (rows, loss), xytext=(5, 6), textcoords="offset points", fontsize=8)
     axes.set(xscale="log", xlabel="training rows", ylabel="validation loss")
-    axes.margins(x=0.18, y=0.32)
+    axes.minorticks_off()
+    axes.set_xticks([p[0] for p in points], [f"{p[0]:,}" for p in points])
+    axes.margins(x=0.3, y=0.3)
 
 
 def _interval(axes: Axes, place: int, value: float, low: float, high: float, *, filled: bool) -> None:
@@ -176,11 +179,14 @@ def _nothing(figure: Figure, axes: Axes, sentence: str) -> bytes:
 
 
 def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
+    from PIL import Image
+
     for axes in figure.axes:
         _calm(axes, grid)
-    file = io.BytesIO()
-    # Without the Software key, equal data give equal bytes under every version of matplotlib's text.
-    figure.savefig(file, format="png", metadata={"Software": None}, pil_kwargs={"optimize": True})
+    drawn, file = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png")
+    # 64 colours look the same and take a third of the bytes.
+    Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(file, format="png", optimize=True)
     return file.getvalue()
 
 

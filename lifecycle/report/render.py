@@ -66,7 +66,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "words", "bytes_")
-    environment.filters |= {name.rstrip("_"): getattr(formatting, name) for name in names}
+    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "words", "moment")
+    environment.filters |= {name: getattr(formatting, name) for name in names}
     environment.filters["status"] = sections.status_words
     return environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lifecycle.checks import CheckResult, Status
 from lifecycle.records import (
@@ -23,7 +23,7 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import count, estimate, quantity, words
+from lifecycle.report.formatting import count, estimate, limits, point, quantity, sentence_case, words
 from lifecycle.report.outcome import CONTROLS, Records, all_comparisons, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
 
@@ -37,7 +37,7 @@ MAX_DETAILS = 20
 @dataclass(frozen=True)
 class ControlRow:
     name: str
-    status: Status
+    status: Status | Literal["not_judged"]
     reason: str
 
 
@@ -64,11 +64,12 @@ def key_figures(records: Records) -> list[tuple[str, str, str]]:
     report, figures = records.get("evaluation"), []
     if isinstance(report, EvaluationReport):
         for metric in overall_metrics(report):
-            name = f"{words(report.primary)} on the benchmark"
-            figures.append((name, estimate(metric.estimate), f"{count(metric.rows)} rows"))
+            name = f"{sentence_case(report.primary)} on the benchmark"
+            figures.append((name, point(metric.estimate), f"95 % {limits(metric.estimate)}"))
     hardest = min(_primary_comparisons(records), key=lambda item: item.gain.low, default=None)
     if hardest is not None:
-        figures.append((f"Gain over {hardest.reference}", estimate(hardest.gain, sign=True), reading(hardest)))
+        remark = f"{reading(hardest)}, 95 % {limits(hardest.gain, sign=True)}"
+        figures.append((f"Gain over {words(hardest.reference)}", point(hardest.gain, sign=True), remark))
     stages = stages_of(records)
     if stages:
         figures.append(("Trained on", f"{count(stages[-1].rows)} rows", f"stage {stages[-1].kind}"))
@@ -79,10 +80,10 @@ def control_rows(records: Records) -> list[ControlRow]:
     """The five controls in their order, then the verdict's other ones; unmeasured is said, not left out."""
     verdict = records.get("promotion")
     given = {item.name: item for item in verdict.controls} if isinstance(verdict, Verdict) else {}
-    missing: tuple[Status, str] = (
+    missing: tuple[Status | Literal["not_judged"], str] = (
         ("insufficient", "The verdict does not state this control.")
         if isinstance(verdict, Verdict)
-        else ("not_applicable", "Not judged: the run has no verdict.")
+        else ("not_judged", "The run has no verdict.")
     )
     five = [
         ControlRow(name, given[name].status, given[name].reason) if name in given else ControlRow(name, *missing)
@@ -126,7 +127,8 @@ def forecast_rows(records: Records) -> list[ForecastRow]:
     spent = sum(stage.cost.usd for stage in stages) if whole else None
     peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
     pairs = ((report.memory_bytes, peak), (report.seconds, wall), (report.cost_usd, spent))
-    return [_against(forecast, actual) for forecast, actual in pairs]
+    why_not = "not recorded" if whole else "training did not finish"
+    return [_against(forecast, actual, why_not) for forecast, actual in pairs]
 
 
 def check_summary(checks: Iterable[CheckResult]) -> str:
@@ -139,9 +141,7 @@ def check_summary(checks: Iterable[CheckResult]) -> str:
 
 def status_words(status: str) -> str:
     """A status as a reader's word."""
-    return {"fail": "Failed", "pass": "Passed", "insufficient": "Insufficient", "error": "Error"}.get(
-        status, "Not applicable"
-    )
+    return {"fail": "Failed", "pass": "Passed"}.get(status, words(status).capitalize())
 
 
 def check_note(check: CheckResult) -> str:
@@ -207,9 +207,9 @@ def _cell(metric: Metric | None) -> str:
     return "not measured" if metric is None else estimate(metric.estimate)
 
 
-def _against(forecast: Forecast, actual: float | None) -> ForecastRow:
+def _against(forecast: Forecast, actual: float | None, why_not: str) -> ForecastRow:
     if actual is None:
-        return ForecastRow(forecast, None, "no actual value in the records")
+        return ForecastRow(forecast, None, why_not)
     if forecast.low <= actual <= forecast.high:
         return ForecastRow(forecast, quantity(actual, forecast.unit), "inside the interval")
     side = "above" if actual > forecast.high else "below" if actual < forecast.low else "not comparable with"
