@@ -1,1 +1,5 @@
-"""One thin file a step: read records, call lifecycle, report checks and metadata."""
+"""One thin file a step: read records, call lifecycle, report checks and metadata.
+
+The files with assets have no `from __future__ import annotations`: Dagster cannot resolve a text
+annotation of `context`.
+"""

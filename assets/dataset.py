@@ -1,7 +1,5 @@
 """dataset: a published version, fetched or rebuilt, its bytes checked against its content hash."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dagster as dg

@@ -1,7 +1,5 @@
 """evaluation: the exported artifact and its baselines on the benchmark. Asks only whether it was measured validly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dagster as dg

@@ -1,7 +1,5 @@
 """preflight: forecasts and trials on a sample, before anything expensive starts."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.declare import asset_options

@@ -1,7 +1,5 @@
 """snapshot: rows that keep the contract, labelled and split in time."""
 
-from __future__ import annotations
-
 import dagster as dg
 
 from assets.declare import asset_options

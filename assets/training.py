@@ -1,7 +1,5 @@
 """smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast

@@ -136,7 +136,9 @@ class Tracking(dg.ConfigurableResource):
         """Mark the run; later steps may still add to it and mark it again."""
         self.client.set_terminated(run.run_id, status="FINISHED" if passed else "FAILED")
 
-    def register(self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str) -> RegisteredModel:
+    def register(
+        self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str, tags: Mapping[str, str]
+    ) -> RegisteredModel:
         """Register the artifact as a new version without alias, or return the version that holds it already."""
         for model in self.versions(name):
             if model.tags.get("artifact_sha256") == artifact_sha256 and model.artifact.is_dir():
@@ -150,8 +152,8 @@ class Tracking(dg.ConfigurableResource):
             _save_pyfunc(path, artifact)
             self.client.log_artifacts(run.run_id, str(path), "model")
         source = f"{self.client.get_run(run.run_id).info.artifact_uri}/model"
-        tags = {"artifact_sha256": artifact_sha256}
-        version = self.client.create_model_version(name, source, run_id=run.run_id, tags=tags)
+        all_tags = {"artifact_sha256": artifact_sha256, **tags}
+        version = self.client.create_model_version(name, source, run_id=run.run_id, tags=all_tags)
         return self._model(version)
 
     def versions(self, name: str) -> list[RegisteredModel]:

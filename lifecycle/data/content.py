@@ -4,7 +4,7 @@ Equal rows give equal hashes across Parquet writers and their versions, compress
 and timestamp units. A value, a null, a column's name, type or place, the order of the rows inside a file and the
 relative name of a file all count. Three choices:
 
-- A NaN in a floating-point column counts as a null. pandas writes its NaN as null and reads null as NaN, so the two
+- A NaN in a floating-point column counts as a null. pandas writes its NaN as null and reads null as NaN, so both
   can't be told apart by whoever trains on the rows. All other floats count by their bits (-0.0 is not 0.0).
 - A timestamp is an instant or a wall-clock time; Parquet keeps no more of a time zone, so the zone's name is left out.
 - Integer and float widths count (int32 is not int64); 64-bit offsets, fixed lengths and categories don't.

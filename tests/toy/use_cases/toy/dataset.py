@@ -1,4 +1,4 @@
-"""Synthetic rows: 120 days, 80 rows a day, a label that depends on two numbers and a shop."""
+"""Synthetic rows: 80 a day, a label that depends on two numbers and a shop."""
 
 import argparse
 from pathlib import Path
@@ -8,27 +8,28 @@ import pandas as pd
 
 
 def build(out: Path, days: int, seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    rows = days * 80
-    day = np.repeat(np.arange(days), 80)
+    """A file for every ten days; a day's rows depend on the seed and the day alone."""
+    out.mkdir(parents=True, exist_ok=True)
+    for start in range(0, days, 10):
+        block = pd.concat([one_day(day, seed) for day in range(start, start + 10)], ignore_index=True)
+        block.to_parquet(out / f"days-{start:03d}.parquet", index=False)
+
+
+def one_day(day: int, seed: int, rows: int = 80) -> pd.DataFrame:
+    generator = np.random.default_rng([seed, day])
     shop = generator.choice(["north", "south", "west"], rows)
     x1, x2 = generator.normal(size=rows), generator.normal(size=rows)
-    weekly = 0.3 * np.sin(day / 7)
-    score = 1.5 * x1 - x2 * (shop == "north") + weekly + generator.normal(size=rows)
-    frame = pd.DataFrame(
-        {
-            "row_id": np.arange(rows),
-            "when": pd.Timestamp("2024-01-01", tz="UTC") + pd.to_timedelta(np.arange(rows) * 18, unit="min"),
-            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(day, unit="D"),
-            "shop": shop,
-            "x1": x1,
-            "x2": x2,
-            "score": np.where(generator.random(rows) < 0.02, np.nan, score),
-        }
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    for month, part in frame.groupby(frame["day"].dt.strftime("%Y-%m")):
-        part.reset_index(drop=True).to_parquet(out / f"{month}.parquet", index=False)
+    score = 1.5 * x1 - x2 * (shop == "north") + 0.3 * np.sin(day / 7) + generator.normal(size=rows)
+    date = pd.Timestamp("2024-01-01") + pd.Timedelta(days=day)
+    return pd.DataFrame({
+        "row_id": day * rows + np.arange(rows),
+        "when": date.tz_localize("UTC") + pd.to_timedelta(np.arange(rows) * 15, unit="min"),
+        "day": date,
+        "shop": shop,
+        "x1": x1,
+        "x2": x2,
+        "score": np.where(generator.random(rows) < 0.02, np.nan, score),
+    })
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""What promotion has to measure: the registered artifact in a fresh process, an equal rerun, the champion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assets.step import StepRun
+from assets.training import job_base, train_job
+from lifecycle.errors import TrainworthyError
+from lifecycle.evaluation.comparison import paired_gain
+from lifecycle.jobs import PredictJob, PredictResult, TrainResult
+from lifecycle.lineage import training_run_id
+from lifecycle.promotion.controls import largest_difference
+from lifecycle.records import Comparison, EvaluationReport, Snapshot, StageReport
+from resources.launcher import Launcher
+from resources.mlflow import RegisteredModel
+
+GOLDEN_ROWS = 200
+# The same graph on the same machine: only the batch size differs between evaluation and this call.
+TOLERANCE = 1e-5
+
+
+def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel) -> dict[str, Any]:
+    """Load the registered files in a fresh process and answer the first benchmark rows again."""
+    import pandas as pd
+
+    evaluation = run.record("evaluation", EvaluationReport)
+    size_mb = sum(path.stat().st_size for path in model.artifact.rglob("*") if path.is_file()) / 2**20
+    evidence: dict[str, Any] = {
+        "loaded": False, "rows_compared": 0, "difference": None, "tolerance": TOLERANCE, "latency_ms": None,
+        "size_mb": size_mb,
+    }  # fmt: skip
+    try:
+        result = _predict(run, launcher, model, "deployment", limit=GOLDEN_ROWS)
+    except TrainworthyError as error:
+        run.context.log.error(f"deployment: {error}")
+        return evidence
+    evaluated = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
+    served = pd.read_parquet(result.predictions.path)["candidate"].to_numpy()
+    difference = largest_difference(evaluated["candidate"].head(GOLDEN_ROWS).to_numpy(), served)
+    return evidence | {
+        "loaded": True,
+        "rows_compared": len(served),
+        # JSON has no infinity; any difference above 1 fails all the same.
+        "difference": min(difference, 2.0),
+        "latency_ms": result.latency_ms,
+    }
+
+
+def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
+    """Hash of the parameters after an equal rerun of the training's first steps; None if it did not run."""
+    snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
+    training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
+    try:
+        result = launcher.run(
+            run.context, train_job(run, snapshot, training_run, "full", rerun_steps=full.prefix_steps)
+        )
+    except TrainworthyError as error:
+        run.context.log.error(f"reproducibility: {error}")
+        return None
+    assert isinstance(result, TrainResult)
+    return result.prefix_sha256
+
+
+def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredModel) -> Comparison | None:
+    """Paired gain over the champion, re-scored on this benchmark by its own code in its own process."""
+    import pandas as pd
+
+    evaluation = run.record("evaluation", EvaluationReport)
+    try:
+        result = _predict(run, launcher, champion, "champion", limit=None)
+    except TrainworthyError as error:
+        run.context.log.error(f"champion: {error}")
+        return None
+    mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
+    theirs = pd.read_parquet(result.predictions.path)
+    metric = run.use_case.spec.benchmark.primary.metric
+    return paired_gain(mine["label"], mine["candidate"], theirs["candidate"], mine["group"], metric, name="champion")
+
+
+def split_ends(snapshot: Snapshot, champion: RegisteredModel | None) -> dict[str, str]:
+    """The last day that either model saw, by name; the benchmark must start after all of them."""
+    ends = {name: snapshot.splits[name].end for name in ("training", "calibration")}
+    if champion is not None:
+        ends["champion's training"] = champion.tags.get("trained_until", "")
+        ends["champion's calibration"] = champion.tags.get("calibrated_until", "")
+    return ends
+
+
+def _predict(
+    run: StepRun, launcher: Launcher, model: RegisteredModel, purpose: str, limit: int | None
+) -> PredictResult:
+    state, snapshot = run.workspace.state, run.record("snapshot", Snapshot)
+    job = PredictJob(
+        **job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id)),
+        artifact=str(model.artifact),
+        artifact_sha256=model.tags["artifact_sha256"],
+        rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
+        limit=limit,
+    )
+    result = launcher.run(run.context, job)
+    assert isinstance(result, PredictResult)
+    return result

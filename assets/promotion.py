@@ -1,0 +1,298 @@
+"""promotion: register → deployment evidence → decide → verdict → alias. The only step that judges the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from assets.declare import asset_options
+from assets.evidence import (
+    champion_comparison,
+    deployment_evidence,
+    reproducibility_evidence,
+    split_ends,
+)
+from assets.step import Outcome, StepEvents, StepRun, run_step
+from lifecycle.checks import CheckResult
+from lifecycle.data.versions import published_version
+from lifecycle.errors import ChampionError
+from lifecycle.promotion import log
+from lifecycle.promotion.controls import (
+    benchmark_control,
+    cost_control,
+    dataset_control,
+    deployment_control,
+    reproducibility_control,
+)
+from lifecycle.promotion.decide import decide
+from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
+from lifecycle.promotion.reuse import still_answers
+from lifecycle.provenance import git_state
+from lifecycle.records import (
+    STAGES,
+    STEPS,
+    Control,
+    Cost,
+    DatasetVersion,
+    EvaluationReport,
+    PreflightReport,
+    Record,
+    Snapshot,
+    StageReport,
+    Verdict,
+)
+from lifecycle.storage.records import record_sha256
+from lifecycle.use_case import UseCase, days
+from resources.launcher import Launcher
+from resources.mlflow import RegisteredModel, Tracking
+from resources.workspace import Intent, Workspace
+
+
+def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
+    """The asset <use case>/promotion."""
+
+    @dg.asset(name="promotion", kinds={"mlflow"}, **asset_options(use_case, "promotion"))
+    def promotion(
+        context: dg.AssetExecutionContext,
+        workspace: Workspace,
+        tracking: Tracking,
+        launcher: Launcher,
+        intent: Intent,
+    ) -> StepEvents:
+        yield from run_step(
+            context,
+            workspace,
+            tracking,
+            use_case,
+            "promotion",
+            lambda run: judge(run, launcher, intent),
+            reusable=verdict_stands,
+        )
+        verdict = workspace.records.of_run(use_case.name, "promotion", context.run_id)
+        if isinstance(verdict, Verdict) and fails_the_run(intent.fail_on, verdict.decision):
+            raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {intent.fail_on}", allow_retries=False)
+
+    return promotion
+
+
+def fails_the_run(fail_on: str, decision: str) -> bool:
+    """True if the run config wants exit code 1 for this decision."""
+    return decision in {"never": (), "reject": ("reject",), "shadow": ("reject", "shadow")}[fail_on]
+
+
+def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
+    """Register, collect evidence, decide; the alias moves only after the verdict is written."""
+    evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
+    name, log_path = run.use_case.name, verdict_log(run)
+    champion = run.tracking.champion(name)
+    if intent.first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
+        raise ChampionError(
+            "first_model is declared, but there is a champion",
+            value=f"{name} version {champion.version}",
+            fix="remove first_model: the model is compared with the champion",
+        )
+    model = run.tracking.register(
+        run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
+        tags=_benchmark_tags(run),
+    )  # fmt: skip
+    if champion is not None and champion.version == model.version:
+        champion = _before(run, champion)
+    evidence = _evidence(run, launcher, intent, model, champion)
+    decision = decide(evidence.promotion)
+    newest = log.read(log_path)
+    fields = {
+        "decision": decision.decision,
+        "reasons": decision.reasons,
+        "controls": decision.controls,
+        "comparisons": evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
+        "model_name": name,
+        "model_version": model.version,
+        "champion": champion.version if champion else None,
+        "first_model": intent.first_model,
+        "evaluation_identity": evaluation.identity,
+        "evidence": evidence.told,
+        "binds": binds(run),
+        "step_costs": step_costs(run),
+        "model_cost": model_cost(run),
+        "previous_verdict_sha256": newest[-1].verdict_sha256 if newest else None,
+    }
+
+    def after(record: Record) -> None:
+        assert isinstance(record, Verdict)
+        log.append(
+            log_path, use_case=name, action=record.decision, model_version=model.version,
+            verdict_sha256=record_sha256(record), previous_verdict_sha256=record.previous_verdict_sha256,
+        )  # fmt: skip
+        if record.decision == "promote":
+            run.tracking.promote(name, model.version, champion.version if champion else None)
+
+    checks = tuple(_control_check(control) for control in decision.controls)
+    return Outcome(checks=checks, fields=fields, seeds=(full.seed,), after=after)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the decision is made from, and the figures behind it."""
+
+    promotion: PromotionEvidence
+    told: dict[str, Any]
+
+
+def _evidence(
+    run: StepRun, launcher: Launcher, intent: Intent, model: RegisteredModel, champion: RegisteredModel | None
+) -> Evidence:
+    spec, full = run.use_case.spec, run.record("full", StageReport)
+    evaluation, snapshot = run.record("evaluation", EvaluationReport), run.record("snapshot", Snapshot)
+    dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
+    deployment = deployment_evidence(run, launcher, model)
+    rerun_sha256 = reproducibility_evidence(run, launcher)
+    comparison = champion_comparison(run, launcher, champion) if champion else None
+    commit, dirty = git_state(run.use_case.folder)
+    published = published_version(run.use_case.project, dataset.name, dataset.revision)
+    costs = model_cost(run)
+    controls = (
+        dataset_control(
+            published_content_hash=published.content_hash,
+            found_content_hash=dataset.content_hash,
+            contract_passed=snapshot.passed,
+            snapshot_dataset_sha256=snapshot.parents.get("dataset"),
+            dataset_sha256=record_sha256(dataset),
+        ),
+        benchmark_control(
+            ends=split_ends(snapshot, champion),
+            benchmark_start=snapshot.splits["benchmark"].start,
+            embargo_days=days(spec.split.embargo),
+            label_sha256=snapshot.label_sha256,
+            benchmark_label_sha256=champion.tags.get("label_sha256") if champion else snapshot.label_sha256,
+            evaluation_checks=evaluation.checks,
+        ),
+        cost_control(
+            spent_usd=costs.usd,
+            budget_usd=spec.budget.run_usd,
+            forecast=preflight.cost_usd,
+            actual_usd=sum(cost.usd for cost in _stage_costs(run).values()),
+        ),
+        reproducibility_control(
+            git_commit=commit,
+            git_dirty=dirty,
+            recorded_prefix_sha256=full.prefix_sha256,
+            rerun_prefix_sha256=rerun_sha256,
+            prefix_steps=full.prefix_steps,
+        ),
+        deployment_control(
+            **deployment,
+            latency_limit_ms=spec.benchmark.latency_ms,
+            size_limit_mb=spec.benchmark.size_mb,
+        ),
+    )
+    promotion = PromotionEvidence(
+        metric=spec.benchmark.primary.metric,
+        margin=spec.benchmark.primary.margin,
+        purpose=spec.promotion.purpose,
+        first_model=intent.first_model and champion is None,
+        champion=champion.version if champion else None,
+        baselines=evaluation.comparisons,
+        champion_comparison=comparison,
+        guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
+        controls=controls,
+        insufficient_checks=insufficient_checks(run),
+    )
+    told = {"deployment": deployment, "rerun_prefix_sha256": rerun_sha256, "git_commit": commit, "git_dirty": dirty}
+    return Evidence(promotion, told)
+
+
+def verdict_stands(run: StepRun, record: Record) -> bool:
+    """True if the newest verdict is this one and nothing that it depends on has changed."""
+    entries = log.read(verdict_log(run))
+    if not isinstance(record, Verdict) or not entries or entries[-1].verdict_sha256 != record_sha256(record):
+        return False
+    champion = run.tracking.champion(run.use_case.name)
+    dirty = git_state(run.use_case.folder)[1]
+    return still_answers(record, run.identity, dirty, champion.version if champion else None)
+
+
+def verdict_log(run: StepRun) -> Path:
+    """The append-only log of the use case's verdicts."""
+    return run.workspace.state.folder("verdicts", f"{run.use_case.name}.jsonl")
+
+
+def binds(run: StepRun) -> dict[str, str]:
+    """sha256 of all that the verdict is about."""
+    dataset, snapshot = run.record("dataset", DatasetVersion), run.record("snapshot", Snapshot)
+    evaluation = run.record("evaluation", EvaluationReport)
+    return {
+        "model": evaluation.artifact_sha256,
+        "dataset": dataset.content_hash,
+        "split": snapshot.content_hash,
+        "suite": evaluation.identity,
+        "contract": snapshot.contract_sha256,
+        "label": snapshot.label_sha256,
+        "code": evaluation.provenance.code_sha256,
+        "environment": evaluation.provenance.environment_sha256,
+    }
+
+
+def step_costs(run: StepRun) -> dict[str, Cost]:
+    """What each step cost this run; a reused step cost it nothing."""
+    found = {step: run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STEPS[:-1]}
+    return {
+        step: record.cost if record.provenance.run_id == run.run_id else Cost()
+        for step, record in found.items()
+        if record is not None
+    }
+
+
+def model_cost(run: StepRun) -> Cost:
+    """What the model cost in all, whichever run paid for it: every record that it was made from."""
+    stages = _stage_costs(run).values()
+    others = (run.upstream[step].cost for step in ("dataset", "snapshot", "preflight", "evaluation"))
+    return sum((*others, *stages), Cost())
+
+
+def insufficient_checks(run: StepRun) -> tuple[str, ...]:
+    """Checks upstream that could not be measured; they cap the verdict at shadow."""
+    records = {**_stage_records(run), **run.upstream}
+    return tuple(
+        f"{step}/{check.name}"
+        for step, record in records.items()
+        for check in record.checks
+        if check.status == "insufficient"
+    )
+
+
+def _stage_records(run: StepRun) -> Mapping[str, Record]:
+    """smoke and pilot by the chain of parents, and full."""
+    found: dict[str, Record] = {"full": run.upstream["full"]}
+    for step, child in (("pilot", "full"), ("smoke", "pilot")):
+        found[step] = run.workspace.records.get(run.use_case.name, step, found[child].parents[step])
+    return {step: found[step] for step in STAGES}
+
+
+def _stage_costs(run: StepRun) -> dict[str, Cost]:
+    return {step: record.cost for step, record in _stage_records(run).items()}
+
+
+def _benchmark_tags(run: StepRun) -> dict[str, str]:
+    """What a later comparison must know about the model."""
+    snapshot = run.record("snapshot", Snapshot)
+    return {
+        "trained_until": snapshot.splits["training"].end,
+        "calibrated_until": snapshot.splits["calibration"].end,
+        "label_sha256": snapshot.label_sha256,
+        "run_id": run.run_id,
+    }
+
+
+def _before(run: StepRun, champion: RegisteredModel) -> RegisteredModel | None:
+    """The champion that this very model replaced: a model is never compared with itself."""
+    entries = [entry for entry in log.read(verdict_log(run)) if entry.action == "promote"]
+    earlier = [entry.model_version for entry in entries if entry.model_version != champion.version]
+    known = {model.version: model for model in run.tracking.versions(champion.name)}
+    return known.get(earlier[-1]) if earlier else None
+
+
+def _control_check(control: Control) -> CheckResult:
+    """A control as a check that shows, and never stops: a rejected model is a result."""
+    return CheckResult(name=control.name, status=control.status, severity="warning", evidence=control.reason)

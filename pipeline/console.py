@@ -1,0 +1,46 @@
+"""The console of `dagster job execute`: one short line for what people want to know."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import dagster as dg
+
+
+class _Formatter(logging.Formatter):
+    """Time, step, message. A gate's stop shows its own message once, without the stack of the machinery."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        meta = getattr(record, "dagster_meta", {}) or {}
+        step = (meta.get("step_key") or "").split("__")[-1]
+        message = meta.get("orig_message") or record.getMessage()
+        event = meta.get("dagster_event")
+        error = getattr(getattr(event, "event_specific_data", None), "error", None)
+        if error is not None and event.event_type_value == "STEP_FAILURE":
+            told = error.message.strip()
+            stopped = "dagster._core.definitions.events.Failure: "
+            # Only a bug of ours, or in a use case's code, needs its stack.
+            message = told.removeprefix(stopped) if told.startswith(stopped) else f"{message}\n{error.to_string()}"
+        return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {message}"
+
+
+class _Chosen(logging.Filter):
+    """Our own lines, and Dagster's about failures; the rest is in the UI's event log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = (getattr(record, "dagster_meta", {}) or {}).get("dagster_event")
+        if event is None:
+            return True
+        return event.event_type_value in ("STEP_FAILURE", "ASSET_MATERIALIZATION", "STEP_START")
+
+
+@dg.logger(description="Short lines on stderr.")
+def console(init_context: dg.InitLoggerContext) -> logging.Logger:
+    """Dagster's console logger, replaced."""
+    logger = logging.Logger("trainworthy", level=logging.DEBUG)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter())
+    handler.addFilter(_Chosen())
+    logger.addHandler(handler)
+    return logger

@@ -1,0 +1,46 @@
+"""What Dagster loads: one lifecycle per use case, and the resources.
+
+Belongs here: putting things together. Does not: any work; loading imports none of torch, mlflow,
+great_expectations, dvc and pandas (tests/pipeline/test_definitions.py holds it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import dagster as dg
+
+from lifecycle.errors import TrainworthyError
+from lifecycle.use_case import UseCase, load_use_case
+from pipeline.console import console
+from pipeline.factory import lifecycle_assets, lifecycle_jobs
+from resources.launcher import Launcher
+from resources.mlflow import Tracking
+from resources.settings import read_settings, use_case_folders
+from resources.workspace import Intent, Workspace
+
+
+def build_defs(use_cases: Sequence[UseCase], resources: Mapping[str, Any] | None = None) -> dg.Definitions:
+    """Definitions of these use cases; `resources` overrides the defaults by name (for tests and deployments)."""
+    defaults = {"workspace": Workspace(), "tracking": Tracking(), "launcher": Launcher(), "intent": Intent()}
+    return dg.Definitions(
+        assets=[asset for use_case in use_cases for asset in lifecycle_assets(use_case)],
+        jobs=[job for use_case in use_cases for job in lifecycle_jobs(use_case)],
+        resources={**defaults, **(resources or {})},
+        loggers={"console": console},
+        executor=dg.in_process_executor,
+    )
+
+
+def load_all() -> list[UseCase]:
+    """Every use case of the settings. A broken one ends the command with one clear message."""
+    try:
+        return [load_use_case(folder) for folder in use_case_folders(read_settings())]
+    except TrainworthyError as error:
+        # click shows this as one message without a traceback, exit code 1.
+        raise click.ClickException(str(error)) from None
+
+
+defs = build_defs(load_all())

@@ -1,0 +1,53 @@
+"""One lifecycle per use case: its eight assets and its jobs."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.dataset import dataset_asset
+from assets.evaluation import evaluation_asset
+from assets.preflight import preflight_asset
+from assets.promotion import promotion_asset
+from assets.snapshot import snapshot_asset
+from assets.step import INTENT_TAG, LAST_STEP
+from assets.training import stage_assets
+from lifecycle.records import STEPS
+from lifecycle.use_case import UseCase
+
+JOBS = {
+    "train": ("candidate", "Dataset to verdict: train in stages, evaluate on the benchmark, judge."),
+    "experiment": ("experiment", "Dataset to the validation split: the benchmark stays untouched, nothing is judged."),
+    "preflight": ("preflight", "Dataset to preflight: the checks for a pull request."),
+}
+
+
+def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
+    """The eight assets of a use case, in the order in which data flows."""
+    return [
+        dataset_asset(use_case),
+        snapshot_asset(use_case),
+        preflight_asset(use_case),
+        *stage_assets(use_case),
+        evaluation_asset(use_case),
+        promotion_asset(use_case),
+    ]
+
+
+def lifecycle_jobs(use_case: UseCase) -> list[dg.JobDefinition | object]:
+    """train_<use case>, experiment_<use case>, preflight_<use case>.
+
+    Steps run in this process: Dagster's default starts one a step, about 2 CPU seconds each, and what
+    needs a process of its own (torch, user code) has the worker.
+    """
+    return [_job(use_case, name, intent, description) for name, (intent, description) in JOBS.items()]
+
+
+def _job(use_case: UseCase, name: str, intent: str, description: str):
+    steps = STEPS[: STEPS.index(LAST_STEP[intent]) + 1]
+    return dg.define_asset_job(
+        f"{name}_{use_case.name}",
+        selection=dg.AssetSelection.assets(*[dg.AssetKey([use_case.name, step]) for step in steps]),
+        description=f"{description} {use_case.spec.description}".strip(),
+        tags={INTENT_TAG: intent, "trainworthy/use_case": use_case.name},
+        executor_def=dg.in_process_executor,
+    )
