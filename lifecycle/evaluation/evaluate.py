@@ -57,13 +57,7 @@ def evaluate(
     ends = {"training": training_end, "calibration": calibration_end}
     complete = _predictions_check(predictions, models, spec, benchmark_rows)
     window = window_check(ends, benchmark_start, embargo_days)
-    slices = SliceResults((), ())
-    if stopping((complete, window)):
-        groups = CheckResult(
-            name="groups", status="insufficient", required=True, evidence="not measured: an earlier check stopped"
-        )
-    else:
-        groups = _groups_check(predictions)
+    groups = _groups_check(predictions, complete)
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))
     slices = slice_metrics(predictions, spec.slices, CANDIDATE)
@@ -136,8 +130,11 @@ def _row_problems(predictions: pd.DataFrame, models: list[str], benchmark_rows: 
     return problems
 
 
-def _groups_check(predictions: pd.DataFrame) -> CheckResult:
+def _groups_check(predictions: pd.DataFrame, complete: CheckResult) -> CheckResult:
     """Enough groups for an interval, with both labels in at least two of them."""
+    if complete.stops:
+        evidence = "not measured: the predictions are incomplete"
+        return CheckResult(name="groups", status="insufficient", required=True, evidence=evidence, fix=complete.fix)
     reason = shortage(predictions["label"], predictions["group"])
     groups = int(predictions["group"].nunique())
     return CheckResult(

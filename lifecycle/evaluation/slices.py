@@ -26,6 +26,8 @@ NAMED_FROM_ROWS = 20
 # The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
 SLICE_METRICS = ("log_loss", "brier", "auc")
 _SINGLE_NUMBERS = 10
+# A column of 4,000 planes would otherwise fill the record with slices that say nothing.
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -38,25 +40,37 @@ class SliceResults:
 
 def slice_metrics(predictions: pd.DataFrame, columns: Sequence[str], model: str) -> SliceResults:
     """Metrics of `model` per slice. `predictions` has the columns label, group, the model's and `columns`."""
+    found = [_column(predictions, column, model) for column in columns]
+    return SliceResults(
+        tuple(metric for results in found for metric in results.metrics),
+        tuple(item for results in found for item in results.insufficient),
+    )
+
+
+def _column(predictions: pd.DataFrame, column: str, model: str) -> SliceResults:
+    """The slices of one column. Of those too small the greatest 20 are named, the others counted together."""
     import numpy as np
 
+    codes, names = slice_codes(predictions[column])
+    sizes = np.bincount(codes, minlength=len(names))
     metrics: list[Metric] = []
-    insufficient: list[dict[str, Any]] = []
-    for column in columns:
-        codes, names = slice_codes(predictions[column])
-        sizes = np.bincount(codes, minlength=len(names))
-        for code in np.flatnonzero(sizes >= NAMED_FROM_ROWS):
-            rows = predictions[codes == code]
-            reason = shortage(rows["label"], rows["group"], MINIMUM_ROWS)
-            if reason:
-                insufficient.append({"slice": names[code], "rows": len(rows), "reason": reason})
-            else:
-                metrics += _metrics(rows, model, names[code])
-        small = sizes[sizes < NAMED_FROM_ROWS]
-        if len(small):
-            reason = f"{len(small)} values of fewer than {NAMED_FROM_ROWS} rows each"
-            insufficient.append({"slice": f"{column}: small values", "rows": int(small.sum()), "reason": reason})
-    return SliceResults(tuple(metrics), tuple(insufficient))
+    named: list[dict[str, Any]] = []
+    counted: list[int] = []
+    for code in np.argsort(-sizes, kind="stable"):
+        size = int(sizes[code])
+        if size < NAMED_FROM_ROWS or (size < MINIMUM_ROWS and len(named) >= MOST_NAMED):
+            counted.append(size)
+            continue
+        rows = predictions[codes == code]
+        reason = shortage(rows["label"], rows["group"], MINIMUM_ROWS)
+        if reason:
+            named.append({"slice": names[code], "rows": size, "reason": reason})
+        else:
+            metrics += _metrics(rows, model, names[code])
+    if counted:
+        reason = f"{len(counted)} values of at most {max(counted)} rows each"
+        named.append({"slice": f"{column}: small values", "rows": sum(counted), "reason": reason})
+    return SliceResults(tuple(metrics), tuple(named))
 
 
 def slice_codes(values: pd.Series) -> tuple[np.ndarray, list[str]]:

@@ -35,7 +35,7 @@ def test_slices_that_are_too_small_are_listed_and_tiny_ones_not_named():
     results = slice_metrics(predictions(), ["carrier"], "candidate")
     named, tiny = results.insufficient
     assert named == {"slice": "carrier=C", "rows": 50, "reason": "50 rows, fewer than 200"}
-    assert tiny == {"slice": "carrier: small values", "rows": 5, "reason": "1 values of fewer than 20 rows each"}
+    assert tiny == {"slice": "carrier: small values", "rows": 5, "reason": "1 values of at most 5 rows each"}
 
 
 def test_slices_hold_every_row_once():
@@ -43,6 +43,19 @@ def test_slices_hold_every_row_once():
     results = slice_metrics(frame, ["carrier"], "candidate")
     measured = sum(m.rows for m in results.metrics if m.metric == "brier")
     assert measured + sum(item["rows"] for item in results.insufficient) == len(frame)
+
+
+def test_slices_of_a_column_with_many_values_name_twenty_and_count_the_rest():
+    frame = predictions()
+    frame["plane"] = np.arange(len(frame)) % 100
+    frame["plane"] = frame["plane"].astype(str)
+    insufficient = slice_metrics(frame, ["plane"], "candidate").insufficient
+    assert len(insufficient) == 21
+    assert insufficient[-1] == {
+        "slice": "plane: small values",
+        "rows": 2400,
+        "reason": "80 values of at most 30 rows each",
+    }
 
 
 def test_slice_of_few_groups_or_one_class_is_listed():

@@ -5,6 +5,10 @@ from lifecycle.evaluation.window import window_check
 ENDS = {"training": "2013-08-30 22:00:00+00:00", "calibration": "2013-09-29T22:00:00"}
 
 
+def test_window_of_exactly_the_embargo_passes():
+    assert window_check(ENDS, "2013-09-30T22:00:00", 1).status == "pass"
+
+
 def test_window_after_the_embargo_passes_and_tells_the_nearest_split():
     check = window_check(ENDS, "2013-10-01T04:00:00", 1)
     assert check.status == "pass"

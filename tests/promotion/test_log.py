@@ -121,8 +121,11 @@ from pathlib import Path
 from lifecycle.errors import RecordError
 from lifecycle.promotion import log
 import os
+import sys
+print("ready", flush=True)
+sys.stdin.readline()
 written = 0
-while written < 10:
+while written < 40:
     entries = log.read(Path({str(path)!r}))
     try:
         log.append(Path({str(path)!r}), use_case="flights", action="shadow", model_version=str(os.getpid()),
@@ -132,6 +135,14 @@ while written < 10:
     except RecordError:
         pass
 """
-    workers = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) for _ in range(3)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    workers = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes) for _ in range(3)]
+    for worker in workers:
+        worker.stdout.readline()
+    for worker in workers:
+        worker.stdin.write(b"go\n")
+        worker.stdin.close()
     assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
-    assert len(log.read(path)) == 30
+    assert len(log.read(path)) == 120
+    for worker in workers:
+        worker.stdout.close()
