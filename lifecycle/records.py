@@ -91,6 +91,17 @@ class Record(Frozen):
         return not stopping(self.checks)
 
 
+class StoppedStep(Record):
+    """A step that ended without a result of its own kind: what was wrong, and what it cost all the same."""
+
+    error: str
+
+    @property
+    def passed(self) -> bool:
+        """Never."""
+        return False
+
+
 class DatasetVersion(Record):
     """A published version of a dataset, with its bytes at `path`, checked against both hashes."""
 
@@ -147,12 +158,12 @@ class Forecast(Frozen):
 
 
 class PreflightReport(Record):
-    """What the run would need, forecast before it starts."""
+    """What the stages would need, forecast before they start; None where it could not be measured."""
 
     kind: Literal["preflight"] = "preflight"
-    memory_bytes: Forecast
-    seconds: Forecast
-    cost_usd: Forecast
+    memory_bytes: Forecast | None
+    seconds: Forecast | None
+    cost_usd: Forecast | None
 
 
 class CurvePoint(Frozen):

@@ -5,6 +5,7 @@ Trainworthy sees a use case only through these functions, its YAML and its contr
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Mapping
@@ -45,9 +46,10 @@ class Task(Protocol):
 def load_task(folder: Path) -> Task:
     """Import model.py of a use case's folder under a name of its own; runs the user's code."""
     path = (folder / "model.py").resolve()
-    name = f"trainworthy_model_{abs(hash(str(path))):x}"
+    name = f"trainworthy_model_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -228,7 +228,7 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem]]:
     try:
         # The C loader reads the same YAML about ten times faster; both are safe loaders.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
     except yaml.YAMLError as error:
         return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")]
     if not isinstance(values, dict):

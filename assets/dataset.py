@@ -1,0 +1,67 @@
+"""dataset: a published version, fetched or rebuilt, its bytes checked against its content hash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets.declare import asset_options
+from assets.step import Outcome, StepEvents, StepRun, run_step
+from lifecycle.checks import holds
+from lifecycle.contract.agreement import refuse_disagreement
+from lifecycle.contract.model import load_contract
+from lifecycle.data.versions import published_version
+from lifecycle.identity import sha256_file
+from lifecycle.records import DatasetVersion, Record
+from lifecycle.use_case import UseCase
+from resources.dvc import DatasetStore
+from resources.mlflow import Tracking
+from resources.workspace import Workspace
+
+
+def dataset_asset(use_case: UseCase) -> dg.AssetsDefinition:
+    """The asset <use case>/dataset."""
+
+    @dg.asset(name="dataset", kinds={"dvc", "parquet"}, **asset_options(use_case, "dataset"))
+    def dataset(context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking) -> StepEvents:
+        def content() -> dict[str, str]:
+            declared = use_case.spec.dataset
+            return {"content_hash": published_version(use_case.project, declared.name, declared.version).content_hash}
+
+        yield from run_step(
+            context, workspace, tracking, use_case, "dataset", fetch_dataset, read=content, reusable=dataset_is_whole
+        )
+
+    return dataset
+
+
+def fetch_dataset(run: StepRun) -> Outcome:
+    """Bring the version's files below the state folder. The use case's files are checked first, all at once."""
+    refuse_disagreement(run.use_case, load_contract(run.use_case.contract_path))
+    state, declared = run.workspace.state, run.use_case.spec.dataset
+    found = DatasetStore(state.root).fetch(
+        run.use_case.project, declared.name, declared.version, into=state.folder("datasets")
+    )
+    evidence = (
+        f"{declared.name}@{declared.version}: {found.rows:,} rows, logical content hash {found.content_hash[:12]}"
+    )
+    return Outcome(
+        checks=(holds("content_hash", True, observed=found.content_hash[:12], evidence=evidence),),
+        fields={
+            "name": declared.name,
+            "revision": declared.version,
+            "dvc_hash": found.dvc_hash,
+            "content_hash": found.content_hash,
+            "rows": found.rows,
+            "path": state.relative(Path(found.path)),
+            "files": found.files,
+        },
+    )
+
+
+def dataset_is_whole(run: StepRun, record: Record) -> bool:
+    """True if every file still has the bytes on record; else the step fetches them again."""
+    assert isinstance(record, DatasetVersion)
+    paths = ((run.workspace.state.absolute(file.path), file.sha256) for file in record.files)
+    return all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in paths)

@@ -1,0 +1,48 @@
+"""What Dagster is told about a step before it runs: key, dependencies, checks, owner, words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+
+from lifecycle.identity import step_code_sha256
+from lifecycle.preflight.gate import CHECKS as PREFLIGHT_CHECKS
+from lifecycle.records import PARENTS, Step
+from lifecycle.training.gate import CHECKS as STAGE_CHECKS
+from lifecycle.use_case import UseCase
+
+CHECKS: dict[Step, tuple[str, ...]] = {
+    "dataset": ("content_hash",),
+    "snapshot": ("contract", "availability", "splits"),
+    "preflight": PREFLIGHT_CHECKS,
+    "smoke": STAGE_CHECKS["smoke"],
+    "pilot": STAGE_CHECKS["pilot"],
+    "full": STAGE_CHECKS["full"],
+    "evaluation": ("predictions", "groups", "benchmark_window"),
+    "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
+}
+DESCRIPTIONS: dict[Step, str] = {
+    "dataset": "A published version of the dataset, fetched through DVC and checked against its content hash.",
+    "snapshot": "Rows that keep the contract, labelled and split in time; immutable, addressed by content.",
+    "preflight": "Memory and cost forecasts, one batch end to end, ten batches overfitted: a minute before a night.",
+    "smoke": "Training on the smallest fraction: does the loop run and stay finite?",
+    "pilot": "Training on a tenth: has the network learned something, and can the rest be paid?",
+    "full": "Training on all training rows; calibrates and exports the artifact.",
+    "evaluation": "The exported artifact and its baselines on the benchmark, with intervals and slices.",
+    "promotion": "Five controls and the comparisons: promote, shadow or reject. The verdict.",
+}
+
+
+def asset_options(use_case: UseCase, step: Step) -> dict[str, Any]:
+    """Arguments of @dg.asset that every step has in common."""
+    key = dg.AssetKey([use_case.name, step])
+    return {
+        "key_prefix": use_case.name,
+        "deps": [dg.AssetKey([use_case.name, parent]) for parent in PARENTS[step]],
+        "check_specs": [dg.AssetCheckSpec(name, asset=key, blocking=True) for name in CHECKS[step]],
+        "group_name": use_case.name,
+        "owners": [use_case.spec.owner],
+        "description": DESCRIPTIONS[step],
+        "code_version": step_code_sha256(use_case.folder)[:16],
+    }

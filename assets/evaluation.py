@@ -1,0 +1,95 @@
+"""evaluation: the exported artifact and its baselines on the benchmark. Asks only whether it was measured validly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+
+from assets.declare import asset_options
+from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.training import job_base
+from lifecycle.evaluation.evaluate import evaluate
+from lifecycle.identity import sha256_file
+from lifecycle.jobs import PredictJob, PredictResult
+from lifecycle.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
+from lifecycle.use_case import UseCase, days
+from resources.launcher import Launcher
+from resources.mlflow import Tracking
+from resources.workspace import Workspace
+
+
+def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
+    """The asset <use case>/evaluation."""
+
+    @dg.asset(name="evaluation", kinds={"scikit-learn"}, **asset_options(use_case, "evaluation"))
+    def evaluation(
+        context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking, launcher: Launcher
+    ) -> StepEvents:
+        yield from run_step(
+            context,
+            workspace,
+            tracking,
+            use_case,
+            "evaluation",
+            lambda run: score_benchmark(run, launcher),
+            reusable=predictions_stay,
+        )
+
+    return evaluation
+
+
+def score_benchmark(run: StepRun, launcher: Launcher) -> Outcome:
+    """Score every benchmark row in the worker, then measure."""
+    import pandas as pd
+
+    spec, state = run.use_case.spec, run.workspace.state
+    snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
+    assert full.artifact is not None
+    assert full.artifact_sha256 is not None
+    job = PredictJob(
+        **job_base(run, snapshot, state.folder("evaluation", run.use_case.name, run.identity)),
+        artifact=str(state.absolute(full.artifact)),
+        artifact_sha256=full.artifact_sha256,
+        rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
+        columns=spec.benchmark.slices,
+        training_file=str(state.absolute(snapshot.splits["training"].file.path)),
+        baselines=spec.benchmark.baselines,
+        seed=spec.training.seed,
+    )
+    result = launcher.run(run.context, job)
+    assert isinstance(result, PredictResult)
+    splits = snapshot.splits
+    body = evaluate(
+        pd.read_parquet(result.predictions.path),
+        spec.benchmark,
+        benchmark_rows=splits["benchmark"].rows,
+        training_end=splits["training"].end,
+        calibration_end=splits["calibration"].end,
+        benchmark_start=splits["benchmark"].start,
+        embargo_days=days(spec.split.embargo),
+    )
+    file = result.predictions
+    return Outcome(
+        checks=body.checks,
+        fields={
+            "benchmark": snapshot.benchmark,
+            "predictions": StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),
+            "latency_ms": result.latency_ms,
+            "artifact": full.artifact,
+            "artifact_sha256": full.artifact_sha256,
+            **{
+                name: getattr(body, name)
+                for name in ("rows", "groups", "primary", "metrics", "comparisons", "reliability")
+            },
+        },
+        device=result.device,
+        seeds=(spec.training.seed,),
+    )
+
+
+def predictions_stay(run: StepRun, record: Record) -> bool:
+    """True if the predictions still have the bytes on record."""
+    assert isinstance(record, EvaluationReport)
+    path = run.workspace.state.absolute(record.predictions.path)
+    return path.is_file() and sha256_file(path) == record.predictions.sha256

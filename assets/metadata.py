@@ -1,0 +1,168 @@
+"""Records as Dagster shows them: the same metadata keys on every step, made or reused, passed or stopped."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from lifecycle.checks import CheckResult
+from lifecycle.records import (
+    Cost,
+    DatasetVersion,
+    EvaluationReport,
+    PreflightReport,
+    Record,
+    Snapshot,
+    StageReport,
+    Verdict,
+)
+from lifecycle.storage.records import record_sha256
+
+if TYPE_CHECKING:
+    from assets.step import StepRun
+    from resources.mlflow import TrackedRun
+
+
+def step_metadata(
+    run: StepRun, record: Record, tracked: TrackedRun, *, reused: bool, report: Path | None
+) -> dict[str, Any]:
+    """Lineage, cost, row counts, decision, links and pictures of a step."""
+    shown: dict[str, Any] = {**lineage(run, record), **cost_metadata(Cost() if reused else record.cost)}
+    shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
+    shown |= {f"metric/{name}": value for name, value in figures_of(record).items()}
+    shown |= {"lineage/reused": reused, "mlflow/run": dg.MetadataValue.url(tracked.url)}
+    if isinstance(record, Verdict):
+        shown["decision"] = record.decision
+        shown["reasons"] = dg.MetadataValue.md("\n".join(f"- {reason}" for reason in record.reasons))
+    if report is not None:
+        shown["report"] = dg.MetadataValue.path(report)
+    if not reused:
+        shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
+    return shown
+
+
+def lineage(run: StepRun, record: Record) -> dict[str, Any]:
+    """Where the step came from; the same keys everywhere."""
+    dataset = run.upstream.get("dataset", record)
+    if not isinstance(dataset, DatasetVersion):
+        snapshot = run.upstream.get("snapshot", record)
+        parent = snapshot.parents.get("dataset")
+        found = run.workspace.records.get(run.use_case.name, "dataset", parent) if parent else None
+        dataset = found if isinstance(found, DatasetVersion) else None
+    declared = run.use_case.spec.dataset
+    origin = record.provenance
+    return {
+        "lineage/dataset_version": f"{declared.name}@{declared.version}",
+        "lineage/content_hash": dataset.content_hash if dataset is not None else "none",
+        "lineage/git_commit": origin.git_commit or "none",
+        "lineage/git_dirty": bool(origin.git_dirty),
+        "lineage/code_version": origin.code_sha256,
+        "lineage/environment_sha256": origin.environment_sha256,
+        "lineage/seeds": ", ".join(map(str, origin.seeds)) or "none",
+        "lineage/device": origin.device,
+        "lineage/identity": record.identity,
+        "lineage/record_sha256": record_sha256(record),
+    }
+
+
+def cost_metadata(cost: Cost) -> dict[str, float]:
+    """Numeric, under the same names on every asset, so that Dagster plots them."""
+    return {
+        "cost/usd": cost.usd,
+        "cost/cpu_seconds": cost.cpu_seconds,
+        "cost/gpu_seconds": cost.gpu_seconds,
+        "cost/wall_seconds": cost.wall_seconds,
+    }
+
+
+def row_counts(record: Record) -> dict[str, int]:
+    """Row counts by name, where the step has rows."""
+    match record:
+        case DatasetVersion():
+            return {"dataset": record.rows}
+        case Snapshot():
+            splits = {name: split.rows for name, split in record.splits.items()}
+            return {"labelled": record.rows, "excluded": record.excluded_rows, **splits}
+        case StageReport():
+            return {"trained": record.rows}
+        case EvaluationReport():
+            return {"benchmark": record.rows}
+        case _:
+            return {}
+
+
+def figures_of(record: Record) -> dict[str, float]:
+    """The step's own figures by name, the same in MLflow and in Dagster."""
+    match record:
+        case Snapshot():
+            return {"excluded_share": record.excluded_share}
+        case PreflightReport():
+            forecasts = (record.memory_bytes, record.seconds, record.cost_usd)
+            return {f"forecast_{f.name}_{f.unit}": f.value for f in forecasts if f is not None}
+        case StageReport():
+            return {**record.metrics, "steps": float(record.steps)}
+        case EvaluationReport():
+            whole = (metric for metric in record.metrics if metric.slice is None)
+            figures = {f"{metric.model}_{metric.metric}": metric.estimate.value for metric in whole}
+            return {**figures, **gains(record), "latency_ms": record.latency_ms}
+        case _:
+            return {}
+
+
+def gains(record: EvaluationReport) -> dict[str, float]:
+    """Gain over each reference with its interval."""
+    found: dict[str, float] = {}
+    for comparison in record.comparisons:
+        gain, name = comparison.gain, f"gain_over_{comparison.reference}"
+        found |= {name: gain.value, f"{name}_low": gain.low, f"{name}_high": gain.high}
+    return found
+
+
+def pictures_of(run: StepRun, record: Record) -> dict[str, bytes]:
+    """Pictures where people would rather look; PNG, each under 100 kB."""
+    from lifecycle.report import pictures
+
+    if isinstance(record, StageReport):
+        before = [
+            found
+            for step in ("smoke", "pilot", "full")
+            if isinstance(found := run.workspace.records.of_run(run.use_case.name, step, run.run_id), StageReport)
+        ]
+        return {"learning_curve": pictures.learning_curve(before or [record])}
+    if isinstance(record, EvaluationReport):
+        return {
+            "reliability_curve": pictures.reliability_curve(record),
+            "comparisons": pictures.comparison_chart(record.comparisons),
+            "slices": pictures.slice_chart(record),
+        }
+    return {}
+
+
+def picture(png: bytes, name: str) -> dg.MarkdownMetadataValue:
+    """A PNG inside the page."""
+    return dg.MetadataValue.md(f"![{name}](data:image/png;base64,{base64.b64encode(png).decode()})")
+
+
+def check_result(check: CheckResult) -> dg.AssetCheckResult:
+    """A CheckResult as Dagster's: what stops is a failed ERROR, other misses a WARN, not applicable a pass."""
+    passed = check.status in ("pass", "not_applicable")
+    severity = dg.AssetCheckSeverity.ERROR if check.stops else dg.AssetCheckSeverity.WARN
+    metadata: dict[str, Any] = {"status": check.status, "evidence": check.evidence}
+    metadata |= {
+        name: value
+        for name, value in (("observed", check.observed), ("threshold", check.threshold))
+        if value is not None
+    }
+    if check.fix:
+        metadata["fix"] = check.fix
+    if check.details:
+        # Through text, since NaN is no JSON for the UI.
+        metadata["details"] = dg.MetadataValue.json(json.loads(json.dumps(check.details, default=str)))
+    description = f"{check.evidence} Fix: {check.fix}" if check.fix and not passed else check.evidence
+    return dg.AssetCheckResult(
+        check_name=check.name, passed=passed, severity=severity, metadata=metadata, description=description
+    )

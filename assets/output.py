@@ -1,0 +1,38 @@
+"""The run's report as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.records import STEPS, Record, Step
+from lifecycle.storage.state import write_atomic
+
+if TYPE_CHECKING:
+    from assets.step import StepRun
+
+
+def write_report(run: StepRun, stopped_at: Step | None) -> Path:
+    """Render all records of the run to <state>/reports/<use case>/<run id>.html, and to latest.html beside it."""
+    from lifecycle.report.render import render
+
+    tracked = run.tracked()
+    links = {
+        "Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}",
+        "MLflow run": tracked.url,
+    }
+    page = render(run_records(run), links, stopped_at).encode()
+    path = run.workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
+    write_atomic(path, page)
+    write_atomic(path.with_name("latest.html"), page)
+    return path
+
+
+def run_records(run: StepRun) -> dict[Step, Record]:
+    """What this run made or reused, and for steps that it did not have, what the step was made from."""
+    records: dict[Step, Record] = {}
+    for step in STEPS:
+        found = run.workspace.records.of_run(run.use_case.name, step, run.run_id) or run.upstream.get(step)
+        if found is not None:
+            records[step] = found
+    return records

@@ -1,0 +1,59 @@
+"""snapshot: rows that keep the contract, labelled and split in time."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from assets.declare import asset_options
+from assets.step import Outcome, StepEvents, StepRun, run_step
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.contract.availability import availability_check
+from lifecycle.contract.model import load_contract
+from lifecycle.data.snapshot import read_dataset, snapshot_is_whole, with_label, write_snapshot
+from lifecycle.data.split import split_by_time, splits_check
+from lifecycle.progress import say
+from lifecycle.records import DatasetVersion, Record, Snapshot
+from lifecycle.use_case import UseCase
+from resources.mlflow import Tracking
+from resources.workspace import Workspace
+
+
+def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
+    """The asset <use case>/snapshot."""
+
+    @dg.asset(name="snapshot", kinds={"great_expectations", "parquet"}, **asset_options(use_case, "snapshot"))
+    def snapshot(context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking) -> StepEvents:
+        yield from run_step(context, workspace, tracking, use_case, "snapshot", make_snapshot, reusable=snapshot_stays)
+
+    return snapshot
+
+
+def make_snapshot(run: StepRun) -> Outcome:
+    """Validate, label, split and write. Nothing is written if a check stops the step."""
+    from expectations.validate import contract_check, validate_frame
+
+    spec, dataset = run.use_case.spec, run.record("dataset", DatasetVersion)
+    contract = load_contract(run.use_case.contract_path)
+    frame = read_dataset(run.workspace.state.absolute(dataset.path))
+    say(f"snapshot: {len(contract.rules)} rules on {len(frame):,} rows")
+    checks: tuple[CheckResult, ...] = (
+        contract_check(validate_frame(frame, contract)),
+        availability_check(contract, contract.feature_columns),
+    )
+    if stopping(checks):
+        return Outcome(checks=checks, fields=None)
+    labelled = with_label(frame, contract.label)
+    splits = split_by_time(labelled, spec.split)
+    checks += (splits_check(splits, spec.split, contract.label.name),)
+    if stopping(checks):
+        return Outcome(checks=checks, fields=None)
+    excluded = len(frame) - len(labelled)
+    fields = write_snapshot(run.workspace.state, run.use_case, contract, dataset, splits)
+    fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / len(frame)}
+    return Outcome(checks=checks, fields=fields)
+
+
+def snapshot_stays(run: StepRun, record: Record) -> bool:
+    """True if the snapshot's files still have the bytes on record."""
+    assert isinstance(record, Snapshot)
+    return snapshot_is_whole(run.workspace.state, record.splits)

@@ -1,0 +1,228 @@
+"""What every step does around its own work: read records, reuse, meter, write, report.
+
+A step's file in this folder says only what is its own: `run_step` calls it with a StepRun and gets
+an Outcome. `finish_step` is the one way out, on success and on a stop: both write the record, book
+the cost, render the report and carry the same metadata keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import dagster as dg
+
+from assets.metadata import check_result, figures_of, step_metadata
+from assets.output import write_report
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.cost.meter import Meter
+from lifecycle.cost.prices import Sku
+from lifecycle.errors import TrainworthyError
+from lifecycle.identity import step_code_sha256
+from lifecycle.lineage import identity_of, refuse_outdated
+from lifecycle.provenance import collect_provenance
+from lifecycle.records import RECORD_TYPES, Record, StageReport, Step, StoppedStep
+from lifecycle.storage.records import record_sha256
+from lifecycle.storage.upstream import parent_hashes, upstream_records
+from lifecycle.use_case import UseCase
+from resources.mlflow import TrackedRun, Tracking
+from resources.workspace import Workspace
+
+# The tag that a job puts on its runs, and the step after which a run of it is complete.
+INTENT_TAG = "trainworthy/intent"
+LAST_STEP: dict[str, Step] = {"candidate": "promotion", "experiment": "full", "preflight": "preflight"}
+RecordT = TypeVar("RecordT", bound=Record)
+StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """What a step may use: declarations, upstream records, its identity, and the stores."""
+
+    context: dg.AssetExecutionContext
+    workspace: Workspace
+    tracking: Tracking
+    use_case: UseCase
+    step: Step
+    run_id: str
+    intent: str
+    upstream: Mapping[Step, Record]
+    identity: str
+    code_sha256: str
+    sku: Sku
+
+    def record(self, step: Step, kind: type[RecordT]) -> RecordT:
+        """An upstream record by its type."""
+        return cast(RecordT, self.upstream[step])
+
+    def tracked(self) -> TrackedRun:
+        """The MLflow run of this Dagster run."""
+        tags = {"use_case": self.use_case.name, "intent": self.intent}
+        return self.tracking.run(self.use_case.name, self.run_id, tags)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step's own work gives: the fields of its record, its checks, and where it ran.
+
+    `fields` is None if a check stopped the step before there was a result of its kind.
+    """
+
+    checks: tuple[CheckResult, ...]
+    fields: Mapping[str, Any] | None
+    device: str = "host"
+    gpu_seconds: float = 0.0
+    seeds: tuple[int, ...] = ()
+    after: Callable[[Record], None] | None = field(default=None)
+
+
+def run_step(
+    context: dg.AssetExecutionContext,
+    workspace: Workspace,
+    tracking: Tracking,
+    use_case: UseCase,
+    step: Step,
+    work: Callable[[StepRun], Outcome],
+    *,
+    read: Callable[[], Mapping[str, str]] = dict,
+    reusable: Callable[[StepRun, Record], bool] = lambda run, record: True,
+) -> StepEvents:
+    """Reuse an equal step or do its work, then finish. `read` names what it reads beside its upstream.
+
+    A TrainworthyError of the work ends the step with its record, cost and report, and one clear message.
+    """
+    meter = Meter()
+    try:
+        run = _step_run(context, workspace, tracking, use_case, step, read)
+    except TrainworthyError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
+    earlier = workspace.records.by_identity(use_case.name, step, run.identity)
+    if earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier):
+        workspace.records.reuse(earlier, run.run_id)
+        context.log.info(f"{step}: equal to an earlier step of run {earlier.provenance.run_id[:8]}; reused at no cost")
+        yield from finish_step(run, earlier, reused=True)
+        return
+    try:
+        outcome = work(run)
+    except TrainworthyError as error:
+        outcome, message = Outcome(checks=(_error_check(error),), fields=None), str(error)
+    else:
+        message = _message(outcome.checks)
+    record = _record(run, outcome, meter, message)
+    workspace.records.put(record, run.run_id)
+    if outcome.after is not None and record.passed:
+        outcome.after(record)
+    yield from finish_step(run, record, reused=False)
+
+
+def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
+    """The one way out: track, report, then materialize if the gate passed, else observe and fail."""
+    tracked = run.tracked()
+    stopped = not record.passed
+    report = None
+    if stopped or run.step == LAST_STEP[run.intent]:
+        report = write_report(run, stopped_at=run.step if stopped else None)
+    _track(run, tracked, record, reused, report)
+    metadata = step_metadata(run, record, tracked, reused=reused, report=report)
+    declared = {spec.name for spec in run.context.assets_def.check_specs}
+    for check in record.checks:
+        if check.name in declared:
+            yield check_result(check)
+    if stopped:
+        key = run.context.asset_key
+        run.context.log_event(dg.AssetObservation(key, metadata=metadata, description=f"stopped at {run.step}"))
+        message = record.error if isinstance(record, StoppedStep) else _message(record.checks)
+        raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
+    yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
+
+
+def _step_run(
+    context: dg.AssetExecutionContext,
+    workspace: Workspace,
+    tracking: Tracking,
+    use_case: UseCase,
+    step: Step,
+    read: Callable[[], Mapping[str, str]],
+) -> StepRun:
+    workspace.state.check_writable()
+    sku = workspace.prices.sku(use_case.spec.compute.sku)
+    code = step_code_sha256(use_case.folder)
+    upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
+    alone = {name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)}
+    refuse_outdated(use_case, code, alone, workspace.records)
+    intent = context.run.tags.get(INTENT_TAG, "candidate")
+    identity = identity_of(use_case, step, code, upstream, read())
+    return StepRun(context, workspace, tracking, use_case, step, context.run_id, intent, upstream, identity, code, sku)
+
+
+def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str) -> bool:
+    return workspace.records.of_run(use_case.name, step, run_id) is None
+
+
+def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Record:
+    provenance = collect_provenance(
+        run.use_case.folder,
+        code_sha256=run.code_sha256,
+        run_id=run.run_id,
+        seeds=outcome.seeds,
+        device=outcome.device,
+    )
+    common: dict[str, Any] = {
+        "kind": run.step,
+        "use_case": run.use_case.name,
+        "parents": parent_hashes(run.upstream),
+        "identity": run.identity,
+        "provenance": provenance,
+        "cost": meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
+        "checks": outcome.checks,
+    }
+    if outcome.fields is None:
+        return StoppedStep(**common, error=message)
+    return RECORD_TYPES[run.step](**common, **outcome.fields)
+
+
+def _error_check(error: TrainworthyError) -> CheckResult:
+    return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix)
+
+
+def _message(checks: tuple[CheckResult, ...]) -> str:
+    """The stopping checks as lines: what was found and how to fix it."""
+    lines = []
+    for check in stopping(checks):
+        found = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
+        lines.append(f"  - {check.name}: {check.status}{found}: {check.evidence}\n    fix: {check.fix}")
+    return "\n".join(lines)
+
+
+def _track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Any) -> None:
+    """The step in MLflow: parameters, metrics, cost, curve, record and report."""
+    cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
+    cost |= {} if reused else record.cost.model_dump()
+    metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
+    metrics |= {f"{run.step}/{name}": value for name, value in figures_of(record).items()}
+    parameters = {} if run.step != "dataset" else _parameters(run.use_case)
+    tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
+    run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
+    if isinstance(record, StageReport):
+        run.tracking.log_curve(tracked, run.step, record.curve)
+    files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
+    if report is not None:
+        files["report.html"] = report.read_bytes()
+    run.tracking.log_files(tracked, files)
+    run.tracking.end(tracked, record.passed)
+
+
+def _parameters(use_case: UseCase) -> dict[str, Any]:
+    """use_case.yaml as flat names."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                walk(f"{prefix}.{name}" if prefix else str(name), inner)
+        else:
+            flat[prefix] = value
+
+    walk("", use_case.spec.model_dump(mode="json"))
+    return flat

@@ -1,0 +1,179 @@
+"""smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import dagster as dg
+from lifecycle.promotion.decide import check_first_model
+
+from assets.declare import asset_options
+from assets.step import Outcome, StepEvents, StepRun, run_step
+from lifecycle.artifact import artifact_sha256
+from lifecycle.contract.model import load_contract
+from lifecycle.identity import sha256_file
+from lifecycle.jobs import CheckpointRef, Rows, TrainJob, TrainResult
+from lifecycle.lineage import training_run_id
+from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
+from lifecycle.training.gate import stage_checks
+from lifecycle.use_case import UseCase
+from resources.launcher import Launcher
+from resources.mlflow import Tracking
+from resources.workspace import Intent, Workspace
+
+Stage = Literal["smoke", "pilot", "full"]
+
+
+def stage_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
+    """The assets <use case>/smoke, /pilot and /full."""
+    return [_stage_asset(use_case, "smoke"), _stage_asset(use_case, "pilot"), _stage_asset(use_case, "full")]
+
+
+def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
+    # A pool bounds how many stages hold a GPU at once, over all runs of the instance.
+    pool = "gpu" if use_case.spec.compute.gpus else None
+
+    @dg.asset(name=stage, pool=pool, kinds={"pytorch"}, **asset_options(use_case, stage))
+    def stage_asset(
+        context: dg.AssetExecutionContext,
+        workspace: Workspace,
+        tracking: Tracking,
+        launcher: Launcher,
+        intent: Intent,
+    ) -> StepEvents:
+        yield from run_step(
+            context,
+            workspace,
+            tracking,
+            use_case,
+            stage,
+            lambda run: train_stage(run, launcher, intent, stage),
+            reusable=stage_is_whole,
+        )
+
+    return stage_asset
+
+
+def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) -> Outcome:
+    """Train the stage in the worker and judge go or no-go."""
+    if stage == "smoke" and run.intent == "candidate":
+        # Asked before the first dollar is spent: promotion would refuse it after the last one.
+        champion = run.tracking.champion(run.use_case.name)
+        check_first_model(intent.first_model, champion.version if champion else None)
+    snapshot = run.record("snapshot", Snapshot)
+    training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
+    result = launcher.run(run.context, train_job(run, snapshot, training_run, stage))
+    assert isinstance(result, TrainResult)
+    state = run.workspace.state
+    spent, still = _spent(run), _still_to_come(run, stage)
+    return Outcome(
+        checks=stage_checks(stage, result, spent, still, run.use_case.spec.budget.run_usd),
+        fields={
+            "training_run": training_run,
+            "fraction": run.use_case.spec.stages.fraction(stage),
+            "seed": run.use_case.spec.training.seed,
+            "rows": result.rows,
+            "steps": result.steps,
+            "resumed_from_step": result.resumed_from_step,
+            "checkpoint": state.relative(Path(result.checkpoint.path)) if result.checkpoint else None,
+            "checkpoint_sha256": result.checkpoint.sha256 if result.checkpoint else None,
+            "prefix_steps": result.prefix_steps,
+            "prefix_sha256": result.prefix_sha256,
+            "parameters": result.parameters,
+            "parameters_sha256": result.parameters_sha256,
+            "artifact": state.relative(Path(result.artifact)) if result.artifact else None,
+            "artifact_sha256": result.artifact_sha256,
+            "metrics": result.metrics,
+            "curve": result.curve,
+        },
+        device=result.device,
+        gpu_seconds=result.gpu_seconds,
+        seeds=(run.use_case.spec.training.seed,),
+    )
+
+
+def train_job(
+    run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, *, rerun_steps: int | None = None
+) -> TrainJob:
+    """The worker's job for a stage; with `rerun_steps` the same training from its start, that many steps, elsewhere."""
+    spec, state = run.use_case.spec, run.workspace.state
+    folder = state.folder("training", run.use_case.name, training_run, stage)
+    if rerun_steps is not None:
+        folder = state.folder("reruns", run.use_case.name, run.run_id, stage)
+    continued = spec.stages.mode == "continue"
+    start = None
+    if continued and rerun_steps is None and stage != "smoke":
+        before = run.record("pilot" if stage == "full" else "smoke", StageReport)
+        assert before.checkpoint is not None
+        assert before.checkpoint_sha256 is not None
+        start = CheckpointRef(path=str(state.absolute(before.checkpoint)), sha256=before.checkpoint_sha256)
+    return TrainJob(
+        **job_base(run, snapshot, folder),
+        # One continued run has one identity; restarted stages are trainings of their own.
+        identity=training_run if continued else f"{training_run}:{stage}",
+        stage=stage,
+        stages=spec.stages,
+        training=spec.training,
+        hyperparameters=spec.hyperparameters,
+        training_file=str(state.absolute(snapshot.splits["training"].file.path)),
+        validation_file=str(state.absolute(snapshot.splits["validation"].file.path)),
+        calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
+        start=start,
+        stop_after_steps=rerun_steps,
+    )
+
+
+def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
+    """What every job names: the code, the folder of the answer, the device, and the columns."""
+    contract = load_contract(run.use_case.contract_path)
+    sensitive = set(contract.sensitive_columns)
+    return {
+        "use_case_folder": str(run.use_case.folder),
+        "out": str(out),
+        "device": run.use_case.spec.compute.device,
+        "rows": Rows(
+            features=snapshot.feature_columns,
+            label=snapshot.label,
+            group=run.use_case.spec.split.resample_by,
+            keys=tuple(name for name in contract.primary_key if name not in sensitive),
+        ),
+    }
+
+
+def stage_is_whole(run: StepRun, record: Record) -> bool:
+    """True if the checkpoint and the artifact that later steps need are still the ones on record."""
+    report, state = cast(StageReport, record), run.workspace.state
+    if report.checkpoint is None or report.checkpoint_sha256 is None:
+        return False
+    manifest = state.absolute(report.checkpoint) / "manifest.json"
+    if not manifest.is_file() or sha256_file(manifest) != report.checkpoint_sha256:
+        return False
+    if report.artifact is None:
+        return report.kind != "full"
+    folder = state.absolute(report.artifact)
+    return (folder / "manifest.json").is_file() and artifact_sha256(folder) == report.artifact_sha256
+
+
+def _spent(run: StepRun) -> float:
+    """USD that this run has spent: upstream steps that it made itself, the stages before included."""
+    records: Mapping[Step, Record | None] = {
+        step: run.workspace.records.of_run(run.use_case.name, step, run.run_id)
+        for step in ("dataset", "snapshot", "preflight", *STAGES)
+    }
+    return sum(r.cost.usd for r in records.values() if r is not None and r.provenance.run_id == run.run_id)
+
+
+def _still_to_come(run: StepRun, stage: Stage) -> float:
+    """Upper end of the forecast for the stages after this one, by their share of the rows."""
+    if stage == "full":
+        return 0.0
+    preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
+    preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
+    if not isinstance(preflight, PreflightReport) or preflight.cost_usd is None:
+        return float("inf")
+    stages = run.use_case.spec.stages
+    shares = {name: stages.fraction(name) for name in STAGES}
+    later = sum(shares[name] for name in STAGES[STAGES.index(stage) + 1 :])
+    return preflight.cost_usd.high * later / sum(shares.values())

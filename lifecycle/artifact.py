@@ -1,0 +1,112 @@
+"""The artifact: what is evaluated, registered and shipped, byte for byte the same.
+
+A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, the use case's code
+and, written last, manifest.json with every file's sha256. Loading verifies the manifest first. No
+pickle is read: pt2 holds a graph and weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import CheckpointError
+from lifecycle.identity import canonical_json, python_sources, sha256_file
+from lifecycle.storage.state import sync_folder, write_atomic
+from lifecycle.task import load_task
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import torch
+
+
+def write_artifact(
+    folder: Path,
+    *,
+    task_folder: Path,
+    model: torch.nn.Module,
+    example: dict[str, torch.Tensor],
+    preprocessing: Mapping[str, Any],
+    calibration: Mapping[str, float],
+    features: tuple[str, ...],
+) -> tuple[str, str]:
+    """Write the artifact to `folder`, replacing one from before; returns its path and its sha256.
+
+    `example` holds inputs of at least 2 rows, so that the batch dimension stays free.
+    """
+    temporary = folder.with_name(f".writing-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    export_model(model, example, temporary / "model.pt2")
+    values = {"preprocessing": preprocessing, "calibration": calibration, "features": list(features)}
+    for name, value in values.items():
+        (temporary / f"{name}.json").write_bytes(canonical_json(value))
+    for name, source in python_sources(task_folder).items():
+        target = temporary / "code" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    write_atomic(temporary / "manifest.json", canonical_json(_hashes(temporary)))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(temporary, folder)
+    sync_folder(folder.parent)
+    return str(folder), artifact_sha256(folder)
+
+
+def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path: Path) -> None:
+    """torch.export on the CPU in evaluation mode, with a free batch dimension for every input."""
+    import copy
+
+    import torch
+
+    exported = copy.deepcopy(model).cpu().eval()
+    batch = torch.export.Dim("batch")
+    shapes = ({name: {0: batch} for name in example},)
+    program = torch.export.export(exported, ({n: t.cpu() for n, t in example.items()},), dynamic_shapes=shapes)
+    torch.export.save(program, path)
+
+
+def artifact_sha256(folder: Path) -> str:
+    """Hash of the manifest, which holds the hash of every other file."""
+    return sha256_file(folder / "manifest.json")
+
+
+def verify_artifact(folder: Path, sha256: str) -> None:
+    """Raises CheckpointError unless every file is what was written."""
+    manifest = folder / "manifest.json"
+    if not manifest.is_file() or sha256_file(manifest) != sha256:
+        raise CheckpointError("the artifact is missing or not the one on record", value=folder.name, fix="train again")
+    declared, found = json.loads(manifest.read_text()), _hashes(folder)
+    changed = sorted(name for name in declared.keys() | found.keys() if declared.get(name) != found.get(name))
+    if changed:
+        raise CheckpointError("files of the artifact were changed", value=changed, fix="restore them or train again")
+
+
+def load_artifact(folder: Path, sha256: str) -> Callable[[pd.DataFrame], np.ndarray]:
+    """Verify, then load: a function from rows (with the feature columns) to calibrated probabilities `(N,)`."""
+    import torch
+
+    from lifecycle.evaluation.calibration import apply_platt
+    from lifecycle.training.scoring import in_chunks
+
+    verify_artifact(folder, sha256)
+    task = load_task(folder / "code")
+    preprocessing, calibration, features = (
+        json.loads((folder / f"{name}.json").read_text()) for name in ("preprocessing", "calibration", "features")
+    )
+    model = torch.export.load(folder / "model.pt2").module()
+
+    def score(rows: pd.DataFrame) -> np.ndarray:
+        return apply_platt(in_chunks(rows[features], task, preprocessing, model, "cpu"), calibration)
+
+    return score
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """sha256 of every file but the manifest and compiled code, by relative name."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files if path.name != "manifest.json"}

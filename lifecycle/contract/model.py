@@ -1,0 +1,249 @@
+"""The data contract: what a dataset must hold, what its columns mean to a model, and how its label is defined.
+
+Read from contract.yaml in the form of the Open Data Contract Standard v3.1 (odcs.py), compiled into rules (rules.py).
+What a model must know of a column stands in its customProperties: role, unit, availableAt, sensitive; the contract's
+own customProperties hold the label and, if wanted, the timeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import Field, ValidationError
+
+from lifecycle.contract import rules as compiler
+from lifecycle.contract.availability import PREDICTION, is_known_instant
+from lifecycle.contract.odcs import HOW_TO, Document, read_document, where
+from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
+from lifecycle.errors import Problem, UseCaseError, did_you_mean
+from lifecycle.identity import sha256_json
+from lifecycle.records import Frozen
+
+Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
+_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive")
+_CONTRACT_PROPERTIES = ("label", "timeline")
+_LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
+
+
+class Column(Frozen):
+    """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline."""
+
+    name: str
+    logical_type: LogicalType
+    role: Role
+    unit: str | None = None
+    available_at: str | None = None
+    sensitive: bool = False
+
+
+class Label(Frozen):
+    """The label's definition: column > greater_than or, without greater_than, the column's own 0/1 value.
+
+    A row whose column is null has no label.
+    """
+
+    name: str = Field(min_length=1)
+    version: int = Field(ge=1, strict=True)
+    column: str
+    greater_than: float | None = Field(default=None, strict=True, allow_inf_nan=False)
+
+
+class Contract(Frozen):
+    """A contract that could be read without a problem."""
+
+    name: str
+    version: str
+    columns: tuple[Column, ...]
+    rules: tuple[Rule, ...]
+    label: Label
+    primary_key: tuple[str, ...]
+    timeline: tuple[str, ...] = ()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all that decides what is accepted; name, version, owners and words do not count."""
+        return sha256_json(self.model_dump(mode="json", exclude={"name", "version"}))
+
+    @cached_property
+    def label_sha256(self) -> str:
+        """Hash of the label's definition, with the unit of its column: 15 minutes are not 15 hours."""
+        return sha256_json({"label": self.label.model_dump(), "unit": self.column(self.label.column).unit})
+
+    @property
+    def feature_columns(self) -> tuple[str, ...]:
+        """Names of the columns that a model may read, in order of writing."""
+        return tuple(column.name for column in self.columns if column.role == "feature")
+
+    @property
+    def sensitive_columns(self) -> tuple[str, ...]:
+        """Names of the columns whose values never appear row by row."""
+        return tuple(column.name for column in self.columns if column.sensitive)
+
+    def column(self, name: str) -> Column:
+        """The column of that name. Raises KeyError."""
+        return {column.name: column for column in self.columns}[name]
+
+
+def load_contract(path: Path) -> Contract:
+    """The contract in a contract.yaml. Raises UseCaseError with every independent problem."""
+    contract, problems = _read(path)
+    if contract is None or problems:
+        raise UseCaseError(path.resolve().parent.name, problems)
+    return contract
+
+
+def contract_problems(path: Path) -> list[Problem]:
+    """Everything that is wrong with a contract.yaml."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[Contract | None, list[Problem]]:
+    document = read_document(path)
+    problems = list(document.problems)
+    table = document.table
+    if table is None:
+        return None, problems
+    rules, found = compiler.compile_rules(table, document.broken)
+    timeline, timeline_problems = _timeline(document)
+    columns, column_problems = _columns(document, table, timeline)
+    label, label_problems = _label(document, columns, compiler.column_names(table))
+    problems += [*found, *timeline_problems, *column_problems, *label_problems]
+    if problems or label is None:
+        return None, problems
+    labelled = next(column for column in columns if column.name == label.column)
+    return Contract(
+        name=str(document.values.get("name") or document.values["id"]),
+        version=document.values["version"],
+        columns=columns,
+        rules=(*rules, *_label_rules(label, labelled.logical_type)),
+        label=label,
+        primary_key=compiler.primary_key(table),
+        timeline=timeline,
+    ), []
+
+
+def _properties(parent: Mapping[str, Any]) -> dict[str, Any]:
+    """customProperties as a mapping of name to value."""
+    items = parent.get("customProperties")
+    items = items if isinstance(items, list) else []
+    return {str(item["property"]): item.get("value") for item in items if isinstance(item, dict) and "property" in item}
+
+
+def _timeline(document: Document) -> tuple[tuple[str, ...], list[Problem]]:
+    properties = _properties(document.values)
+    problems = [
+        Problem(where("customProperties", key), "unknown property", did_you_mean(key, _CONTRACT_PROPERTIES))
+        for key in sorted(set(properties) - set(_CONTRACT_PROPERTIES))
+    ]
+    names = properties.get("timeline", [])
+    place = where("customProperties", "timeline")
+    if not isinstance(names, list) or any(not isinstance(name, str) for name in names):
+        return (), [*problems, Problem(place, "must be a list of names", f"see {HOW_TO}", names)]
+    if names and (names.count(PREDICTION) != 1 or len(set(names)) < len(names)):
+        fix = f"write each name once, from early to late, and {PREDICTION!r} among them"
+        problems.append(Problem(place, f"does not order its names around {PREDICTION!r}", fix, names))
+    return tuple(names), problems
+
+
+def _columns(
+    document: Document, table: Mapping[str, Any], timeline: tuple[str, ...]
+) -> tuple[tuple[Column, ...], list[Problem]]:
+    columns: list[Column] = []
+    problems: list[Problem] = []
+    for item in compiler.sound_properties(table, document.broken):
+        values = _properties(item)
+        found = list(_column_problems(item, values, timeline))
+        problems += found
+        # A wrong logicalType is reported by the compiler.
+        if not found and item.get("logicalType") in get_args(LogicalType):
+            columns.append(_column(item, values))
+    if not problems and not document.broken and not any(column.role == "feature" for column in columns):
+        problems.append(Problem(where("schema"), "no column has the role feature", "give the model's inputs that role"))
+    return tuple(columns), problems
+
+
+def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
+    return Column(
+        name=item["name"],
+        logical_type=item["logicalType"],
+        role=values["role"],
+        unit=values.get("unit"),
+        available_at=values.get("availableAt"),
+        sensitive=values.get("sensitive", False),
+    )
+
+
+def _column_problems(
+    item: Mapping[str, Any], values: Mapping[str, Any], timeline: tuple[str, ...]
+) -> Iterator[Problem]:
+    name = item["name"]
+    for key in sorted(set(values) - set(_COLUMN_PROPERTIES)):
+        yield Problem(where(name, "customProperties", key), "unknown property", did_you_mean(key, _COLUMN_PROPERTIES))
+    role, sensitive = values.get("role"), values.get("sensitive", False)
+    if role not in get_args(Role):
+        known = get_args(Role)
+        fix = f"write one of {', '.join(known)}" if role is None else did_you_mean(str(role), known)
+        yield Problem(where(name, "role"), "the role is missing" if role is None else "unknown role", fix, role)
+    if not isinstance(values.get("unit", ""), str):
+        yield Problem(where(name, "unit"), "must be text", "write the unit's name, for example minutes", values["unit"])
+    if not isinstance(sensitive, bool):
+        yield Problem(where(name, "sensitive"), "must be true or false", "write true or false", sensitive)
+    elif sensitive and item.get("primaryKey"):
+        fix = "name rows by a key that says nothing about a person"
+        yield Problem(where(name, "sensitive"), "a sensitive column can't be in the key: rows are named by it", fix)
+    available_at = values.get("availableAt")
+    if available_at is not None and not is_known_instant(available_at, timeline):
+        fix = "write an ISO 8601 duration (PT0S: at prediction time, -PT1H: an hour before), or a name in the timeline"
+        yield Problem(where(name, "availableAt"), "neither a duration nor a name in the timeline", fix, available_at)
+
+
+def _label(
+    document: Document, columns: tuple[Column, ...], names: tuple[str, ...]
+) -> tuple[Label | None, list[Problem]]:
+    place = where("customProperties", "label")
+    values = _properties(document.values).get("label")
+    if not isinstance(values, dict):
+        fix = "add the property label with value {name, version, column, greaterThan}"
+        return None, [Problem(place, "the label's definition is missing", fix, values)]
+    unknown = [
+        Problem(f"{place}.{key}", "unknown key", did_you_mean(str(key), _LABEL_KEYS))
+        for key in values
+        if key not in _LABEL_KEYS
+    ]
+    try:
+        label = Label.model_validate({_LABEL_KEYS[key]: value for key, value in values.items() if key in _LABEL_KEYS})
+    except ValidationError as error:
+        return None, [*unknown, *(_label_problem(place, item) for item in error.errors())]
+    if unknown:
+        return None, unknown
+    if label.column not in names:
+        fix = did_you_mean(label.column, names)
+        return None, [Problem(f"{place}.column", "the column is not declared", fix, label.column)]
+    return label, [problem for column in columns if column.name == label.column for problem in _misfit(label, column)]
+
+
+def _misfit(label: Label, column: Column) -> Iterator[Problem]:
+    """What keeps a column from being the label's: its type, or a role that would let the model read it."""
+    number = column.logical_type in ("integer", "number")
+    if not number and (label.greater_than is not None or column.logical_type != "boolean"):
+        fix = "name a column of integers or numbers (or, without greaterThan, of booleans)"
+        yield Problem(where(column.name), "can't make the label", fix, column.logical_type)
+    role = "target" if label.greater_than is None else "target_source"
+    if column.role != role:
+        yield Problem(where(column.name, "role"), "is not the role of the label's column", f"write {role}", column.role)
+
+
+def _label_problem(place: str, item: Any) -> Problem:
+    key = next(written for written, field in _LABEL_KEYS.items() if field == item["loc"][0])
+    fix = "write {name: text, version: a whole number from 1, column: a declared column, greaterThan: a number}"
+    return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
+
+
+def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
+    """Without a limit the column is the label itself, so it holds nothing but 0 and 1."""
+    if label.greater_than is not None or logical_type == "boolean":
+        return ()
+    return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=[0, 1]),)

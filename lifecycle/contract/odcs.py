@@ -1,0 +1,189 @@
+"""Reads contract.yaml as Open Data Contract Standard v3.1: its form, not yet its meaning.
+
+The standard's own JSON schema (open-data-contract-standard, schema.json, JSON schema 2019-09) judges the form. It
+refuses unknown keys by `additionalProperties` and `unevaluatedProperties`, but reports each up to three times, and
+after any other mistake it also calls the *known* keys beside it unexpected. So a key counts as unknown only if no
+branch of the schema at that place knows it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lifecycle.errors import Problem, did_you_mean
+
+HOW_TO = "docs/how-to/contract.md"
+_CLOSED = ("additionalProperties", "unevaluatedProperties")
+# Parts of a JSON schema that apply to the same object as the schema that holds them.
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "if", "then", "else")
+
+
+@dataclass(frozen=True)
+class Document:
+    """What the file holds. `broken` are ("properties" or "quality", position) of items whose form is wrong."""
+
+    values: dict[str, Any]
+    problems: tuple[Problem, ...]
+    broken: frozenset[tuple[str, int]] = frozenset()
+
+    @property
+    def table(self) -> dict[str, Any] | None:
+        """The one table, if the form allows to look at it."""
+        tables = self.values.get("schema")
+        if isinstance(tables, list) and len(tables) == 1 and isinstance(tables[0], dict):
+            return tables[0]
+        return None
+
+
+def where(*parts: str | int) -> str:
+    """The place of a problem, such as `contract.yaml: origin.quality[0]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    return f"contract.yaml: {text.removeprefix('.')}"
+
+
+def read_document(path: Path) -> Document:
+    """The file's content and every problem of its form; never raises for what a user wrote."""
+    if not path.is_file():
+        return Document({}, (Problem(path.name, "the file is missing", f"create it; see {HOW_TO}"),))
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())  # noqa: S506 (a safe loader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        return Document({}, (Problem(path.name, f"not valid YAML: {error}", "mend the syntax at that line"),))
+    if not isinstance(values, dict):
+        return Document({}, (Problem(path.name, "must be a mapping of keys", f"see {HOW_TO}", values),))
+    return _checked(values)
+
+
+@functools.cache
+def _loader() -> Any:
+    """A safe loader that refuses a repeated key: YAML's default keeps the last one in silence."""
+    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(base):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+            repeated = sorted({key for key in keys if keys.count(key) > 1}, key=str)
+            if repeated:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {repeated[0]!r} is given twice", node.start_mark
+                )
+            return super().construct_mapping(node, deep)
+
+    return Loader
+
+
+def _checked(values: dict[str, Any]) -> Document:
+    from jsonschema import Draft201909Validator
+
+    schema = _schema()
+    errors = list(_leaves(Draft201909Validator(schema).iter_errors(values)))
+    unknown = [problem for error in errors for problem in _unknown_keys(error, values, schema)]
+    others = [_problem(error, values) for error in errors if error.validator not in _CLOSED]
+    # A known key in the wrong company (`query` beside `metric`) is worth a line only if nothing else explains it.
+    misplaced = [] if unknown or others else [_problem(error, values) for error in errors]
+    problems = [*unknown, *others, *misplaced, *_not_finite(values, ()), *_table_count(values)]
+    paths = [tuple(error.absolute_path) for error in errors]
+    broken = frozenset((str(path[2]), int(path[3])) for path in paths if len(path) > 3 and isinstance(path[3], int))
+    return Document(values, tuple({str(problem): problem for problem in problems}.values()), broken)
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    text = resources.files("open_data_contract_standard").joinpath("schema.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def _leaves(errors: Any) -> Iterator[Any]:
+    """Each error; of a choice between object forms (`team`: a team or a list) the errors of the fitting form."""
+    for error in errors:
+        branches: dict[Any, list[Any]] = {}
+        for inner in error.context or ():
+            branches.setdefault(inner.schema_path[0], []).append(inner)
+        fitting = [inner for inner in branches.values() if not any(_wrong_type(error, item) for item in inner)]
+        if error.validator in ("oneOf", "anyOf") and len(fitting) == 1:
+            yield from _leaves(fitting[0])
+        else:
+            yield error
+
+
+def _wrong_type(outer: Any, inner: Any) -> bool:
+    return inner.validator == "type" and inner.absolute_path == outer.absolute_path
+
+
+def _unknown_keys(error: Any, values: dict[str, Any], schema: dict[str, Any]) -> Iterator[Problem]:
+    if error.validator not in _CLOSED:
+        return
+    known = _known_keys(error.schema, schema)
+    for key in error.instance:
+        if key not in known:
+            place = where(*_named(values, error.absolute_path), str(key))
+            yield Problem(place, "unknown key", did_you_mean(str(key), known))
+
+
+def _known_keys(part: Any, schema: dict[str, Any]) -> set[str]:
+    """Every key that some branch of this part of the schema knows."""
+    if not isinstance(part, dict):
+        return set()
+    known = set(part.get("properties", {}))
+    if "$ref" in part:
+        known |= _known_keys(schema["$defs"][part["$ref"].rsplit("/", 1)[-1]], schema)
+    for name in _IN_PLACE:
+        branches = part.get(name, [])
+        for branch in branches if isinstance(branches, list) else [branches]:
+            known |= _known_keys(branch, schema)
+    return known
+
+
+def _problem(error: Any, values: dict[str, Any]) -> Problem:
+    place = where(*_named(values, error.absolute_path))
+    if error.validator == "enum":
+        known = [str(item) for item in error.validator_value]
+        return Problem(place, "unknown value", did_you_mean(str(error.instance), known), error.instance)
+    if error.validator == "oneOf":
+        choices = [key for item in error.validator_value for key in item.get("required", ())]
+        return Problem(place, "the form is ambiguous or incomplete", f"give exactly one of {', '.join(choices)}")
+    if error.validator == "type" and not isinstance(error.instance, (dict, list)):
+        fix = f"write a value of type {error.validator_value} (quote dates and versions)"
+        return Problem(place, "the value has the wrong type", fix, error.instance)
+    return Problem(place, error.message[:200], f"follow the standard's form; see {HOW_TO}")
+
+
+def _named(values: Any, path: Any) -> list[str | int]:
+    """A path with the table left out and columns called by their names."""
+    parts: list[str | int] = []
+    node = values
+    for part in path:
+        node = node[part]
+        column = isinstance(part, int) and parts[-1:] == ["properties"] and isinstance(node, dict)
+        if column and isinstance(node.get("name"), str):
+            parts = [node["name"]]
+        else:
+            parts.append(part)
+    return parts[2:] if parts[:2] == ["schema", 0] and len(parts) > 2 else parts
+
+
+def _not_finite(node: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    """NaN and infinity are numbers to JSON schema, but no bound that a value could meet."""
+    if isinstance(node, float) and not math.isfinite(node):
+        yield Problem(where(*path), "the number is not finite", "write a finite number", str(node))
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, item in items:
+        yield from _not_finite(item, (*path, key if isinstance(key, int) else str(key)))
+
+
+def _table_count(values: dict[str, Any]) -> Iterator[Problem]:
+    tables = values.get("schema")
+    if not isinstance(tables, list) or len(tables) != 1:
+        count = len(tables) if isinstance(tables, list) else 0
+        yield Problem(where("schema"), "must describe exactly one table", "write one item below schema", count)
+    elif isinstance(tables[0], dict) and not tables[0].get("properties"):
+        yield Problem(where("schema"), "declares no column", "write one item below properties for each column")

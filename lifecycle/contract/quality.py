@@ -1,0 +1,186 @@
+"""Compiles one `quality` item of the contract: a library metric of the standard, or a rule across two columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lifecycle.checks import Severity
+from lifecycle.contract.rule import NO_ROW, Kind, Rule, make_rule
+from lifecycle.errors import Problem, did_you_mean
+
+ENGINE = "trainworthy"
+CROSS_COLUMN: tuple[Kind, ...] = ("less_or_equal", "equal", "hour_in_zone")
+OPERATORS = ("mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo", "mustBeLessThan",
+             "mustBeLessOrEqualTo", "mustBeBetween", "mustNotBeBetween")  # fmt: skip
+# The arguments that each metric reads; rowCount and a column's nullValues and duplicateValues read none.
+_ARGUMENTS = {"missingValues": ("missingValues",), "invalidValues": ("validValues", "pattern")}
+
+Found = Iterator[Rule | Problem]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A quality item with its place: below `column`, or below the table (None); `names` are all declared columns."""
+
+    values: Mapping[str, Any]
+    column: str | None
+    place: str
+    names: tuple[str, ...]
+    severity: Severity = "error"
+
+    def problem(self, key: str, problem: str, fix: str, value: object = None) -> Problem:
+        """A problem at a key of this item ("" for the item itself)."""
+        return Problem(f"{self.place}.{key}" if key else self.place, problem, fix, value)
+
+    def rule(self, default_id: str, kind: Kind, columns: tuple[str, ...], **parameters: Any) -> Rule:
+        """A rule of this item's severity, called by its id or name if it has one."""
+        identifier = self.values.get("id") or self.values.get("name") or default_id
+        return make_rule(identifier, kind, columns, self.severity, **parameters)
+
+
+def compile_quality(values: Mapping[str, Any], column: str | None, place: str, names: tuple[str, ...]) -> Found:
+    """The item's rule, or what is wrong with it."""
+    severity, kind = values.get("severity", "error"), values.get("type", "library")
+    if severity not in get_args(Severity):
+        fix = did_you_mean(str(severity), get_args(Severity))
+        yield Problem(f"{place}.severity", "unknown severity", fix, severity)
+        return
+    item = Item(values, column, place, names, severity)
+    if kind == "library":
+        yield from _library(item)
+    elif kind == "custom":
+        yield from _custom(item)
+    elif kind == "sql":
+        yield item.problem("", "SQL rules are not evaluated", "write a library metric or a custom rule instead")
+    # `text` is for readers, by the standard.
+
+
+def _library(item: Item) -> Found:
+    bound = _bound(item)
+    if isinstance(bound, Problem):
+        yield bound
+        return
+    metric = str(item.values.get("metric"))
+    arguments = item.values.get("arguments") or {}
+    yield from _unknown_arguments(item, metric, arguments)
+    if metric == "duplicateValues":
+        columns = (item.column,) if item.column else tuple(arguments.get("properties") or ())
+        yield from _on_named_columns(item, "+".join(map(str, columns)) + ".unique", "unique", columns, bound=bound)
+    elif (metric == "rowCount") != (item.column is None):
+        fix = "put rowCount below the table, and the metrics of a column below the column"
+        yield item.problem("metric", "does not belong here", fix, metric)
+    elif metric == "rowCount":
+        yield _row_count(item, bound)
+    else:
+        yield _of_column(item, metric, str(item.column), arguments, bound)
+
+
+def _unknown_arguments(item: Item, metric: str, arguments: Mapping[str, Any]) -> Iterator[Problem]:
+    compound = metric == "duplicateValues" and item.column is None
+    known = ("properties",) if compound else _ARGUMENTS.get(metric, ())
+    for key in sorted(set(map(str, arguments)) - set(known)):
+        yield item.problem(f"arguments.{key}", "unknown key", did_you_mean(key, known) if known else "remove it")
+
+
+def _row_count(item: Item, bound: dict[str, Any]) -> Rule | Problem:
+    if bound["unit"] == "percent":
+        return item.problem("unit", "a row count is not a share", "write unit: rows", "percent")
+    return item.rule("row_count", "row_count", (), bound=bound)
+
+
+def _of_column(item: Item, metric: str, column: str, arguments: Mapping[str, Any], bound: Any) -> Rule | Problem:
+    if metric == "nullValues":
+        return item.rule(f"{column}.nulls", "nulls", (column,), bound=bound)
+    if metric == "missingValues":
+        values = arguments.get("missingValues")
+        if not isinstance(values, list) or not values:
+            return item.problem("arguments.missingValues", "must be a list", "list the values that mean missing")
+        return item.rule(f"{column}.missing", "missing", (column,), bound=bound, values=values)
+    values, pattern = arguments.get("validValues"), arguments.get("pattern")
+    if (values is None) == (pattern is None):
+        return item.problem("arguments", "do not say what is valid", "give exactly one of validValues and pattern")
+    if pattern is not None:
+        wrong = wrong_pattern(pattern, f"{item.place}.arguments.pattern")
+        return wrong or item.rule(f"{column}.pattern", "pattern", (column,), bound=bound, pattern=pattern)
+    if not isinstance(values, list) or not values:
+        return item.problem("arguments.validValues", "must be a list of values", "list what is valid", values)
+    return item.rule(f"{column}.allowed", "allowed", (column,), bound=bound, values=values)
+
+
+def wrong_pattern(pattern: Any, place: str) -> Problem | None:
+    """What is wrong with a regular expression, if anything."""
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        return Problem(place, f"not a regular expression: {error}", "correct the pattern", pattern)
+    return None
+
+
+def _bound(item: Item) -> dict[str, Any] | Problem:
+    unit = item.values.get("unit", "rows")
+    if unit not in ("rows", "percent"):
+        return item.problem("unit", "unknown unit", did_you_mean(str(unit), ("rows", "percent")), unit)
+    operators = [key for key in OPERATORS if key in item.values]
+    if len(operators) != 1:
+        return item.problem("", "the bound is missing", f"give exactly one of {', '.join(OPERATORS)}")
+    operator, value = operators[0], item.values[operators[0]]
+    numbers = value if isinstance(value, list) else [value]
+    if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
+        return item.problem(operator, "must be a number", "write how many rows, or percent of all rows", value)
+    highest = 100 if unit == "percent" else float("inf")
+    if any(not 0 <= number <= highest for number in numbers) or numbers != sorted(numbers):
+        return item.problem(operator, f"no possible number of {unit}", "correct the bound", value)
+    return {"operator": operator, "value": value, "unit": unit}
+
+
+def _custom(item: Item) -> Found:
+    values = item.values.get("implementation")
+    if item.values.get("engine") != ENGINE or not isinstance(values, dict):
+        fix = f"write engine: {ENGINE} and implementation: {{rule: {' | '.join(CROSS_COLUMN)}, columns: [a, b]}}"
+        yield item.problem("engine", "an engine or form that is not evaluated", fix, item.values.get("engine"))
+        return
+    kind = values.get("rule")
+    if kind not in CROSS_COLUMN:
+        fix = did_you_mean(str(kind), CROSS_COLUMN)
+        yield item.problem("implementation.rule", "unknown rule", fix, kind)
+        return
+    problems = list(_wrong_implementation(item, kind, values))
+    yield from problems
+    if not problems:
+        first, second = values["columns"]
+        rest = {"zone": values["zone"]} if kind == "hour_in_zone" else {}
+        yield from _on_named_columns(item, f"{first}.{kind}.{second}", kind, (first, second), bound=NO_ROW, **rest)
+
+
+def _wrong_implementation(item: Item, kind: Kind, values: Mapping[str, Any]) -> Iterator[Problem]:
+    keys = {"rule", "columns", "zone"} if kind == "hour_in_zone" else {"rule", "columns"}
+    for key in sorted(set(values) - keys, key=str):
+        yield item.problem(f"implementation.{key}", "unknown key", did_you_mean(str(key), keys))
+    if not isinstance(values.get("columns"), list) or len(values["columns"]) != 2:
+        yield item.problem("implementation.columns", "must name two columns", "write [a, b]", values.get("columns"))
+    if "zone" in keys and not _is_zone(values.get("zone")):
+        fix = "write an IANA name such as America/New_York"
+        yield item.problem("implementation.zone", "unknown time zone", fix, values.get("zone"))
+
+
+def _on_named_columns(item: Item, default_id: str, kind: Kind, columns: tuple[Any, ...], **parameters: Any) -> Found:
+    """A rule whose columns were written by hand, so they may be missing or misspelled."""
+    unknown = [name for name in columns if name not in item.names]
+    for name in unknown:
+        yield item.problem("", "names a column that is not declared", did_you_mean(str(name), item.names), name)
+    if not columns:
+        yield item.problem("arguments", "name no columns", "write arguments: {properties: [a, b]}")
+    elif not unknown:
+        yield item.rule(default_id, kind, columns, **parameters)
+
+
+def _is_zone(name: Any) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, TypeError, AttributeError, OSError):
+        return False
+    return True

@@ -1,0 +1,85 @@
+"""What each rule found, and the check that sums it up: the form is the same for every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from lifecycle.checks import CheckResult
+from lifecycle.contract.rule import Rule
+from lifecycle.records import Frozen
+
+MAX_NAMED_ROWS = 20
+
+
+class RuleResult(Frozen):
+    """One rule's outcome. error: it could not be evaluated, which is never a pass.
+
+    `count` is what the bound judges: the rows that break the rule, for row_count the rows there are. `failing_rows`
+    are up to 20 rows by primary key, with the rule's columns; empty if one of these columns is sensitive.
+    """
+
+    rule: Rule
+    status: Literal["pass", "fail", "error"]
+    rows: int
+    count: int | None = None
+    observed: str | None = None
+    error: str | None = None
+    failing_rows: tuple[dict[str, Any], ...] = ()
+    withheld: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Share of all rows, 0 to 1; None if nothing was counted, there are no rows or rows are not counted."""
+        if self.count is None or self.rows == 0 or self.rule.kind in ("row_count", "type"):
+            return None
+        return self.count / self.rows
+
+
+def contract_check(results: Sequence[RuleResult]) -> CheckResult:
+    """The check `contract`: fail if a rule of severity error fails, error if a rule could not be evaluated.
+
+    A failed rule of severity warning or info does not stop; the evidence names it.
+    """
+    failed = [result for result in results if result.status == "fail" and result.rule.severity == "error"]
+    errors = [result for result in results if result.status == "error"]
+    noted = [result for result in results if result.status == "fail" and result.rule.severity != "error"]
+    parts = [f"{len(failed)} of {len(results)} rules fail"] if failed else []
+    parts += [f"{len(errors)} could not be evaluated"] if errors else []
+    if not parts:
+        parts = [f"{len(results) - len(noted)} of {len(results)} rules hold"]
+    named = [*(_line(result) for result in (*failed, *errors)), *(_line(result) for result in noted)]
+    status = "fail" if failed else "error" if errors or not results else "pass"
+    return CheckResult(
+        name="contract",
+        status=status,
+        observed=len(failed) + len(errors),
+        threshold=0,
+        evidence="; ".join([*parts, *named]) if results else "no rule was evaluated",
+        fix="" if status == "pass" else "mend the dataset, or change contract.yaml if the rule is wrong",
+        details=tuple(_detail(result) for result in results),
+    )
+
+
+def _line(result: RuleResult) -> str:
+    found = result.error if result.status == "error" else result.observed
+    label = "" if result.rule.severity == "error" else f"{result.rule.severity}: "
+    return f"{label}{result.rule.id}: {found}"
+
+
+def _detail(result: RuleResult) -> dict[str, Any]:
+    """Only what is known, so that hundreds of passed rules stay small."""
+    detail = {
+        "rule": result.rule.id,
+        "kind": result.rule.kind,
+        "columns": list(result.rule.columns),
+        "status": result.status,
+        "severity": result.rule.severity,
+        "observed": result.observed,
+        "unexpected": None if result.rule.kind == "row_count" else result.count,
+        "share": result.share,
+        "error": result.error,
+        "rows": list(result.failing_rows) or None,
+        "rows_withheld": "a column of this rule is sensitive" if result.withheld else None,
+    }
+    return {key: value for key, value in detail.items() if value is not None}

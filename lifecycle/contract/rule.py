@@ -1,0 +1,84 @@
+"""What a rule is, and the one function that decides whether it holds.
+
+A rule counts the rows that break it (or, for row_count, the rows there are), and its bound judges the count; so
+`within` decides for every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from lifecycle.checks import Severity
+from lifecycle.records import Frozen
+
+Kind = Literal[
+    "type", "nulls", "missing", "range", "length", "pattern", "allowed", "unique", "row_count",
+    "less_or_equal", "equal", "hour_in_zone",
+]  # fmt: skip
+LogicalType = Literal["string", "integer", "number", "boolean", "date", "timestamp"]
+
+NO_ROW = {"operator": "mustBe", "value": 0, "unit": "rows"}
+NOT_EVERY_ROW = {"operator": "mustBeLessThan", "value": 100, "unit": "percent"}
+AT_LEAST_ONE_ROW = {"operator": "mustBeGreaterOrEqualTo", "value": 1, "unit": "rows"}
+
+
+class Rule(Frozen):
+    """One thing that must hold.
+
+    `parameters["bound"]` is `{operator, value, unit}` with the standard's operators and unit rows or percent; the
+    other parameters belong to the kind:
+
+    type            logical_type                    the column exists and holds this type
+    nulls           -                               counts null rows
+    missing         values                          counts rows with one of these values (None: null)
+    range, length   minimum, maximum, exclusive_…   counts values outside; nulls are not counted, here and below
+    pattern         pattern                         counts values in which the expression is not found
+    allowed         values                          counts values not listed
+    unique          -                               counts rows that share their values with another row
+    row_count       -                               counts all rows
+    less_or_equal   -                               counts rows with first column > second
+    equal           -                               counts rows with first column != second
+    hour_in_zone    zone                            counts rows where the first column's hour of day in the zone is
+                                                    not the second column
+    """
+
+    id: str
+    kind: Kind
+    columns: tuple[str, ...]
+    parameters: dict[str, Any]
+    severity: Severity = "error"
+
+
+def make_rule(
+    identifier: str, kind: Kind, columns: tuple[str, ...], severity: Severity = "error", **parameters: Any
+) -> Rule:
+    """A rule from its parts, parameters by name."""
+    return Rule(id=identifier, kind=kind, columns=columns, parameters=parameters, severity=severity)
+
+
+def within(bound: Mapping[str, Any], count: int, rows: int) -> bool:
+    """True if `count` of `rows` rows meets the bound; of no rows a share is never met."""
+    if bound["unit"] == "percent" and rows == 0:
+        return False
+    # Multiplied first: 29 of 100 rows is exactly 29.0 percent, but 100 * (29 / 100) is 28.999999999999996.
+    observed = 100 * count / rows if bound["unit"] == "percent" else count
+    value = bound["value"]
+    match bound["operator"]:
+        case "mustBe":
+            return observed == value
+        case "mustNotBe":
+            return observed != value
+        case "mustBeGreaterThan":
+            return observed > value
+        case "mustBeGreaterOrEqualTo":
+            return observed >= value
+        case "mustBeLessThan":
+            return observed < value
+        case "mustBeLessOrEqualTo":
+            return observed <= value
+        case "mustBeBetween":
+            return value[0] <= observed <= value[1]
+        case "mustNotBeBetween":
+            return not value[0] <= observed <= value[1]
+    raise AssertionError(bound)

@@ -1,0 +1,26 @@
+"""Rows of a snapshot's split, with only the columns that a job names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.errors import DatasetError
+from lifecycle.jobs import Rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFrame:
+    """The split at `path`: features, label, group, keys and `extra`, each once. Raises DatasetError."""
+    import pandas as pd
+
+    columns = list(dict.fromkeys((*rows.features, rows.label, rows.group, *rows.keys, *extra)))
+    if not Path(path).is_file():
+        raise DatasetError("the split's file is missing", value=Path(path).name, fix="materialize the snapshot again")
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except (OSError, ValueError, KeyError) as error:
+        fix = "materialize the snapshot again"
+        raise DatasetError(f"the split's file cannot be read: {error}", value=Path(path).name, fix=fix) from None

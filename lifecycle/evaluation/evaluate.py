@@ -1,0 +1,160 @@
+"""The benchmark's figures from a table of predictions, and whether they were measured validly.
+
+The gate asks only that: a bad model that was measured well passes it. Judging is promotion's part.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.errors import EvaluationError
+from lifecycle.evaluation.comparison import paired_gain
+from lifecycle.evaluation.interval import MINIMUM_GROUPS, grouped_estimate, shortage
+from lifecycle.evaluation.metrics import METRICS, checked, checked_labels, reliability
+from lifecycle.evaluation.slices import SliceResults, slice_metrics
+from lifecycle.evaluation.window import window_check
+from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
+from lifecycle.use_case import BenchmarkSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CANDIDATE = "candidate"
+CHAMPION = "champion"
+
+
+class EvaluationBody(Frozen):
+    """The measured part of an EvaluationReport. Without figures if a check stops the step."""
+
+    rows: int
+    groups: int
+    primary: str
+    metrics: tuple[Metric, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    reliability: tuple[ReliabilityBin, ...] = ()
+    checks: tuple[CheckResult, ...]
+
+
+def evaluate(
+    predictions: pd.DataFrame,
+    spec: BenchmarkSpec,
+    *,
+    benchmark_rows: int,
+    training_end: str,
+    calibration_end: str,
+    benchmark_start: str,
+    embargo_days: int,
+) -> EvaluationBody:
+    """Metrics of every model, slices of the candidate, and its paired gain over every other model.
+
+    `predictions` has the columns row (unique), group, label, candidate, one for each of the spec's
+    baselines, champion if there is one, and the spec's slices; `benchmark_rows` is how many rows the
+    benchmark has. Times are ISO timestamps of the last or first row. Invalid input is told by the checks
+    predictions, groups and benchmark_window, not raised.
+    """
+    models = [CANDIDATE, *spec.baselines, *([CHAMPION] if CHAMPION in predictions.columns else [])]
+    ends = {"training": training_end, "calibration": calibration_end}
+    complete = _predictions_check(predictions, models, spec, benchmark_rows)
+    window = window_check(ends, benchmark_start, embargo_days)
+    slices = SliceResults((), ())
+    if stopping((complete, window)):
+        groups = CheckResult(
+            name="groups", status="insufficient", required=True, evidence="not measured: an earlier check stopped"
+        )
+    else:
+        groups = _groups_check(predictions)
+    if stopping((complete, window, groups)):
+        return _body(predictions, spec, (complete, groups, window))
+    slices = slice_metrics(predictions, spec.slices, CANDIDATE)
+    labels, by = predictions["label"], predictions["group"]
+    metrics = tuple(
+        Metric(
+            model=model,
+            metric=metric,
+            estimate=grouped_estimate(metric, labels, predictions[model], by),
+            rows=len(predictions),
+        )
+        for model in models
+        for metric in METRICS
+    )
+    comparisons = tuple(
+        paired_gain(labels, predictions[CANDIDATE], predictions[name], by, spec.primary.metric, name=name)
+        for name in models[1:]
+    )
+    body = _body(predictions, spec, (complete, _with_slices(groups, slices), window))
+    return body.model_copy(
+        update={
+            "metrics": metrics + slices.metrics,
+            "comparisons": comparisons,
+            "reliability": reliability(labels, predictions[CANDIDATE]),
+        }
+    )
+
+
+def _body(predictions: pd.DataFrame, spec: BenchmarkSpec, checks: tuple[CheckResult, ...]) -> EvaluationBody:
+    groups = int(predictions["group"].nunique()) if "group" in predictions.columns else 0
+    return EvaluationBody(rows=len(predictions), groups=groups, primary=spec.primary.metric, checks=checks)
+
+
+def _predictions_check(
+    predictions: pd.DataFrame, models: list[str], spec: BenchmarkSpec, benchmark_rows: int
+) -> CheckResult:
+    """Every benchmark row once, with its label, its group and a probability of every model."""
+    wanted = ["row", "group", "label", *models, *spec.slices]
+    problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
+    if not problems:
+        problems = _row_problems(predictions, models, benchmark_rows)
+    return CheckResult(
+        name="predictions",
+        status="fail" if problems else "pass",
+        required=True,
+        observed=len(predictions),
+        threshold=benchmark_rows,
+        evidence="; ".join(problems) or f"{len(predictions)} rows scored by {', '.join(models)}",
+        fix="score every row of the benchmark once with every model; probabilities lie in [0, 1]",
+    )
+
+
+def _row_problems(predictions: pd.DataFrame, models: list[str], benchmark_rows: int) -> list[str]:
+    problems = []
+    if len(predictions) != benchmark_rows or benchmark_rows < 1:
+        problems.append(f"{len(predictions)} rows were scored, the benchmark has {benchmark_rows}")
+    if predictions["row"].duplicated().any() or predictions["row"].isna().any():
+        problems.append("rows are missing their number or occur twice")
+    if predictions["group"].isna().any():
+        problems.append(f"{int(predictions['group'].isna().sum())} rows have no group")
+    try:
+        labels = checked_labels(predictions["label"])
+    except EvaluationError as error:
+        return [*problems, error.problem]
+    for model in models:
+        try:
+            checked(labels, predictions[model])
+        except EvaluationError as error:
+            problems.append(f"{model}: {error.problem}")
+    return problems
+
+
+def _groups_check(predictions: pd.DataFrame) -> CheckResult:
+    """Enough groups for an interval, with both labels in at least two of them."""
+    reason = shortage(predictions["label"], predictions["group"])
+    groups = int(predictions["group"].nunique())
+    return CheckResult(
+        name="groups",
+        status="insufficient" if reason else "pass",
+        required=True,
+        observed=groups,
+        threshold=MINIMUM_GROUPS,
+        evidence=reason or f"{groups} groups, both labels in at least two of them",
+        fix="take a longer benchmark window, or resample by a finer column",
+    )
+
+
+def _with_slices(groups: CheckResult, slices: SliceResults) -> CheckResult:
+    """The check with the slices that were too small. They are told, not held against the model."""
+    if not slices.insufficient:
+        return groups
+    count = len(slices.insufficient)
+    evidence = f"{groups.evidence}; {count} {'slice is' if count == 1 else 'slices are'} too small to measure"
+    return groups.model_copy(update={"evidence": evidence, "details": slices.insufficient})

@@ -1,0 +1,159 @@
+"""Losses of each row and metrics of many rows, for binary classification.
+
+Labels are 0 or 1, probabilities are those of label 1. Every function refuses input from which no
+figure can be computed (EvaluationError): a NaN never becomes a number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import EvaluationError, did_you_mean
+from lifecycle.records import ReliabilityBin
+
+if TYPE_CHECKING:
+    import numpy as np
+
+METRICS = ("log_loss", "brier", "auc", "calibration_error")
+ROW_LOSSES = ("log_loss", "brier")
+# Bins of the calibration error and of the reliability table.
+BINS = 10
+# float32 cannot hold a probability nearer to 1 than 6e-8, so a saturated model is not infinitely wrong
+# but pays log(1e7) = 16.1 for a row that it was sure of and got wrong.
+SMALLEST_PROBABILITY = 1e-7
+
+
+def log_loss(labels: Any, probabilities: Any) -> np.ndarray:
+    """Negative log-likelihood in nats of each row, shape `(N,)`; probabilities are clipped to [1e-7, 1 - 1e-7]."""
+    import numpy as np
+
+    labels, probabilities = checked(labels, probabilities)
+    clipped = np.clip(probabilities, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+    return -np.where(labels == 1, np.log(clipped), np.log1p(-clipped))
+
+
+def brier(labels: Any, probabilities: Any) -> np.ndarray:
+    """Squared error of the probability of each row, shape `(N,)`, in [0, 1]."""
+    labels, probabilities = checked(labels, probabilities)
+    return (probabilities - labels) ** 2
+
+
+def row_loss(metric: str, labels: Any, probabilities: Any) -> np.ndarray:
+    """The per-row loss of that name, shape `(N,)`; less is better."""
+    if metric not in ROW_LOSSES:
+        raise EvaluationError("no per-row loss of that name", value=metric, fix=did_you_mean(metric, ROW_LOSSES))
+    return {"log_loss": log_loss, "brier": brier}[metric](labels, probabilities)
+
+
+def auc(labels: Any, probabilities: Any) -> float:
+    """Area under the ROC curve in [0, 1]: the share of (positive, negative) pairs in order, ties count half."""
+    labels, probabilities = checked(labels, probabilities)
+    require_both_classes(labels)
+    positive, negative = probabilities[labels == 1], probabilities[labels == 0]
+    return float(pair_wins(positive, negative).sum() / (len(positive) * len(negative)))
+
+
+def pair_wins(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """For each score how many of the others lie below it, ties count half; shape of `scores`."""
+    import numpy as np
+
+    ordered = np.sort(others)
+    return (np.searchsorted(ordered, scores, side="left") + np.searchsorted(ordered, scores, side="right")) / 2
+
+
+def calibration_error(labels: Any, probabilities: Any, bins: int = BINS) -> float:
+    """Expected calibration error in [0, 1] over `bins` bins of equal mass.
+
+    The mean over rows of |mean predicted - observed share| of the row's bin. Biased upwards: a perfect
+    model shows about sqrt(0.64 p (1 - p) bins / N), so compare it between models only on equal rows.
+    Source: Naeini et al. 2015; equal mass after Nixon et al. 2019.
+    """
+    import numpy as np
+
+    labels, probabilities = checked(labels, probabilities)
+    excess = np.bincount(equal_mass_bins(probabilities, bins), weights=probabilities - labels)
+    return float(np.abs(excess).sum() / len(labels))
+
+
+def equal_mass_bins(probabilities: np.ndarray, bins: int = BINS) -> np.ndarray:
+    """The bin of each row, shape `(N,)`; equal probabilities always share a bin, so there may be fewer bins."""
+    import numpy as np
+
+    shares = np.arange(1, bins) / bins
+    edges = np.unique(np.quantile(probabilities, shares, method="inverted_cdf"))
+    return np.searchsorted(edges, probabilities, side="left")
+
+
+def reliability(labels: Any, probabilities: Any, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
+    """Mean predicted probability against observed share of positives, by rising probability."""
+    import numpy as np
+
+    labels, probabilities = checked(labels, probabilities)
+    codes = equal_mass_bins(probabilities, bins)
+    rows = np.bincount(codes)
+    predicted = np.bincount(codes, weights=probabilities)
+    observed = np.bincount(codes, weights=labels)
+    return tuple(
+        ReliabilityBin(predicted=float(predicted[i] / n), observed=float(observed[i] / n), rows=int(n))
+        for i, n in enumerate(rows)
+        if n
+    )
+
+
+def checked(labels: Any, probabilities: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64 `(N,)`, N >= 1. Raises EvaluationError where a value is missing or out of range."""
+    labels, probabilities = checked_labels(labels), _vector("probabilities", probabilities)
+    if len(labels) != len(probabilities):
+        raise EvaluationError(
+            "labels and probabilities differ in length",
+            value=(len(labels), len(probabilities)),
+            fix="give one probability for each label, in the same order",
+        )
+    wrong = (probabilities < 0) | (probabilities > 1)
+    if wrong.any():
+        raise EvaluationError(
+            f"{int(wrong.sum())} of {len(wrong)} probabilities lie outside [0, 1]",
+            value=float(probabilities[wrong][0]),
+            fix="let predict() give probabilities, for example the sigmoid of the model's outputs",
+        )
+    return labels, probabilities
+
+
+def checked_labels(labels: Any) -> np.ndarray:
+    """Labels as float64 `(N,)`, each 0 or 1."""
+    labels = _vector("labels", labels)
+    wrong = (labels != 0) & (labels != 1)
+    if wrong.any():
+        raise EvaluationError(
+            f"{int(wrong.sum())} of {len(wrong)} labels are neither 0 nor 1",
+            value=float(labels[wrong][0]),
+            fix="define the label as 0 or 1 in the contract",
+        )
+    return labels
+
+
+def require_both_classes(labels: np.ndarray) -> None:
+    """Raises EvaluationError unless there are positive and negative rows."""
+    if labels.min() == labels.max():
+        raise EvaluationError(
+            f"all {len(labels)} labels are the same", value=float(labels[0]), fix="take rows that hold both labels"
+        )
+
+
+def _vector(name: str, values: Any) -> np.ndarray:
+    import numpy as np
+
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise EvaluationError(f"{name} are not all numbers: {error}", fix="drop or mend the missing values") from error
+    if vector.ndim != 1 or not len(vector):
+        raise EvaluationError(f"{name} must have shape (N,) with N >= 1", value=vector.shape, fix="give one a row")
+    wrong = ~np.isfinite(vector)
+    if wrong.any():
+        raise EvaluationError(
+            f"{int(wrong.sum())} of {len(wrong)} {name} are not finite",
+            value=str(vector[wrong][0]),
+            fix="find the rows from which they come; a missing value is never scored",
+        )
+    return vector

@@ -1,0 +1,110 @@
+"""The candidate's metrics over parts of the benchmark, one slice a value of each declared column.
+
+A column of text, booleans or at most 10 different numbers has one slice a value; any other numeric
+column has four, cut at its quartiles over the benchmark rows (the slice's name holds the cuts); missing
+values are a slice of their own. Slices that are too small for an interval are listed, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import EvaluationError
+from lifecycle.evaluation.interval import grouped_estimate, shortage
+from lifecycle.records import Metric
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+MINIMUM_ROWS = 200
+# Values of fewer rows are counted, not named: an aggregate over fewer than 20 rows may give a person away.
+NAMED_FROM_ROWS = 20
+# The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
+SLICE_METRICS = ("log_loss", "brier", "auc")
+_SINGLE_NUMBERS = 10
+
+
+@dataclass(frozen=True)
+class SliceResults:
+    """Metrics of the slices that can be measured; the others with their rows and the reason."""
+
+    metrics: tuple[Metric, ...]
+    insufficient: tuple[dict[str, Any], ...]
+
+
+def slice_metrics(predictions: pd.DataFrame, columns: Sequence[str], model: str) -> SliceResults:
+    """Metrics of `model` per slice. `predictions` has the columns label, group, the model's and `columns`."""
+    import numpy as np
+
+    metrics: list[Metric] = []
+    insufficient: list[dict[str, Any]] = []
+    for column in columns:
+        codes, names = slice_codes(predictions[column])
+        sizes = np.bincount(codes, minlength=len(names))
+        for code in np.flatnonzero(sizes >= NAMED_FROM_ROWS):
+            rows = predictions[codes == code]
+            reason = shortage(rows["label"], rows["group"], MINIMUM_ROWS)
+            if reason:
+                insufficient.append({"slice": names[code], "rows": len(rows), "reason": reason})
+            else:
+                metrics += _metrics(rows, model, names[code])
+        small = sizes[sizes < NAMED_FROM_ROWS]
+        if len(small):
+            reason = f"{len(small)} values of fewer than {NAMED_FROM_ROWS} rows each"
+            insufficient.append({"slice": f"{column}: small values", "rows": int(small.sum()), "reason": reason})
+    return SliceResults(tuple(metrics), tuple(insufficient))
+
+
+def slice_codes(values: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """The slice of each row as code, shape `(N,)`, and the slices' names.
+
+    Raises EvaluationError for timestamps, whose values do not come back in the next window.
+    """
+    import numpy as np
+    import pandas as pd
+
+    column = str(values.name)
+    if pd.api.types.is_datetime64_any_dtype(values) or pd.api.types.is_timedelta64_dtype(values):
+        raise EvaluationError(
+            f"the slice column {column} holds times",
+            value=str(values.dtype),
+            fix="slice by a column derived from it, such as the hour",
+        )
+    if pd.api.types.is_numeric_dtype(values) and values.nunique() > _SINGLE_NUMBERS:
+        codes, names = _quartiles(values.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan), column)
+    else:
+        codes, found = pd.factorize(values, sort=False)
+        names = [f"{column}={value}" for value in found]
+    if (codes < 0).any():
+        codes, names = np.where(codes < 0, len(names), codes), [*names, f"{column} missing"]
+    return codes, names
+
+
+def _quartiles(values: np.ndarray, column: str) -> tuple[np.ndarray, list[str]]:
+    import numpy as np
+
+    known = values[~np.isnan(values)]
+    cuts = np.unique(np.quantile(known, [0.25, 0.5, 0.75], method="inverted_cdf"))
+    # The greatest value as a cut (half of the rows are at the maximum) would leave an empty last slice.
+    cuts = cuts[cuts < known.max()]
+    cuts = cuts if len(cuts) else known[known < known.max()].max(keepdims=True)
+    codes = np.where(np.isnan(values), -1, np.searchsorted(cuts, values, side="left"))
+    middle = [f"{low:g} < {column} <= {high:g}" for low, high in pairwise(cuts)]
+    return codes, [f"{column} <= {cuts[0]:g}", *middle, f"{column} > {cuts[-1]:g}"]
+
+
+def _metrics(rows: pd.DataFrame, model: str, name: str) -> list[Metric]:
+    return [
+        Metric(
+            model=model,
+            metric=metric,
+            estimate=grouped_estimate(metric, rows["label"], rows[model], rows["group"]),
+            rows=len(rows),
+            slice=name,
+        )
+        for metric in SLICE_METRICS
+    ]

@@ -1,0 +1,184 @@
+"""What the worker is asked to do, and what it answers. Both travel as JSON files.
+
+The worker is the only process that runs a use case's code and torch. It reads one job, writes its
+answer to `result.json` in the job's `out` folder, and exits 0; see worker.py for the other codes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
+from lifecycle.use_case import StagesSpec, TrainingSpec
+
+
+class Rows(Frozen):
+    """Which columns of the snapshot's Parquet files mean what."""
+
+    features: tuple[str, ...]
+    label: str
+    group: str
+    keys: tuple[str, ...] = ()
+
+
+class _Job(Frozen):
+    """Common to all jobs: the use case's code, where the answer goes, and on which device to run."""
+
+    use_case_folder: str
+    out: str
+    device: Literal["auto", "cpu", "cuda"]
+    rows: Rows
+
+
+class CheckpointRef(Frozen):
+    """A checkpoint folder and the hash of its manifest."""
+
+    path: str
+    sha256: str
+
+
+class TrainJob(_Job):
+    """Train one stage. `identity` names what is trained: a checkpoint of another identity is refused.
+
+    `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
+    ends early and changes nothing else: the rerun that reproducibility asks for.
+    """
+
+    kind: Literal["train"] = "train"
+    identity: str
+    stage: Literal["smoke", "pilot", "full"]
+    stages: StagesSpec
+    training: TrainingSpec
+    hyperparameters: dict[str, Any]
+    training_file: str
+    validation_file: str
+    calibration_file: str
+    start: CheckpointRef | None = None
+    stop_after_steps: int | None = None
+
+
+class PreflightJob(_Job):
+    """Forecast and try out what the training will do, on a small sample."""
+
+    kind: Literal["preflight"] = "preflight"
+    training: TrainingSpec
+    stages: StagesSpec
+    hyperparameters: dict[str, Any]
+    training_file: str
+    memory_limit_bytes: int
+
+
+class PredictJob(_Job):
+    """Score rows with an artifact, by the artifact's own code, and with baselines fitted on `training_file`."""
+
+    kind: Literal["predict"] = "predict"
+    artifact: str
+    artifact_sha256: str
+    rows_file: str
+    limit: int | None = None
+    columns: tuple[str, ...] = ()
+    training_file: str | None = None
+    baselines: tuple[str, ...] = ()
+    seed: int = 0
+
+
+AnyJob = Annotated[TrainJob | PreflightJob | PredictJob, Field(discriminator="kind")]
+
+
+class JobFile(Frozen):
+    """The content of job.json."""
+
+    job: AnyJob
+
+
+class Alarm(Frozen):
+    """What stopped a training: the step, what was seen, and the rows of that batch by key."""
+
+    step: int
+    what: str
+    evidence: str
+    fix: str
+    row_keys: tuple[dict[str, Any], ...] = ()
+
+
+class Learned(Frozen):
+    """Loss rise when predictions are permuted within their group: the network's and the linear baseline's.
+
+    Survives a base rate that shifts between training and validation, which a comparison with the
+    label prior does not. Standard errors resample groups.
+    """
+
+    network_rise: float
+    network_low: float
+    network_standard_error: float
+    linear_rise: float
+    linear_low: float
+
+
+class TrainResult(Frozen):
+    """Answer to a TrainJob."""
+
+    kind: Literal["train"] = "train"
+    alarm: Alarm | None
+    rows: int
+    steps: int
+    planned_steps: int
+    resumed_from_step: int
+    notes: tuple[str, ...] = ()
+    parameters: int
+    parameters_sha256: str
+    prefix_steps: int
+    prefix_sha256: str | None
+    checkpoint: CheckpointRef | None
+    metrics: dict[str, float]
+    learned: Learned | None
+    curve: tuple[CurvePoint, ...]
+    artifact: str | None = None
+    artifact_sha256: str | None = None
+    device: str
+    train_seconds: float
+    gpu_seconds: float
+
+
+class Trial(Frozen):
+    """One thing that preflight tried: whether it worked, what was seen."""
+
+    worked: bool
+    observed: float | None = None
+    threshold: float | None = None
+    evidence: str
+    fix: str = ""
+
+
+class PreflightResult(Frozen):
+    """Answer to a PreflightJob. What could not be tried because one batch failed is None."""
+
+    kind: Literal["preflight"] = "preflight"
+    memory: Forecast | None
+    seconds: Forecast | None
+    one_batch: Trial
+    overfit: Trial | None
+    device: str
+
+
+class PredictResult(Frozen):
+    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, a column a baseline."""
+
+    kind: Literal["predict"] = "predict"
+    predictions: StoredFile
+    rows: int
+    load_seconds: float
+    latency_ms: float
+    device: str
+
+
+AnyResult = Annotated[TrainResult | PreflightResult | PredictResult, Field(discriminator="kind")]
+
+
+class ResultFile(Frozen):
+    """The content of result.json; `job_sha256` ties it to its job."""
+
+    job_sha256: str
+    result: AnyResult

@@ -1,0 +1,74 @@
+"""Which declarations and inputs make up each step's identity.
+
+Owner, description, budget and compute belong to no step: they change nothing that is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from lifecycle.errors import RecordError
+from lifecycle.identity import sha256_file, step_identity
+from lifecycle.records import PARENTS, Record, StageReport, Step
+from lifecycle.storage.records import RecordStore
+from lifecycle.use_case import UseCase
+
+
+def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
+    """The sections of use_case.yaml that decide the step."""
+    spec = use_case.spec.model_dump(mode="json")
+    # How often a checkpoint is written changes no result.
+    training = {name: value for name, value in spec["training"].items() if name != "checkpoint_every_steps"}
+    fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
+    sections: dict[Step, dict[str, Any]] = {
+        "dataset": {"dataset": spec["dataset"]},
+        "snapshot": {name: spec[name] for name in ("prediction_time", "target", "split")},
+        "preflight": fitted,
+        "smoke": fitted,
+        "pilot": fitted,
+        "full": fitted,
+        "evaluation": {"benchmark": spec["benchmark"], "seed": spec["training"]["seed"]},
+        "promotion": {name: spec[name] for name in ("benchmark", "promotion", "budget")},
+    }
+    return sections[step]
+
+
+def identity_of(
+    use_case: UseCase, step: Step, code_sha256: str, upstream: Mapping[Step, Record], read: Mapping[str, str]
+) -> str:
+    """Identity of a step: declared sections, upstream identities, and what it reads beside them."""
+    inputs = {str(name): record.identity for name, record in upstream.items()} | dict(read)
+    if step == "snapshot":
+        inputs["contract"] = sha256_file(use_case.contract_path)
+    if step == "evaluation":
+        inputs["artifact"] = cast(StageReport, upstream["full"]).artifact_sha256 or ""
+    return step_identity(step, sections=declared_sections(use_case, step), inputs=inputs, code_sha256=code_sha256)
+
+
+def training_run_id(use_case: UseCase, code_sha256: str, snapshot: Record) -> str:
+    """Id of the training: snapshot, values, code and seed. Made at smoke and carried on by the stages."""
+    sections = declared_sections(use_case, "full")
+    inputs = {"snapshot": snapshot.identity}
+    return step_identity("training_run", sections=sections, inputs=inputs, code_sha256=code_sha256)[:16]
+
+
+def refuse_outdated(use_case: UseCase, code_sha256: str, upstream: Mapping[Step, Record], store: RecordStore) -> None:
+    """Raises RecordError if an upstream record no longer matches what is declared or the code.
+
+    Only for a step that is materialized alone; inside a run the upstream was made moments ago.
+    """
+    for step, record in upstream.items():
+        if step == "dataset":
+            outdated = declared_sections(use_case, step)["dataset"] != {
+                "name": getattr(record, "name", None),
+                "version": getattr(record, "revision", None),
+            }
+        else:
+            parents = {name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]}
+            outdated = identity_of(use_case, step, code_sha256, parents, {}) != record.identity
+        if outdated:
+            raise RecordError(
+                f"the newest {step} is stale: the use case's values, contract or code changed since it was made",
+                fix=f"materialize {use_case.name}/{step} again, or run the whole job",
+            )

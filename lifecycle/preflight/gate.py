@@ -1,0 +1,66 @@
+"""Preflight's answer as checks."""
+
+from __future__ import annotations
+
+from lifecycle.checks import CheckResult, at_most
+from lifecycle.cost.prices import Sku
+from lifecycle.jobs import PreflightResult, Trial
+from lifecycle.records import Forecast
+
+CHECKS = ("one_batch", "overfit_ten_batches", "memory_forecast", "cost_forecast")
+
+
+def cost_forecast(seconds: Forecast | None, sku: Sku) -> Forecast | None:
+    """USD of the three stages at the SKU's price."""
+    if seconds is None:
+        return None
+    rate = sku.usd_per_hour / 3600
+    return Forecast(
+        name="cost", unit="usd", value=seconds.value * rate, low=seconds.low * rate, high=seconds.high * rate
+    )
+
+
+def preflight_checks(
+    result: PreflightResult, cost: Forecast | None, memory_limit_bytes: int, budget_usd: float
+) -> tuple[CheckResult, ...]:
+    """One check a trial; the upper end of a forecast decides. What was not measured is insufficient and stops."""
+    return (
+        _trial("one_batch", result.one_batch, result.device),
+        _trial("overfit_ten_batches", result.overfit, result.device),
+        _forecast(
+            "memory_forecast",
+            result.memory,
+            memory_limit_bytes,
+            "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)",
+        ),
+        _forecast(
+            "cost_forecast", cost, budget_usd, "raise budget.run_usd, train for fewer epochs, or choose a cheaper SKU"
+        ),
+    )
+
+
+def _trial(name: str, trial: Trial | None, device: str) -> CheckResult:
+    if trial is None:
+        return _unmeasured(name)
+    return CheckResult(
+        name=name,
+        status="pass" if trial.worked else "fail",
+        device=device,
+        observed=trial.observed,
+        threshold=trial.threshold,
+        evidence=trial.evidence,
+        fix=trial.fix,
+    )
+
+
+def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str) -> CheckResult:
+    if forecast is None:
+        return _unmeasured(name)
+    evidence = f"{forecast.value:,.6g} {forecast.unit} (from {forecast.low:,.6g} to {forecast.high:,.6g})"
+    check = at_most(name, forecast.high, limit, evidence=evidence)
+    return check if check.status == "pass" else check.model_copy(update={"fix": fix})
+
+
+def _unmeasured(name: str) -> CheckResult:
+    fix = "mend what one_batch found, then run again"
+    return CheckResult(name=name, status="insufficient", required=True, evidence="one batch failed", fix=fix)

@@ -1,0 +1,90 @@
+"""One batch through everything that a run will do: train, validate, checkpoint, resume, export, reload, predict."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from lifecycle.artifact import export_model
+from lifecycle.errors import TrainworthyError
+from lifecycle.jobs import PreflightJob, Trial
+from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.training.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
+from lifecycle.training.loop import train_step
+from lifecycle.training.scoring import in_chunks, predict_rows
+
+# The exported graph may fuse operations; float32 probabilities then differ in the last digits.
+EXPORT_TOLERANCE = 1e-4
+
+
+def try_one_batch(job: PreflightJob, sample: Sample, device: str) -> Trial:
+    """Run the batch; whatever a use case's code raises becomes the evidence, with the part where it happened."""
+    times: dict[str, float] = {}
+    part = "train"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for part, run in _parts(job, sample, device, Path(folder)):
+                started = time.perf_counter()
+                run()
+                times[part] = time.perf_counter() - started
+    except (TrainworthyError, Exception) as error:
+        return Trial(
+            worked=False,
+            evidence=f"{part}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:500],
+            fix=_FIXES[part],
+        )
+    return Trial(worked=True, evidence=", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
+
+
+_FIXES = {
+    "train": "try model.py on a few rows: forward takes the dict of to_tensors, loss_fn gives one loss a row",
+    "validate": "predict must give one finite probability in [0, 1] a row",
+    "checkpoint": "every parameter and buffer must be part of state_dict() and finite",
+    "export": "torch.export must trace forward: no branches on values, no Python state, batch size left free",
+}
+
+
+def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
+    """The parts by name, in order; each raises if it does not hold."""
+    import torch
+
+    state = fresh_state(job, sample, device)
+    size = min(job.training.batch_size, len(sample.rows))
+    features = sample.rows[list(job.rows.features)].head(size)
+
+    def train() -> None:
+        loss, _, norm = train_step(
+            state, sample.data, torch.arange(size, device=device), job.training.clip_norm, sample.task.loss_fn
+        )
+        _require(abs(loss) < float("inf"), f"the loss is {loss}")
+        _require(0 < norm < float("inf"), f"the gradient norm is {norm}")
+
+    def validate() -> None:
+        found = predict_rows(sample.task, state.model, sample.preprocessing, features, device)
+        _require(found.shape == (size,), f"predict gave shape {found.shape} for {size} rows")
+        _require(bool(((found >= 0) & (found <= 1)).all()), f"probabilities from {found.min()} to {found.max()}")
+
+    def checkpoint() -> None:
+        saved = save_checkpoint(folder, "preflight", state)
+        again = fresh_state(job, sample, device)
+        load_checkpoint(Path(saved.path), "preflight", again, saved.sha256)
+        equal = parameters_sha256(again.model) == parameters_sha256(state.model)
+        _require(equal, "the weights differ after saving and loading")
+
+    def export() -> None:
+        example = sample.task.to_tensors(features, sample.preprocessing)
+        export_model(state.model, example, folder / "model.pt2")
+        program = torch.export.load(folder / "model.pt2").module()
+        direct = predict_rows(sample.task, state.model, sample.preprocessing, features, device)
+        for rows in (1, size):
+            exported = in_chunks(features.head(rows), sample.task, sample.preprocessing, program, "cpu")
+            difference = abs(exported - direct[:rows]).max()
+            _require(difference <= EXPORT_TOLERANCE, f"exported and direct predictions differ by {difference}")
+
+    return (("train", train), ("validate", validate), ("checkpoint", checkpoint), ("export", export))
+
+
+def _require(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise ValueError(otherwise)

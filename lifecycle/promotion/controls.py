@@ -1,0 +1,196 @@
+"""The five controls: what must hold besides the model's figures before it may ship.
+
+Each takes plain values and gives one Control. A control fails if anything it saw is wrong; it is
+insufficient if nothing is wrong but something was not measured; only then does it pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.checks import CheckResult
+from lifecycle.evaluation.window import window_check
+from lifecycle.records import Control, Forecast
+
+if TYPE_CHECKING:
+    Finding = tuple[Literal["pass", "fail", "insufficient"], str]
+
+
+def dataset_control(
+    *,
+    published_content_hash: str | None,
+    found_content_hash: str | None,
+    contract_passed: bool | None,
+    snapshot_dataset_sha256: str | None,
+    dataset_sha256: str | None,
+) -> Control:
+    """The bytes are the published ones, the contract passed, and the snapshot was made from this dataset.
+
+    `published_content_hash` is declared for the version, `found_content_hash` recomputed from its rows;
+    `snapshot_dataset_sha256` is the parent that the snapshot's record names.
+    """
+    return _control(
+        "dataset",
+        "the rows are the published ones, keep the contract and are those of the snapshot.",
+        _equal("content hash of the dataset", published_content_hash, found_content_hash),
+        _true("contract", contract_passed, "the contract is broken: see the snapshot's checks"),
+        _equal("dataset that the snapshot names", snapshot_dataset_sha256, dataset_sha256),
+    )
+
+
+def benchmark_control(
+    *,
+    ends: Mapping[str, str],
+    benchmark_start: str,
+    embargo_days: int,
+    label_sha256: str | None,
+    benchmark_label_sha256: str | None,
+    evaluation_checks: Iterable[CheckResult],
+) -> Control:
+    """The benchmark lies after all that both models saw, has the same label, and was scored validly.
+
+    `ends` maps each split (training, calibration, the champion's training …) to its last ISO timestamp.
+    """
+    window = window_check(ends, benchmark_start, embargo_days)
+    checks = tuple(evaluation_checks)
+    bad = [check.name for check in checks if check.status in ("fail", "error") and check.severity == "error"]
+    unmeasured = [check.name for check in checks if check.status == "insufficient"]
+    if bad:
+        scored: Finding = ("fail", f"evaluation checks failed: {', '.join(bad)}")
+    elif unmeasured or not checks:
+        scored = ("insufficient", f"evaluation checks were not measured: {', '.join(unmeasured) or 'none ran'}")
+    else:
+        scored = ("pass", "")
+    return _control(
+        "benchmark",
+        "it starts after all training data by the embargo, has the same label, and was scored validly.",
+        ("pass" if window.status == "pass" else "fail", f"window: {window.evidence}, embargo {embargo_days} days"),
+        _equal("label definition", benchmark_label_sha256, label_sha256),
+        scored,
+    )
+
+
+def cost_control(
+    *, spent_usd: float | None, budget_usd: float, forecast: Forecast | None, actual_usd: float | None
+) -> Control:
+    """The run stayed within its budget, and its cost was forecast before it was spent.
+
+    `spent_usd` is all that the model cost, `actual_usd` the part that the forecast was about. A cost above
+    the forecast's high but within the budget passes and is told: the budget is what was agreed.
+    """
+    spent = _amount(spent_usd)
+    if spent is None or _amount(budget_usd) is None:
+        return _control("cost", "", ("insufficient", "the cost was not measured: see the ledger"))
+    told = f"${spent:.4f} of ${budget_usd:.4f} spent"
+    high, actual = _amount(forecast.high if forecast else None), _amount(actual_usd)
+    forecast_finding: Finding = ("pass", "")
+    if high is None or actual is None:
+        forecast_finding = ("insufficient", "the forecast's high or the actual cost is missing: run preflight")
+    elif actual > high:
+        told += f", ${actual:.4f} where the forecast said at most ${high:.4f}: mend the forecast"
+    else:
+        told += f", ${actual:.4f} within the forecast of at most ${high:.4f}"
+    over: Finding = ("fail" if spent > budget_usd else "pass", f"over budget: {told}")
+    return _control("cost", f"{told}.", over, forecast_finding)
+
+
+def reproducibility_control(
+    *,
+    git_commit: str | None,
+    git_dirty: bool | None,
+    recorded_prefix_sha256: str | None,
+    rerun_prefix_sha256: str | None,
+    prefix_steps: int,
+) -> Control:
+    """The code is a commit, and a rerun of the first `prefix_steps` updates gave the same parameters."""
+    if git_commit is None or git_dirty is None:
+        code: Finding = ("insufficient", "the code is in no git commit: commit it")
+    else:
+        code = ("insufficient" if git_dirty else "pass", f"the code differs from commit {git_commit[:12]}: commit it")
+    steps: Finding = ("pass" if prefix_steps > 0 else "insufficient", "no step was run again")
+    return _control(
+        "reproducibility",
+        f"commit {(git_commit or '')[:12]}; the first {prefix_steps} steps gave the same parameters again.",
+        code,
+        _equal(f"parameters after {prefix_steps} steps", recorded_prefix_sha256, rerun_prefix_sha256),
+        steps,
+    )
+
+
+def deployment_control(
+    *,
+    loaded: bool | None,
+    rows_compared: int,
+    difference: float | None,
+    tolerance: float,
+    latency_ms: float | None,
+    latency_limit_ms: float,
+    size_mb: float | None,
+    size_limit_mb: float,
+) -> Control:
+    """The shipped artifact loads in a fresh process, answers as evaluated, and is quick and small enough.
+
+    `difference` is the largest absolute difference of probabilities (largest_difference) over
+    `rows_compared` rows.
+    """
+    rows: Finding = ("pass" if rows_compared > 0 else "insufficient", "no answers were compared")
+    return _control(
+        "deployment",
+        f"{rows_compared} answers differ by at most {_figure(difference)}; {_figure(latency_ms)} ms of "
+        f"{latency_limit_ms:g}, {_figure(size_mb)} MB of {size_limit_mb:g}.",
+        _true("loading in a fresh process", loaded, "the artifact does not load in a fresh process"),
+        rows,
+        _within("difference of answers", difference, tolerance),
+        _within("latency in ms", latency_ms, latency_limit_ms),
+        _within("size in MB", size_mb, size_limit_mb),
+    )
+
+
+def largest_difference(evaluated: Any, served: Any) -> float:
+    """Largest absolute difference of two arrays `(N,)`; infinite if shapes differ or a value is not finite."""
+    import numpy as np
+
+    evaluated, served = np.asarray(evaluated, dtype=np.float64), np.asarray(served, dtype=np.float64)
+    if evaluated.shape != served.shape or not evaluated.size:
+        return math.inf
+    difference = np.abs(evaluated - served)
+    return float(difference.max()) if np.isfinite(difference).all() else math.inf
+
+
+def _control(name: str, passed: str, *findings: Finding) -> Control:
+    """The worst finding decides; the reason holds all that are as bad."""
+    for status in ("fail", "insufficient"):
+        reasons = [reason for found, reason in findings if found == status]
+        if reasons:
+            return Control(name=name, status=status, reason=f"{'; '.join(reasons)}.")
+    return Control(name=name, status="pass", reason=passed)
+
+
+def _equal(what: str, declared: str | None, found: str | None) -> Finding:
+    if not declared or not found:
+        return "insufficient", f"{what}: not measured"
+    return "pass" if declared == found else "fail", f"{what}: {found[:12]} instead of {declared[:12]}"
+
+
+def _true(what: str, value: bool | None, problem: str) -> Finding:
+    if value is None:
+        return "insufficient", f"{what}: not measured"
+    return "pass" if value else "fail", problem
+
+
+def _within(what: str, value: float | None, limit: float) -> Finding:
+    if value is None:
+        return "insufficient", f"{what}: not measured"
+    # A NaN on either side is not <=, so it fails.
+    return "pass" if 0 <= value <= limit else "fail", f"{what}: {value:g}, allowed {limit:g}"
+
+
+def _amount(value: float | None) -> float | None:
+    """A finite amount of at least 0, else None."""
+    return value if value is not None and math.isfinite(value) and value >= 0 else None
+
+
+def _figure(value: float | None) -> str:
+    return "?" if value is None else f"{value:.3g}"

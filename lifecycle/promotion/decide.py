@@ -1,0 +1,208 @@
+"""promote, shadow or reject: a pure function of the evidence.
+
+Each rule gives findings: the best decision that it allows, and why. The decision is the worst of them.
+Gates read the unfavourable end of an interval, never the point; what is missing or not finite rejects.
+
+rule               reject                          at most shadow                  else
+control            fail, or not run                insufficient                    promote
+earlier checks                                     any insufficient
+guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
+gain over prior    high < 0                        low <= 0                        promote
+gain over linear   high < -margin                  low < -margin                   promote, and says which is simpler
+gradient_boosting  (tells only)
+champion, improve  high < 0                        low <= 0                        promote
+champion, refresh  high < -margin                  low <= -margin                  promote
+no champion        unless first_model is declared                                  promote
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from lifecycle.errors import ChampionError
+from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
+from lifecycle.records import Comparison, Control, Estimate, Frozen
+
+Outcome = Literal["promote", "shadow", "reject"]
+_WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
+_ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fail": "reject"}
+_TITLES = {"prior": "the prior", "linear": "logistic regression", "gradient_boosting": "gradient boosting"}
+
+
+class Decision(Frozen):
+    """The decision, its reasons (those that held the model back first) and the controls it saw."""
+
+    decision: Outcome
+    reasons: tuple[str, ...]
+    controls: tuple[Control, ...]
+
+
+class Finding(NamedTuple):
+    """The best decision that one rule allows, and why."""
+
+    allows: Outcome
+    reason: str
+
+
+def decide(evidence: PromotionEvidence) -> Decision:
+    """The decision for this evidence; equal evidence gives an equal decision."""
+    findings = [
+        *_champion(evidence),
+        *_prior(evidence),
+        *_linear(evidence),
+        *_gradient_boosting(evidence),
+        *_guardrails(evidence.guardrails),
+        *_earlier_checks(evidence.insufficient_checks),
+        *_controls(evidence.controls),
+    ]
+    # sorted() is stable: within a decision the rules keep their order.
+    findings.sort(key=lambda finding: _WORST_FIRST.index(finding.allows))
+    return Decision(
+        decision=findings[0].allows,
+        reasons=tuple(finding.reason for finding in findings),
+        controls=evidence.controls,
+    )
+
+
+def check_first_model(declared: bool, champion: str | None) -> None:
+    """Raises ChampionError unless the run declares what the registry holds; call it before any cost."""
+    if declared and champion is not None:
+        raise ChampionError(
+            "first_model is declared, but there is a champion",
+            value=champion,
+            fix="remove first_model: the model is compared with the champion",
+        )
+    if not declared and champion is None:
+        raise ChampionError("there is no champion to compare with", value=None, fix="declare first_model: true")
+
+
+def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
+    name, comparison = evidence.champion, evidence.champion_comparison
+    if evidence.first_model and (name is not None or comparison is not None):
+        yield Finding("reject", f"First_model is declared, but the champion {name} exists: remove first_model.")
+    if name is None:
+        if evidence.first_model:
+            yield Finding("promote", "There is no champion: this is declared to be the first model.")
+        else:
+            yield Finding("reject", "There is no champion to compare with: declare first_model: true.")
+        return
+    if comparison is None or not _measured(comparison, evidence.metric):
+        yield Finding("reject", f"The gain over the champion {name} was not measured: score both on this benchmark.")
+        return
+    needed = 0.0 if evidence.purpose == "improve" else -evidence.margin
+    rule = "to improve, the interval must lie above 0"
+    if evidence.purpose == "refresh":
+        rule = f"to refresh, the interval must lie above -{evidence.margin:g}"
+    told = f"{_gain(comparison.gain, evidence.metric)} over the champion {name}"
+    if comparison.gain.high < needed:
+        yield Finding("reject", f"Worse than the champion: {told}; {rule}.")
+    elif comparison.gain.low <= needed:
+        yield Finding("shadow", f"Not shown to be good enough to replace the champion: {told}; {rule}.")
+    else:
+        yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
+
+
+def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
+    gain = _baseline(evidence, "prior")
+    if gain is None:
+        yield Finding("reject", "The gain over the prior was not measured: evaluate again.")
+        return
+    told = _gain(gain, evidence.metric)
+    if gain.high < 0:
+        yield Finding("reject", f"Worse than the simplest baseline, the prior: {told}.")
+    elif gain.low <= 0:
+        yield Finding("shadow", f"Not shown to be better than the simplest baseline, the prior: {told}.")
+    else:
+        yield Finding("promote", f"Better than the prior: {told}.")
+
+
+def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
+    gain = _baseline(evidence, "linear")
+    if gain is None:
+        yield Finding("reject", "The gain over logistic regression was not measured: evaluate again.")
+        return
+    told, margin = _gain(gain, evidence.metric), f"{evidence.margin:g}"
+    if gain.high < -evidence.margin:
+        yield Finding("reject", f"Worse than logistic regression by more than the margin of {margin}: {told}.")
+    elif gain.low < -evidence.margin:
+        yield Finding("shadow", f"May be worse than logistic regression by more than the margin of {margin}: {told}.")
+    else:
+        yield Finding("promote", _compared_with(gain, "linear", told))
+
+
+def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
+    if all(comparison.reference != "gradient_boosting" for comparison in evidence.baselines):
+        return
+    gain = _baseline(evidence, "gradient_boosting")
+    if gain is None:
+        yield Finding("promote", "The gain over gradient boosting was not measured.")
+    else:
+        yield Finding("promote", _compared_with(gain, "gradient_boosting", _gain(gain, evidence.metric)))
+
+
+def _compared_with(gain: Estimate, name: str, told: str) -> str:
+    """How the candidate stands to a simpler kind of model, by where the interval lies."""
+    title = _TITLES[name]
+    if gain.low > 0:
+        return f"Better than {title}: {told}."
+    if gain.high < 0:
+        return f"{title[0].upper()}{title[1:]} is better: {told}: consider the simpler model."
+    return f"Cannot be told from {title}: {told}: consider the simpler model."
+
+
+def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
+    for result in results:
+        metric, estimate = result.guardrail.metric, result.estimate
+        if estimate is None or not usable(estimate):
+            yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
+            continue
+        rule, spare, hope = _distances(result, estimate)
+        told = f"{metric} {estimate.value:.4f} [{estimate.low:.4f}, {estimate.high:.4f}], {rule}"
+        if hope < 0:
+            yield Finding("reject", f"Guardrail broken: {told}.")
+        elif spare < 0:
+            yield Finding("shadow", f"Guardrail not safely kept: {told}.")
+        else:
+            yield Finding("promote", f"Guardrail kept: {told}.")
+
+
+def _distances(result: GuardrailResult, estimate: Estimate) -> tuple[str, float, float]:
+    """The rule in words; the room that the unfavourable and the favourable end leave, below 0 is broken."""
+    guardrail = result.guardrail
+    if guardrail.at_least is not None:
+        bound = guardrail.at_least
+        return f"at least {bound:g}", estimate.low - bound, estimate.high - bound
+    assert guardrail.at_most is not None
+    bound = guardrail.at_most
+    return f"at most {bound:g}", bound - estimate.high, bound - estimate.low
+
+
+def _controls(controls: Iterable[Control]) -> Iterator[Finding]:
+    controls = tuple(controls)
+    for name in CONTROLS:
+        if all(control.name != name for control in controls):
+            yield Finding("reject", f"Control {name} was not run.")
+    for control in controls:
+        allows = _ALLOWED[control.status]
+        verb = {"pass": "passed", "insufficient": "could not be judged", "fail": "failed"}[control.status]
+        yield Finding(allows, f"Control {control.name} {verb}: {control.reason}")
+
+
+def _earlier_checks(names: tuple[str, ...]) -> Iterator[Finding]:
+    if names:
+        yield Finding("shadow", f"Earlier checks could not be measured: {', '.join(sorted(names))}.")
+
+
+def _baseline(evidence: PromotionEvidence, name: str) -> Estimate | None:
+    """The gain over a baseline; None unless it was measured exactly once on the primary metric."""
+    found = [comparison for comparison in evidence.baselines if comparison.reference == name]
+    return found[0].gain if len(found) == 1 and _measured(found[0], evidence.metric) else None
+
+
+def _measured(comparison: Comparison, metric: str) -> bool:
+    return comparison.metric == metric and usable(comparison.gain)
+
+
+def _gain(gain: Estimate, metric: str) -> str:
+    return f"{metric} gain {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}], {gain.groups} groups"

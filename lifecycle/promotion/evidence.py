@@ -1,0 +1,57 @@
+"""All that the decision is made from, as one frozen value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field
+
+from lifecycle.records import Comparison, Control, Estimate, Frozen, Metric
+from lifecycle.use_case import Guardrail
+
+CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
+
+
+class GuardrailResult(Frozen):
+    """A guardrail with what was measured for it; `estimate` is None if nothing was."""
+
+    guardrail: Guardrail
+    estimate: Estimate | None
+
+
+class PromotionEvidence(Frozen):
+    """What is known about a candidate.
+
+    `baselines` are its paired gains over the baselines, on the primary metric; `champion` names the
+    registered champion, if there is one, and `champion_comparison` is the gain over it. `margin` is in
+    the metric's unit. `insufficient_checks` are the names of checks of earlier steps that could not be
+    measured.
+    """
+
+    metric: str
+    margin: float = Field(gt=0, allow_inf_nan=False)
+    purpose: Literal["improve", "refresh"]
+    first_model: bool
+    champion: str | None
+    baselines: tuple[Comparison, ...]
+    champion_comparison: Comparison | None
+    guardrails: tuple[GuardrailResult, ...]
+    controls: tuple[Control, ...]
+    insufficient_checks: tuple[str, ...] = ()
+
+
+def guardrail_results(
+    guardrails: Iterable[Guardrail], metrics: Iterable[Metric], model: str
+) -> tuple[GuardrailResult, ...]:
+    """Each guardrail with the model's estimate over all benchmark rows."""
+    estimates = {m.metric: m.estimate for m in metrics if m.model == model and m.slice is None}
+    return tuple(GuardrailResult(guardrail=g, estimate=estimates.get(g.metric)) for g in guardrails)
+
+
+def usable(estimate: Estimate | None) -> bool:
+    """True if the estimate is there, finite and in order. Anything else is no evidence."""
+    if estimate is None or not all(map(math.isfinite, (estimate.value, estimate.low, estimate.high))):
+        return False
+    return estimate.low <= estimate.value <= estimate.high

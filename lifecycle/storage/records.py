@@ -1,0 +1,110 @@
+"""The record store: records by sha256, written once, and three kinds of pointers to them.
+
+run:       which record a step of one run made or reused; a step reads its own run's records.
+newest:    the newest passed record of a step, for a step materialized alone.
+identity:  the passed record of an identity, for reuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from lifecycle.errors import RecordError
+from lifecycle.identity import canonical_json
+from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep
+from lifecycle.storage.state import StateFolder, write_atomic
+
+
+class RecordStore(Protocol):
+    """What a store of records offers."""
+
+    def put(self, record: Record, run_id: str) -> str: ...
+    def reuse(self, record: Record, run_id: str) -> None: ...
+    def get(self, use_case: str, step: Step, sha256: str) -> Record: ...
+    def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None: ...
+    def newest(self, use_case: str, step: Step) -> Record | None: ...
+    def by_identity(self, use_case: str, step: Step, identity: str) -> Record | None: ...
+
+
+def record_bytes(record: Record) -> bytes:
+    """The one byte form of a record; its hash is the record's sha256."""
+    return canonical_json(record.model_dump(mode="json"))
+
+
+def record_sha256(record: Record) -> str:
+    """Integrity of a record: hash of its byte form."""
+    return hashlib.sha256(record_bytes(record)).hexdigest()
+
+
+class FileRecordStore:
+    """Records as files: <state>/records/<use case>/{objects,runs,newest,identity}."""
+
+    def __init__(self, state: StateFolder) -> None:
+        self._state = state
+
+    def put(self, record: Record, run_id: str) -> str:
+        """Write a record and point the run at it; a passed one also becomes newest and reusable."""
+        content = record_bytes(record)
+        sha256 = hashlib.sha256(content).hexdigest()
+        path = self._object(record.use_case, sha256)
+        if not path.exists():
+            write_atomic(path, content)
+        self._point(record.use_case, "runs", run_id, record.kind, sha256)
+        if record.passed:
+            self._point(record.use_case, "newest", "all", record.kind, sha256)
+            self._point(record.use_case, "identity", record.kind, record.identity, sha256)
+        return sha256
+
+    def reuse(self, record: Record, run_id: str) -> None:
+        """Point the run at a record that an earlier run made."""
+        sha256 = record_sha256(record)
+        self._point(record.use_case, "runs", run_id, record.kind, sha256)
+        self._point(record.use_case, "newest", "all", record.kind, sha256)
+
+    def get(self, use_case: str, step: Step, sha256: str) -> Record:
+        """The record of that hash. Raises RecordError if it is missing or was changed."""
+        path = self._object(use_case, sha256)
+        if not path.is_file():
+            raise RecordError(f"the {step} record is missing", value=sha256, fix=f"materialize {use_case}/{step} again")
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != sha256:
+            fix = f"delete {path.name} and materialize {use_case}/{step} again"
+            raise RecordError(f"the {step} record was changed after it was written", value=sha256, fix=fix)
+        kind = StoppedStep if "error" in json.loads(content) else RECORD_TYPES[step]
+        try:
+            return kind.model_validate_json(content)
+        except ValidationError:
+            fix = f"materialize {use_case}/{step} again"
+            raise RecordError(f"the {step} record is of another version's form", value=sha256, fix=fix) from None
+
+    def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None:
+        """The record that this run made or reused for the step."""
+        return self._follow(use_case, step, "runs", run_id, step)
+
+    def newest(self, use_case: str, step: Step) -> Record | None:
+        """The newest record of the step that passed its gate."""
+        return self._follow(use_case, step, "newest", "all", step)
+
+    def by_identity(self, use_case: str, step: Step, identity: str) -> Record | None:
+        """The passed record of an equal step, if one was made; one of an older form counts as none."""
+        try:
+            return self._follow(use_case, step, "identity", step, identity)
+        except RecordError:
+            return None
+
+    def _object(self, use_case: str, sha256: str) -> Path:
+        return self._state.folder("records", use_case, "objects", f"{sha256}.json")
+
+    def _point(self, use_case: str, kind: str, group: str, name: str, sha256: str) -> None:
+        path = self._state.folder("records", use_case, kind, group, name)
+        if not (path.is_file() and path.read_text() == sha256):
+            write_atomic(path, sha256.encode())
+
+    def _follow(self, use_case: str, step: Step, kind: str, group: str, name: str) -> Record | None:
+        path = self._state.folder("records", use_case, kind, group, name)
+        return self.get(use_case, step, path.read_text()) if path.is_file() else None

@@ -1,0 +1,168 @@
+"""Checkpoints: atomic, hashed, and refused if they are damaged or foreign.
+
+A checkpoint is a folder `step-<n>` with `state.pt` and, written last, `manifest.json` with the
+SHA-256 of the state and the identity of the training. No format detects flipped bits by itself
+(torch.save, safetensors and DCP load them in silence), so the hash is verified before every load.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import CheckpointError
+from lifecycle.identity import canonical_json, sha256_file
+from lifecycle.jobs import CheckpointRef
+from lifecycle.storage.state import sync_folder, write_atomic
+from lifecycle.training.loop import TrainState
+
+if TYPE_CHECKING:
+    import torch
+
+KEEP = 2
+
+
+def save_checkpoint(folder: Path, identity: str, state: TrainState) -> CheckpointRef:
+    """Write the state below `folder`, and keep the newest KEEP. Asserts that every parameter is finite."""
+    import torch
+
+    assert parameters_finite(state.model), "weights that are not finite must never reach a checkpoint"
+    final = folder / f"step-{state.step:08d}"
+    temporary = folder / f".writing-{state.step:08d}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    with (temporary / "state.pt").open("wb") as file:
+        torch.save(_state_dict(state), file)
+        file.flush()
+        os.fsync(file.fileno())
+    manifest = {"identity": identity, "step": state.step, "sha256": sha256_file(temporary / "state.pt")}
+    write_atomic(temporary / "manifest.json", canonical_json(manifest))
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(temporary, final)
+    sync_folder(folder)
+    for old in _checkpoints(folder)[KEEP:]:
+        shutil.rmtree(old)
+    return CheckpointRef(path=str(final), sha256=sha256_file(final / "manifest.json"))
+
+
+def load_newest(folder: Path, identity: str, state: TrainState) -> tuple[bool, tuple[str, ...]]:
+    """Load the newest sound checkpoint below `folder` into `state`; (False, ()) if there is none at all.
+
+    A damaged one is skipped for the one before and named in the notes. Raises CheckpointError if
+    all are damaged or foreign: a silent fresh start would hide the loss.
+    """
+    found, refused = _checkpoints(folder), []
+    for path in found:
+        try:
+            load_checkpoint(path, identity, state)
+        except CheckpointError as error:
+            refused.append(f"{path.name}: {error.problem}")
+        else:
+            return True, tuple(f"skipped checkpoint {line}" for line in refused)
+    if refused:
+        raise CheckpointError(
+            "every checkpoint is damaged or of another training",
+            value=refused,
+            fix=f"delete the folder {folder.name} to start afresh",
+        )
+    return False, ()
+
+
+def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | None = None) -> None:
+    """Verify one checkpoint, then load it into `state` and the random number generators."""
+    import torch
+
+    manifest = _manifest(path)
+    if sha256 is not None and sha256_file(path / "manifest.json") != sha256:
+        raise CheckpointError(
+            "the checkpoint is not the one on record", value=path.name, fix="run the stage before again"
+        )
+    if manifest["identity"] != identity:
+        raise CheckpointError("the checkpoint belongs to another training", value=path.name, fix="delete it")
+    if sha256_file(path / "state.pt") != manifest["sha256"]:
+        raise CheckpointError("the checkpoint's bytes were changed", value=path.name, fix="delete it")
+    # The hash proves that we wrote it; weights_only keeps pickled code out all the same.
+    loaded = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    state.model.load_state_dict(loaded["model"])
+    state.optimizer.load_state_dict(loaded["optimizer"])
+    state.curve.load_state_dict(loaded["curve"])
+    state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
+    _restore_random(loaded["random"])
+
+
+def parameters_finite(model: torch.nn.Module) -> bool:
+    """True if every parameter is finite, by one fused norm."""
+    import torch
+
+    parameters = [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
+    return not parameters or bool(torch.isfinite(torch.nn.utils.get_total_norm(parameters)))
+
+
+def parameters_sha256(model: torch.nn.Module) -> str:
+    """Hash of every parameter's and buffer's name and bytes: equal if and only if the weights are equal bit for bit."""
+    import hashlib
+
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        # As bytes, since numpy has no bfloat16.
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Complete checkpoints, newest first; a half-written one has a name of its own."""
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / "manifest.json").read_text())
+        return {key: manifest[key] for key in ("identity", "step", "sha256")}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CheckpointError("the manifest is missing or damaged", value=path.name, fix="delete it") from None
+
+
+def _state_dict(state: TrainState) -> dict[str, Any]:
+    return {
+        "model": state.model.state_dict(),
+        "optimizer": state.optimizer.state_dict(),
+        "curve": state.curve.state_dict(),
+        "step": state.step,
+        "prefix_sha256": state.prefix_sha256,
+        "random": _random_state(),
+    }
+
+
+def _random_state() -> dict[str, Any]:
+    """Generators of torch, Python and numpy; numpy's as plain numbers, since weights_only refuses arrays."""
+    import numpy as np
+    import torch
+
+    name, keys, *rest = np.random.get_state(legacy=True)
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": cuda,
+        "python": random.getstate(),
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+    }
+
+
+def _restore_random(saved: dict[str, Any]) -> None:
+    import numpy as np
+    import torch
+
+    torch.set_rng_state(saved["torch"])
+    if saved["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(saved["cuda"])
+    version, internal, gauss = saved["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = saved["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))

@@ -1,0 +1,54 @@
+"""Has a network learned something? A statistic that survives a shifting base rate.
+
+The loss on validation rows, against the loss when predictions are permuted within their group (for
+example a day). A model that knows only the base rate loses nothing by the permutation, however
+wrong the base rate is; a comparison with the label prior stops healthy networks in months whose
+base rate moved. Size decides, not significance alone: shuffled labels reach a small significant
+rise as well. So the rise is held against that of logistic regression on the same rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lifecycle.evaluation.interval import mean_estimate
+from lifecycle.evaluation.metrics import log_loss
+from lifecycle.jobs import Learned
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PERMUTATIONS = 5
+
+
+def measure_learned(
+    labels: np.ndarray, network: np.ndarray, linear: np.ndarray, groups: np.ndarray, seed: int
+) -> Learned:
+    """Rises of the network's and the linear baseline's probabilities, each `(N,)`, in nats a row."""
+    rises = permutation_rises(labels, {"network": network, "linear": linear}, groups, seed)
+    network_rise, linear_rise = (mean_estimate(rises[name], groups) for name in ("network", "linear"))
+    return Learned(
+        network_rise=network_rise.value,
+        network_low=network_rise.low,
+        network_standard_error=network_rise.standard_error,
+        linear_rise=linear_rise.value,
+        linear_low=linear_rise.low,
+    )
+
+
+def permutation_rises(
+    labels: np.ndarray, predictions: dict[str, np.ndarray], groups: np.ndarray, seed: int
+) -> dict[str, np.ndarray]:
+    """Rise of each row's log loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model."""
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    _, codes = np.unique(groups, return_inverse=True)
+    in_place = np.argsort(codes, kind="stable")
+    rises = {name: np.zeros(len(labels)) for name in predictions}
+    for _ in range(PERMUTATIONS):
+        permuted = np.empty(len(labels), dtype=np.int64)
+        permuted[in_place] = np.lexsort((generator.random(len(labels)), codes))
+        for name, probabilities in predictions.items():
+            rises[name] += log_loss(labels, probabilities[permuted]) - log_loss(labels, probabilities)
+    return {name: rise / PERMUTATIONS for name, rise in rises.items()}

@@ -1,0 +1,106 @@
+"""Which rows a stage trains on, in which order, at which learning rate. Stateless: all by (seed, epoch, step)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from lifecycle.records import STAGES, Frozen
+from lifecycle.use_case import StagesSpec, TrainingSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+# Fewer updates than this say nothing about a network (measured on flights: 25 steps already learn).
+MIN_STEPS = 20
+
+
+class Plan(Frozen):
+    """Steps `first_step` to `last_step` of a schedule over `horizon_steps`, in batches of `batch_size` of `rows`."""
+
+    rows: int
+    batch_size: int
+    steps_per_epoch: int
+    horizon_steps: int
+    first_step: int
+    last_step: int
+    seed: int
+
+    def batch(self, step: int) -> torch.Tensor:
+        """Row numbers of a step's batch, shape (batch_size,). The order of an epoch depends on (seed, epoch) only."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order = _epoch_order(self.seed, epoch, self.rows)
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+def make_plan(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str) -> Plan:
+    """Plan of a stage over `rows` training rows.
+
+    A batch is never larger than the rows; rows that do not fill a last batch are left to another
+    epoch's order. Epochs are added until there are MIN_STEPS. In mode continue, `rows` are all
+    training rows, and a stage goes from the end of the one before to its fraction of the steps.
+    """
+    batch_size = min(training.batch_size, rows)
+    steps_per_epoch = rows // batch_size
+    horizon = steps_per_epoch * max(training.epochs, math.ceil(MIN_STEPS / steps_per_epoch))
+    first, last = (0, horizon) if stages.mode == "restart" else _pause(stages, stage, horizon)
+    return Plan(
+        rows=rows,
+        batch_size=batch_size,
+        steps_per_epoch=steps_per_epoch,
+        horizon_steps=horizon,
+        first_step=first,
+        last_step=last,
+        seed=training.seed,
+    )
+
+
+def _pause(stages: StagesSpec, stage: str, horizon: int) -> tuple[int, int]:
+    """First and last step of a stage of one continued run; each stage has MIN_STEPS while steps are left."""
+    first = last = 0
+    for name in STAGES[: list[str](STAGES).index(stage) + 1]:
+        first, last = last, min(horizon, max(last + MIN_STEPS, math.ceil(stages.fraction(name) * horizon)))
+    return first, last
+
+
+def learning_rate(step: int, horizon_steps: int, training: TrainingSpec) -> float:
+    """Learning rate of a step: linear warm-up, then the declared decay; above zero at every planned step."""
+    peak, warmup_steps = training.optimizer.learning_rate, round(training.schedule.warmup * horizon_steps)
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    if training.schedule.decay == "constant":
+        return peak
+    share = (step - warmup_steps) / max(1, horizon_steps - warmup_steps)
+    return peak * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def stage_rows(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Row numbers of a stage, ascending: stratified by label, and nested.
+
+    A larger fraction holds a smaller one of the same seed. At least one row of every label value is kept.
+    """
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    chosen = []
+    for value in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == value))
+        chosen.append(members[: max(1, math.ceil(fraction * len(members)))])
+    return np.sort(np.concatenate(chosen))
+
+
+_ORDER: dict[tuple[int, int, int], torch.Tensor] = {}
+
+
+def _epoch_order(seed: int, epoch: int, rows: int) -> torch.Tensor:
+    """The permutation of one epoch; only the newest is kept."""
+    import torch
+
+    key = (seed, epoch, rows)
+    if key not in _ORDER:
+        _ORDER.clear()
+        # One stream of its own per (seed, epoch): large odd constants keep neighbours apart.
+        generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + epoch * 0x85EBCA77 + 1) % 2**63)
+        _ORDER[key] = torch.randperm(rows, generator=generator)
+    return _ORDER[key]

@@ -1,0 +1,64 @@
+"""Where to run, and probabilities of rows under a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import SettingsError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import torch
+    from torch import Tensor
+
+    from lifecycle.task import Task
+
+CHUNK_ROWS = 65_536
+
+
+def choose_device(declared: str) -> str:
+    """`cpu` or `cuda`. Raises SettingsError if CUDA is declared and there is none."""
+    import torch
+
+    available = torch.cuda.is_available()
+    if declared == "cuda" and not available:
+        raise SettingsError(
+            "compute.device is cuda, and torch sees no CUDA device here",
+            value=f"torch {torch.__version__}",
+            fix="set compute.device to auto or cpu, or run where a GPU and a CUDA build of torch are",
+        )
+    return "cuda" if declared != "cpu" and available else "cpu"
+
+
+def predict_rows(
+    task: Task, model: torch.nn.Module, preprocessing: Mapping[str, Any], features: pd.DataFrame, device: str
+) -> np.ndarray:
+    """Probabilities `(N,)`, float64, in evaluation mode; the model's mode is put back."""
+    was_training = model.training
+    model.eval()
+    try:
+        return in_chunks(features, task, preprocessing, model, device)
+    finally:
+        model.train(was_training)
+
+
+def in_chunks(
+    features: pd.DataFrame,
+    task: Task,
+    preprocessing: Mapping[str, Any],
+    model: Callable[[dict[str, Tensor]], Tensor],
+    device: str,
+) -> np.ndarray:
+    """Probabilities `(N,)` of any callable model, CHUNK_ROWS rows at a time."""
+    import numpy as np
+    import torch
+
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(features), CHUNK_ROWS):
+            inputs = task.to_tensors(features.iloc[start : start + CHUNK_ROWS], preprocessing)
+            outputs = model({name: tensor.to(device) for name, tensor in inputs.items()})
+            parts.append(task.predict(outputs).double().cpu().numpy().reshape(-1))
+    return np.concatenate(parts) if parts else np.zeros(0)

@@ -1,0 +1,233 @@
+"""One stage of training, from job to answer: rows, preprocessing, model, loop, validation, export."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.data.rows import read_rows
+from lifecycle.jobs import Alarm, CheckpointRef, Learned, TrainJob, TrainResult
+from lifecycle.progress import Progress
+from lifecycle.task import Task, load_task
+from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
+from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, stage_rows
+from lifecycle.training.scoring import choose_device, predict_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# An equal rerun must meet the parameters after this many updates.
+PREFIX_STEPS = 20
+
+
+class PreemptedError(Exception):
+    """Asked to end (SIGTERM); the checkpoint at the step boundary is written."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a stage trains on."""
+
+    task: Task
+    rows: pd.DataFrame
+    preprocessing: dict[str, Any]
+    data: TrainData
+
+
+def run_stage(
+    job: TrainJob,
+    should_stop: Callable[[], bool] = lambda: False,
+    forward: Callable[[str], None] | None = None,
+) -> TrainResult:
+    """Train the stage, resuming from its newest checkpoint. Raises PreemptedError, CheckpointError, DatasetError."""
+    device = choose_device(job.device)
+    prepared = prepare(job, device)
+    state, notes = _start(job, prepared, device)
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    resumed_from, started = state.step, time.perf_counter()
+    alarm = _train(job, state, prepared, plan, should_stop, forward)
+    seconds = time.perf_counter() - started
+    checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
+    whole = alarm is None and job.stop_after_steps is None
+    metrics, learned = _validate(job, prepared, state, device) if whole else ({}, None)
+    artifact = _export(job, prepared, state, device) if whole and job.stage == "full" else None
+    return TrainResult(
+        alarm=alarm,
+        rows=len(prepared.rows),
+        steps=state.step,
+        planned_steps=plan.last_step,
+        resumed_from_step=resumed_from,
+        notes=notes,
+        parameters=sum(parameter.numel() for parameter in state.model.parameters()),
+        parameters_sha256=parameters_sha256(state.model),
+        prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
+        prefix_sha256=state.prefix_sha256,
+        checkpoint=checkpoint,
+        metrics=metrics,
+        learned=learned,
+        curve=tuple(state.curve.points),
+        artifact=artifact[0] if artifact else None,
+        artifact_sha256=artifact[1] if artifact else None,
+        device=device,
+        train_seconds=seconds,
+        gpu_seconds=seconds if device == "cuda" else 0.0,
+    )
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator a use case may draw from, and ask torch for deterministic kernels."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True)
+
+
+def prepare(job: TrainJob, device: str) -> Prepared:
+    """The stage's rows and tensors; preprocessing is fitted on these training rows only.
+
+    In mode continue every stage sees all training rows, since the stages are pauses of one run.
+    """
+    task = load_task(Path(job.use_case_folder))
+    rows = read_rows(job.training_file, job.rows)
+    if job.stages.mode == "restart":
+        chosen = stage_rows(rows[job.rows.label].to_numpy(), job.stages.fraction(job.stage), job.training.seed)
+        rows = rows.iloc[chosen].reset_index(drop=True)
+    seed_everything(job.training.seed)
+    features = rows[list(job.rows.features)]
+    preprocessing = task.fit_preprocessing(features, job.hyperparameters)
+    return Prepared(task, rows, preprocessing, to_train_data(task, rows, preprocessing, job, device))
+
+
+def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
+    """Whole tensors on the device; the model's code sees the declared features and nothing else."""
+    import torch
+
+    inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
+    targets = torch.tensor(rows[job.rows.label].to_numpy(), dtype=torch.float32)
+    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, targets.to(device))
+
+
+def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, tuple[str, ...]]:
+    """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
+    seed_everything(job.training.seed)
+    model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
+    state = TrainState(model, make_optimizer(model, job.training.optimizer))
+    found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
+    if not found and job.start is not None:
+        load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
+    return state, notes
+
+
+def _checkpoint_folder(job: TrainJob) -> Path:
+    return Path(job.out) / "checkpoints"
+
+
+def _save(job: TrainJob, state: TrainState) -> CheckpointRef:
+    return save_checkpoint(_checkpoint_folder(job), job.identity, state)
+
+
+def _train(
+    job: TrainJob,
+    state: TrainState,
+    prepared: Prepared,
+    plan: Plan,
+    should_stop: Callable[[], bool],
+    forward: Callable[[str], None] | None,
+) -> Alarm | None:
+    progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
+
+    def after_step(state: TrainState, loss: float) -> bool:
+        progress.advance(f"loss {loss:.4f}")
+        if state.step == min(PREFIX_STEPS, plan.horizon_steps):
+            state.prefix_sha256 = parameters_sha256(state.model)
+        if should_stop():
+            _save(job, state)
+            raise PreemptedError
+        if state.step % job.training.checkpoint_every_steps == 0 and state.step < plan.last_step:
+            _save(job, state)
+        return state.step == job.stop_after_steps
+
+    try:
+        alarm = train(state, prepared.data, plan, job.training, prepared.task.loss_fn, after_step)
+    finally:
+        progress.close()
+    return None if alarm is None else _with_rows(alarm, job, prepared, plan)
+
+
+def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> Alarm:
+    """Name the rows of the bad batch: those with inputs that are not finite, else the first of the batch."""
+    import torch
+
+    batch = plan.batch(alarm.step)
+    bad = torch.zeros(len(batch), dtype=torch.bool)
+    for tensor in prepared.data.inputs.values():
+        if tensor.is_floating_point():
+            bad |= ~torch.isfinite(tensor[batch.to(tensor.device)]).flatten(1).all(dim=1).cpu()
+    named = batch[bad] if bool(bad.any()) else batch
+    keys = prepared.rows.iloc[named[:20].tolist()][list(job.rows.keys)]
+    shown = tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
+    return alarm.model_copy(update={"row_keys": shown})
+
+
+def _validate(
+    job: TrainJob, prepared: Prepared, state: TrainState, device: str
+) -> tuple[dict[str, float], Learned | None]:
+    """Metrics on the validation split, and at the pilot whether the network has learned something."""
+    import numpy as np
+
+    from lifecycle.evaluation.baselines import fit_baselines
+    from lifecycle.evaluation.metrics import auc, log_loss
+    from lifecycle.training.learned import measure_learned
+
+    rows = read_rows(job.validation_file, job.rows)
+    labels, groups = rows[job.rows.label].to_numpy(), rows[job.rows.group].to_numpy()
+    probabilities = predict_rows(
+        prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device
+    )
+    training_labels = prepared.rows[job.rows.label].to_numpy()
+    prior = np.full(len(labels), training_labels.mean())
+    metrics = {
+        "val_loss": float(log_loss(labels, probabilities).mean()),
+        "val_auc": float(auc(labels, probabilities)),
+        "val_loss_of_prior": float(log_loss(labels, prior).mean()),
+    }
+    if job.stage != "pilot":
+        return metrics, None
+    training = prepared.rows
+    if job.stages.mode == "continue":
+        training = training.iloc[stage_rows(training_labels, job.stages.pilot, job.training.seed)]
+    columns = [*job.rows.features, job.rows.label]
+    linear = fit_baselines(training[columns], job.rows.features, job.rows.label, ("linear",), job.training.seed)[
+        "linear"
+    ]
+    return metrics, measure_learned(
+        labels, probabilities, linear(rows[list(job.rows.features)]), groups, job.training.seed
+    )
+
+
+def _export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[str, str]:
+    """Calibrate on the calibration split, then write the artifact that will be evaluated and shipped."""
+    from lifecycle.artifact import write_artifact
+    from lifecycle.evaluation.calibration import fit_platt
+
+    rows = read_rows(job.calibration_file, job.rows)
+    features = rows[list(job.rows.features)]
+    probabilities = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
+    calibration = fit_platt(rows[job.rows.label].to_numpy(), probabilities)
+    return write_artifact(
+        Path(job.out) / "artifact",
+        task_folder=Path(job.use_case_folder),
+        model=state.model,
+        example=prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing),
+        preprocessing=prepared.preprocessing,
+        calibration=calibration,
+        features=job.rows.features,
+    )

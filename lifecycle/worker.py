@@ -1,0 +1,166 @@
+"""The only process that runs user code and torch: `python -m lifecycle.worker --job job.json`.
+
+It runs alone as well as under Dagster, since the job comes in by file. Under Dagster it reports
+progress over Pipes, and at the end the sha256 of its answer, in small messages only.
+
+Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
+checkpoint, told in error.json; 70 internal error; 73 disk full; 74 storage; 75 preempted, with a
+checkpoint written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lifecycle.errors import TrainworthyError
+from lifecycle.identity import canonical_json, sha256_json
+from lifecycle.jobs import AnyJob, AnyResult, JobFile, PredictJob, PreflightJob, ResultFile, TrainJob
+from lifecycle.progress import say
+from lifecycle.storage.state import write_atomic
+
+EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 73, 74, 75
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one job; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="lifecycle.worker", description=__doc__.splitlines()[0])
+    parser.add_argument("--job", type=Path, required=True, help="path of job.json")
+    job = JobFile.model_validate_json(parser.parse_args(arguments).job.read_bytes()).job
+    out = Path(job.out)
+    out.mkdir(parents=True, exist_ok=True)
+    with _pipes() as pipes, _locked(out):
+        code, error = _run(job, out, pipes)
+        if error is not None:
+            write_atomic(out / "error.json", canonical_json(error))
+        return code
+
+
+def job_sha256(job: AnyJob) -> str:
+    """Hash that ties an answer to its job."""
+    return sha256_json(job.model_dump(mode="json"))
+
+
+def read_result(out: Path, job: AnyJob) -> AnyResult | None:
+    """The answer to exactly this job, if it lies in the folder."""
+    path = out / "result.json"
+    if not path.is_file():
+        return None
+    found = ResultFile.model_validate_json(path.read_bytes())
+    return found.result if found.job_sha256 == job_sha256(job) else None
+
+
+def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None]:
+    """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
+    from lifecycle.training.stage import PreemptedError
+
+    forward = None if pipes is None else pipes.log.info
+    # Only a training has a step boundary to end at; the others end at once.
+    should_stop = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+    try:
+        if read_result(out, job) is None:
+            (out / "error.json").unlink(missing_ok=True)
+            answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward))
+            write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
+    except PreemptedError:
+        return EXIT_PREEMPTED, {"problem": "preempted; a checkpoint is written", "fix": "run again: it resumes"}
+    except TrainworthyError as error:
+        return EXIT_BAD_INPUT, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+    except Exception as error:
+        traceback.print_exc()
+        return _internal(error)
+    if pipes is not None:
+        pipes.report_custom_message({"job_sha256": job_sha256(job)})
+    return 0, None
+
+
+def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], None] | None) -> AnyResult:
+    match job:
+        case TrainJob():
+            from lifecycle.training.stage import run_stage
+
+            return run_stage(job, should_stop, forward)
+        case PreflightJob():
+            from lifecycle.preflight.run import run_preflight
+
+            return run_preflight(job)
+        case PredictJob():
+            from lifecycle.predict import run_predict
+
+            return run_predict(job)
+
+
+def _internal(error: Exception) -> tuple[int, dict[str, Any]]:
+    """Full disk and storage errors have codes of their own; torch tells a full disk only in words."""
+    full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
+    problem = f"{type(error).__name__}: {error}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+    if full:
+        return EXIT_DISK_FULL, {
+            "problem": problem,
+            "value": where,
+            "fix": "free disk space, then run again: it resumes",
+        }
+    if isinstance(error, OSError):
+        return EXIT_STORAGE, {
+            "problem": problem,
+            "value": where,
+            "fix": "look at the storage, then run again: it resumes",
+        }
+    fix = "the traceback above names the line; if it is in model.py, mend it there"
+    return EXIT_INTERNAL, {"problem": problem, "value": where, "fix": fix}
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _stop_on_signal() -> Callable[[], bool]:
+    """SIGTERM and SIGINT ask for an end at the next step boundary, where the checkpoint is whole."""
+    asked = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, remember)
+    return lambda: bool(asked)
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Two workers never write one folder; the kernel frees the lock when its holder dies."""
+    with (out / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another run does the same work; waiting for it to end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _pipes() -> Iterator[Any]:
+    """The Pipes context under Dagster, else None."""
+    if "DAGSTER_PIPES_CONTEXT" not in os.environ:
+        yield None
+        return
+    from dagster_pipes import open_dagster_pipes
+
+    with open_dagster_pipes() as pipes:
+        yield pipes
+
+
+if __name__ == "__main__":
+    sys.exit(main())

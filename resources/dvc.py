@@ -1,0 +1,229 @@
+"""The door to DVC: published dataset versions, read back without a checkout, built by DVC where they are missing.
+
+Everything lies below the state folder: `dvc/cache` and `dvc/remote` hold DVC's objects, `dvc/work` the temporary
+workspaces that versions are built in, `datasets` the folders that runs read. A project's own tree, its dvc.lock and
+its git status stay as they are. DVC itself needs no set-up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lifecycle.data.content import ContentHash, content_hash
+from lifecycle.data.materialised import Manifest, files_folder, install, intact
+from lifecycle.data.versions import (
+    PublishedVersion,
+    add_version,
+    check_entry,
+    published_version,
+    read_versions,
+    refuse_changes,
+)
+from lifecycle.errors import DatasetError, SettingsError
+from lifecycle.records import StoredFile
+from resources.dvc_objects import DvcObjects
+from resources.dvc_stage import build_stage, check_parameters
+
+_DVC_HASH = re.compile(r"[0-9a-f]{32}\.dir")
+
+
+@dataclass(frozen=True)
+class FetchedDataset:
+    """A published version on this machine. `path` holds its Parquet files; `files` are relative to the state folder.
+
+    `dvc_hash` differs from the published one where the rows were rebuilt as other bytes, by another pyarrow.
+    """
+
+    path: Path
+    rows: int
+    content_hash: str
+    dvc_hash: str
+    files: tuple[StoredFile, ...]
+
+
+@dataclass(frozen=True)
+class DatasetStore:
+    """Published versions of a project's datasets, below the folder `state`."""
+
+    state: Path
+
+    def fetch(self, project: Path, name: str, revision: str, into: Path) -> FetchedDataset:
+        """A published version below `into`: as it lies there, from DVC's objects, or rebuilt; in this order.
+
+        Args:
+            project: folder that holds dvc.yaml and data/versions.yaml.
+            name: dataset, as in dvc.yaml and data/versions.yaml.
+            revision: published version, for example `v9`.
+            into: folder below `state`; the files go to `into/<name>/<content hash>/files`.
+
+        Raises DatasetError if the version is unknown, or if no source gives the content that was published.
+        """
+        version = published_version(project, name, revision)
+        if not into.resolve().is_relative_to(self.state.resolve()):
+            raise SettingsError("datasets lie below the state folder", value=str(into), fix=f"use {self.datasets}")
+        target = into / name / version.content_hash
+        # Without the lock: whoever only reads must not wait for another version's build.
+        manifest = _quietly_intact(target, version)
+        if manifest is None:
+            with self._locked():
+                manifest = self._obtain(project, name, revision, version, target)
+        files = files_folder(target)
+        return FetchedDataset(
+            path=files,
+            rows=version.rows,
+            content_hash=version.content_hash,
+            dvc_hash=manifest.dvc_hash,
+            files=tuple(_below(self.state, files, file.stored) for file in manifest.files),
+        )
+
+    def publish(
+        self, project: Path, name: str, revision: str, parameters: dict[str, bool | int | float | str]
+    ) -> PublishedVersion:
+        """Build a new version, keep its bytes and write its entry to data/versions.yaml.
+
+        Raises DatasetError if the version exists, a parameter is unknown, the build fails, or a file differs from
+        the file of the same name in an earlier version: a next version adds files only.
+        """
+        check_entry(name, revision, parameters)
+        check_parameters(project, name, parameters)
+        with self._locked(), self._workspace() as work:
+            published = read_versions(project).get(name, {})
+            if revision in published:
+                raise DatasetError(f"dataset {name} already has this version", value=revision, fix="take a new name")
+            _say(f"building {name}@{revision} ...")
+            folder = build_stage(project, name, parameters, work)
+            content = content_hash(folder)
+            if content.rows == 0:
+                raise DatasetError(f"{name}@{revision} has no rows", value=parameters, fix="mend dataset.py")
+            for earlier, version in published.items():
+                target = self.datasets / name / version.content_hash
+                known = self._obtain(project, name, earlier, version, target).content
+                refuse_changes(f"{name}@{revision}", content, f"{name}@{earlier}", known)
+            version = PublishedVersion(
+                parameters=parameters,
+                rows=content.rows,
+                content_hash=content.sha256,
+                dvc_hash=self._objects.keep(folder),
+            )
+            install(folder, self.datasets / name / content.sha256, content, version.dvc_hash)
+            add_version(project, name, revision, version)
+        return version
+
+    @property
+    def datasets(self) -> Path:
+        """Where `publish` leaves the files of the versions; the usual `into` of `fetch`."""
+        return self.state / "datasets"
+
+    @property
+    def _objects(self) -> DvcObjects:
+        return DvcObjects(self.state / "dvc")
+
+    def _obtain(self, project: Path, name: str, revision: str, version: PublishedVersion, target: Path) -> Manifest:
+        """The manifest of a verified `target`, however it comes about. The caller holds the lock."""
+        label = f"{name}@{revision}"
+        manifest = _said_intact(target, version, label)
+        if manifest is not None:
+            return manifest
+        with self._workspace() as work:
+            for dvc_hash in self._dvc_hashes(version):
+                folder = work / "read"
+                if self._objects.read(dvc_hash, folder) and _matches(folder, version):
+                    content = content_hash(folder)
+                    return install(folder, target, content, self._objects.keep(folder))
+                shutil.rmtree(folder, ignore_errors=True)
+            _say(f"building {label} ...")
+            folder = build_stage(project, name, version.parameters, work)
+            content = content_hash(folder)
+            if (content.sha256, content.rows) != (version.content_hash, version.rows):
+                raise _other_content(label, version, content, self._objects.changed_files(version.dvc_hash, folder))
+            dvc_hash = self._objects.keep(folder)
+            if dvc_hash != version.dvc_hash:
+                _say(f"{label}: other bytes than published ({dvc_hash}, not {version.dvc_hash}), equal rows: accepted")
+                self._note(version).parent.mkdir(parents=True, exist_ok=True)
+                self._note(version).write_text(dvc_hash, encoding="utf-8")
+            return install(folder, target, content, dvc_hash)
+
+    def _dvc_hashes(self, version: PublishedVersion) -> list[str]:
+        """The published DVC hash and, if this machine rebuilt the same rows as other bytes, the one of those."""
+        note = self._note(version)
+        rebuilt = note.read_text(encoding="utf-8") if note.is_file() else ""
+        return [version.dvc_hash, *([rebuilt] if _DVC_HASH.fullmatch(rebuilt) else [])]
+
+    def _note(self, version: PublishedVersion) -> Path:
+        return self.state / "dvc" / "rebuilt" / version.content_hash
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One builder or copier at a time on this state folder; the lock goes with its process."""
+        path = self.state / "dvc" / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _say("waiting for another process that fetches or builds a dataset ...")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever holds the lock is alone: workspaces still there belong to killed processes.
+            shutil.rmtree(self.state / "dvc" / "work", ignore_errors=True)
+            yield
+
+    @contextlib.contextmanager
+    def _workspace(self) -> Iterator[Path]:
+        """A temporary folder on the state folder's file system."""
+        base = self.state.resolve() / "dvc" / "work"
+        base.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=base, ignore_cleanup_errors=True) as work:
+            yield Path(work)
+
+
+def _quietly_intact(target: Path, version: PublishedVersion) -> Manifest | None:
+    try:
+        manifest = intact(target, version.content_hash)
+    except (DatasetError, OSError):
+        return None  # looked at again under the lock, where nobody replaces it meanwhile
+    return manifest if manifest and manifest.content.rows == version.rows else None
+
+
+def _said_intact(target: Path, version: PublishedVersion, label: str) -> Manifest | None:
+    """As `intact`, but damage is told and then counts as missing."""
+    try:
+        manifest = intact(target, version.content_hash)
+    except DatasetError as error:
+        _say(f"{label}: {error.problem} ({error.value}); fetching it again")
+        return None
+    return manifest if manifest and manifest.content.rows == version.rows else None
+
+
+def _matches(folder: Path, version: PublishedVersion) -> bool:
+    try:
+        content = content_hash(folder)
+    except DatasetError:
+        return False
+    return (content.sha256, content.rows) == (version.content_hash, version.rows)
+
+
+def _other_content(label: str, version: PublishedVersion, found: ContentHash, changed: list[str]) -> DatasetError:
+    files = f"files that differ: {', '.join(changed)}" if changed else f"files: {len(found.files)}"
+    return DatasetError(
+        f"{label} was built with other content than published: "
+        f"expected {version.content_hash} ({version.rows} rows), found {found.sha256} ({found.rows} rows); {files}",
+        value=version.parameters,
+        fix="use the code and packages of the commit that published it, or publish the new rows as another version",
+    )
+
+
+def _below(state: Path, folder: Path, file: StoredFile) -> StoredFile:
+    path = (folder / file.path).resolve().relative_to(state.resolve())
+    return file.model_copy(update={"path": path.as_posix()})
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,225 @@
+"""MLflow remembers models and runs: one MLflow run per Dagster run, linked both ways, and the registry.
+
+The only importer of mlflow. The store is SQLite below the state folder, unless MLFLOW_TRACKING_URI
+names a server. MLflow's aliases have no history and no compare-and-swap, so the verdict log is the
+truth and an alias its projection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from lifecycle.identity import DECIDING_PACKAGES
+from lifecycle.records import CurvePoint
+from resources.settings import PROJECT, read_settings
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+CHAMPION, ROLLBACK = "champion", "rollback"
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """An MLflow run and where to look at it."""
+
+    run_id: str
+    experiment_id: str
+
+    @property
+    def url(self) -> str:
+        """Address under the MLflow UI that `make mlflow-ui` starts."""
+        return f"http://127.0.0.1:5000/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+
+
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A version in the registry, and the folder that holds its artifact."""
+
+    name: str
+    version: str
+    artifact: Path
+    tags: Mapping[str, str]
+
+
+class Tracking(dg.ConfigurableResource):
+    """Runs, metrics and the model registry."""
+
+    @cached_property
+    def client(self) -> MlflowClient:
+        """The client; the first use of a fresh database migrates it, one process at a time."""
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+        # No pickle is ever loaded: the artifact is pt2 and JSON.
+        os.environ.setdefault("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+        from mlflow import MlflowClient
+
+        for noisy in ("alembic", "mlflow.store.db.utils"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+
+        with _first_use(self._folder):
+            client = MlflowClient(tracking_uri=self.uri)
+            client.search_experiments(max_results=1)
+        return client
+
+    @property
+    def uri(self) -> str:
+        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._folder}/mlflow.db"
+
+    @property
+    def _folder(self) -> Path:
+        return read_settings().var / "mlflow"
+
+    def run(self, use_case: str, dagster_run_id: str, tags: Mapping[str, str]) -> TrackedRun:
+        """The MLflow run of a Dagster run, made at its first step."""
+        experiment_id = self._experiment(use_case)
+        query = f"tags.`dagster/run_id` = '{dagster_run_id}'"
+        found = self.client.search_runs([experiment_id], query, max_results=1)
+        if found:
+            return TrackedRun(found[0].info.run_id, experiment_id)
+        url = f"http://127.0.0.1:3000/runs/{dagster_run_id}"
+        made = self.client.create_run(
+            experiment_id,
+            run_name=dagster_run_id[:8],
+            tags={"dagster/run_id": dagster_run_id, "dagster/url": url, **tags},
+        )
+        return TrackedRun(made.info.run_id, experiment_id)
+
+    def log_values(
+        self, run: TrackedRun, *, parameters: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
+    ) -> None:
+        """Write parameters not yet there, metrics and tags in one batch."""
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.utils.time import get_current_time_millis
+
+        now = get_current_time_millis()
+        known = self.client.get_run(run.run_id).data.params
+        self.client.log_batch(
+            run.run_id,
+            metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
+            params=[Param(name, str(value)[:500]) for name, value in parameters.items() if name not in known],
+            tags=[RunTag(name, value) for name, value in tags.items()],
+        )
+
+    def log_curve(self, run: TrackedRun, name: str, curve: tuple[CurvePoint, ...]) -> None:
+        """Write a stage's progressive loss against its steps in one batch."""
+        from mlflow.entities import Metric
+        from mlflow.utils.time import get_current_time_millis
+
+        now = get_current_time_millis()
+        points = [Metric(f"{name}/progressive_loss", point.loss, now, point.step) for point in curve]
+        for start in range(0, len(points), 1000):
+            self.client.log_batch(run.run_id, metrics=points[start : start + 1000])
+
+    def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:
+        """Write artifacts by name."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            self.client.log_artifacts(run.run_id, folder)
+
+    def end(self, run: TrackedRun, passed: bool) -> None:
+        """Mark the run; later steps may still add to it and mark it again."""
+        self.client.set_terminated(run.run_id, status="FINISHED" if passed else "FAILED")
+
+    def register(self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str) -> RegisteredModel:
+        """Register the artifact as a new version without alias, or return the version that holds it already."""
+        for model in self.versions(name):
+            if model.tags.get("artifact_sha256") == artifact_sha256 and model.artifact.is_dir():
+                return model
+        from mlflow.exceptions import MlflowException
+
+        with contextlib.suppress(MlflowException):  # It exists already.
+            self.client.create_registered_model(name)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model"
+            _save_pyfunc(path, artifact)
+            self.client.log_artifacts(run.run_id, str(path), "model")
+        source = f"{self.client.get_run(run.run_id).info.artifact_uri}/model"
+        tags = {"artifact_sha256": artifact_sha256}
+        version = self.client.create_model_version(name, source, run_id=run.run_id, tags=tags)
+        return self._model(version)
+
+    def versions(self, name: str) -> list[RegisteredModel]:
+        """Every version of a model, newest first; [] if it was never registered."""
+        found = self.client.search_model_versions(f"name = '{name}'")
+        return sorted((self._model(version) for version in found), key=lambda model: -int(model.version))
+
+    def champion(self, name: str) -> RegisteredModel | None:
+        """The version that the alias `champion` points to, or None."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return self._model(self.client.get_model_version_by_alias(name, CHAMPION))
+        except MlflowException as error:
+            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                return None
+            raise
+
+    def promote(self, name: str, version: str, previous: str | None) -> None:
+        """Point `champion` at the version and `rollback` at the one before."""
+        if previous is not None and previous != version:
+            self.client.set_registered_model_alias(name, ROLLBACK, previous)
+        self.client.set_registered_model_alias(name, CHAMPION, version)
+
+    def _model(self, version: Any) -> RegisteredModel:
+        from mlflow.artifacts import download_artifacts
+
+        # A local store gives the folder itself; a remote one is downloaded.
+        source = version.source.removeprefix("file://")
+        folder = Path(source) if Path(source).is_dir() else Path(download_artifacts(version.source))
+        return RegisteredModel(
+            version.name, str(version.version), folder / "artifacts" / "artifact", dict(version.tags)
+        )
+
+    def _experiment(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is not None:
+            return found.experiment_id
+        from mlflow.exceptions import MlflowException
+
+        try:
+            local = "MLFLOW_TRACKING_URI" not in os.environ
+            location = (self._folder / "artifacts" / name).as_uri() if local else None
+            return self.client.create_experiment(name, artifact_location=location)
+        except MlflowException:  # Another run made it in the meantime.
+            found = self.client.get_experiment_by_name(name)
+            assert found is not None
+            return found.experiment_id
+
+
+def _save_pyfunc(path: Path, artifact: Path) -> None:
+    """The MLflow form: models from code (no pickle), the artifact's folder, and lifecycle as its loader."""
+    from importlib import metadata
+
+    import mlflow.pyfunc
+
+    mlflow.pyfunc.save_model(
+        str(path),
+        python_model=str(PROJECT / "resources" / "served_model.py"),
+        artifacts={"artifact": str(artifact)},
+        code_paths=[str(PROJECT / "lifecycle")],
+        pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in (*DECIDING_PACKAGES, "mlflow")],
+    )
+
+
+@contextlib.contextmanager
+def _first_use(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,26 @@
+"""The MLflow pyfunc: a shell over lifecycle's artifact loader. MLflow runs this file when it loads the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel
+
+
+class ServedModel(PythonModel):
+    """predict takes a DataFrame with the feature columns and gives calibrated probabilities `(N,)`."""
+
+    def load_context(self, context: Any) -> None:
+        from lifecycle.artifact import artifact_sha256, load_artifact
+
+        folder = Path(context.artifacts["artifact"])
+        self._score = load_artifact(folder, artifact_sha256(folder))
+
+    # Without type hints: MLflow would take them for a schema.
+    def predict(self, context, model_input, params=None):
+        return self._score(model_input)
+
+
+set_model(ServedModel())

@@ -1,0 +1,49 @@
+"""Where things live: two environment variables, and the folders they default to.
+
+TRAINWORTHY_VAR        the state folder; default var/ beside the project's pyproject.toml
+TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lifecycle.errors import SettingsError
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Resolved folders."""
+
+    var: Path
+    use_cases: tuple[Path, ...]
+    prices: Path
+
+
+def read_settings() -> Settings:
+    """Settings from the environment. Raises SettingsError if a folder of use cases does not exist."""
+    var = Path(os.environ.get("TRAINWORTHY_VAR") or PROJECT / "var").resolve()
+    named = os.environ.get("TRAINWORTHY_USE_CASES")
+    folders = [Path(part) for part in named.split(os.pathsep) if part] if named else [PROJECT / "use_cases"]
+    for folder in folders:
+        if not folder.is_dir():
+            fix = "name existing folders in TRAINWORTHY_USE_CASES"
+            raise SettingsError("the folder of use cases does not exist", value=str(folder), fix=fix)
+    return Settings(var=var, use_cases=tuple(folder.resolve() for folder in folders), prices=PROJECT / "prices.yaml")
+
+
+def use_case_folders(settings: Settings) -> list[Path]:
+    """Every folder with a use_case.yaml, by name. Raises SettingsError if two share a name."""
+    found: dict[str, Path] = {}
+    for parent in settings.use_cases:
+        for path in sorted(parent.glob("*/use_case.yaml")):
+            name = path.parent.name
+            if name in found:
+                fix = "rename one of the folders"
+                raise SettingsError("two use cases share a name", value=[str(found[name]), str(path.parent)], fix=fix)
+            found[name] = path.parent
+    return [found[name] for name in sorted(found)]

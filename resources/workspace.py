@@ -1,0 +1,39 @@
+"""The local stores as one Dagster resource: state folder, records, prices."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import dagster as dg
+
+from lifecycle.cost.prices import Prices, load_prices
+from lifecycle.storage.records import FileRecordStore
+from lifecycle.storage.state import StateFolder
+from resources.settings import read_settings
+
+
+class Workspace(dg.ConfigurableResource):
+    """Where records and files lie. Everything comes from the settings."""
+
+    @cached_property
+    def state(self) -> StateFolder:
+        return StateFolder(read_settings().var)
+
+    @cached_property
+    def records(self) -> FileRecordStore:
+        return FileRecordStore(self.state)
+
+    @cached_property
+    def prices(self) -> Prices:
+        return load_prices(read_settings().prices)
+
+
+class Intent(dg.ConfigurableResource):
+    """What this run declares about promotion.
+
+    first_model: there is no champion yet, and that is known. Refused if the registry knows one.
+    fail_on: the run fails (exit code 1) if the verdict is `reject`, or with `shadow` also then.
+    """
+
+    first_model: bool = False
+    fail_on: str = "never"

@@ -1,0 +1,120 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from lifecycle.errors import EvaluationError
+from lifecycle.evaluation import metrics
+from lifecycle.evaluation.interval import grouped_estimate, jackknife_estimate, mean_estimate, shortage
+
+
+def clustered(groups: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, probabilities and groups of unequal size; each group shifts its scores by its own effect.
+
+    Within a group positives score 1 higher, and with the group's effect (sd 0.5) and the row's (sd 1) the
+    true AUC is Phi(1 / sqrt(2 (1 + 0.25))).
+    """
+    random = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(groups), random.integers(20, 80, groups))
+    labels = (random.random(len(codes)) < 0.4).astype(int)
+    scores = labels + random.normal(size=len(codes)) + 0.5 * random.normal(size=groups)[codes]
+    return labels, 1 / (1 + np.exp(-scores)), codes
+
+
+def test_mean_interval_of_clustered_rows_covers_where_the_iid_one_does_not():
+    covered = naive = 0
+    for seed in range(400):
+        random = np.random.default_rng(seed)
+        codes = np.repeat(np.arange(30), random.integers(20, 80, 30))
+        values = random.normal(size=len(codes)) + random.normal(size=30)[codes]
+        estimate = mean_estimate(values, codes)
+        covered += estimate.low <= 0 <= estimate.high
+        naive += abs(values.mean()) <= 1.96 * values.std() / np.sqrt(len(values))
+    # Binomial standard error at 0.95 over 400 repetitions: 0.011.
+    assert 0.92 <= covered / 400 <= 0.98
+    assert naive / 400 < 0.6
+
+
+def test_auc_interval_of_clustered_rows_covers():
+    truth = norm.cdf(1 / np.sqrt(2 * 1.25))
+    estimates = [grouped_estimate("auc", *clustered(30, seed)) for seed in range(200)]
+    assert 0.91 <= np.mean([e.low <= truth <= e.high for e in estimates]) <= 0.99
+
+
+def test_mean_interval_of_one_row_a_group_is_the_t_interval():
+    values = np.random.default_rng(0).normal(size=40)
+    estimate = mean_estimate(values, np.arange(40))
+    low, high = student.interval(0.95, 39, loc=values.mean(), scale=values.std(ddof=1) / np.sqrt(40))
+    assert (estimate.low, estimate.high) == (pytest.approx(low), pytest.approx(high))
+    assert estimate.groups == 40
+
+
+def test_auc_jackknife_equals_leaving_each_group_out_by_hand():
+    labels, probabilities, codes = clustered(12, 3)
+    probabilities = probabilities.round(2)
+    left_out = [metrics.auc(labels[codes != g], probabilities[codes != g]) for g in range(12)]
+    by_hand = jackknife_estimate(metrics.auc(labels, probabilities), np.array(left_out))
+    found = grouped_estimate("auc", labels, probabilities, codes)
+    assert found.value == pytest.approx(by_hand.value)
+    assert found.standard_error == pytest.approx(by_hand.standard_error)
+
+
+def test_calibration_error_estimate_has_the_metric_as_value_and_stays_in_range():
+    labels, probabilities, codes = clustered(12, 3)
+    found = grouped_estimate("calibration_error", labels, probabilities, codes)
+    assert found.value == pytest.approx(metrics.calibration_error(labels, probabilities))
+    assert 0 <= found.low < found.value < found.high <= 1
+
+
+def test_estimate_depends_on_groups_and_not_on_their_names():
+    labels, probabilities, codes = clustered(12, 3)
+    names = pd.Series(pd.Timestamp("2013-01-01") + pd.to_timedelta(codes, unit="D"))
+    for metric in metrics.METRICS:
+        plain = grouped_estimate(metric, labels, probabilities, codes)
+        dated = grouped_estimate(metric, labels, probabilities, names.dt.date)
+        assert plain == dated
+
+
+def test_estimate_with_seven_groups_is_refused_and_with_eight_given():
+    labels, probabilities, codes = clustered(8, 0)
+    assert grouped_estimate("log_loss", labels, probabilities, codes).groups == 8
+    few = codes < 7
+    with pytest.raises(EvaluationError, match="at least 8 groups"):
+        grouped_estimate("log_loss", labels[few], probabilities[few], codes[few])
+
+
+def test_estimate_with_a_missing_group_is_refused():
+    labels, probabilities, codes = clustered(9, 0)
+    missing = codes.astype(float)
+    missing[3] = np.nan
+    for groups in (missing, codes[:-1]):
+        with pytest.raises(EvaluationError, match="every row needs a group"):
+            grouped_estimate("brier", labels, probabilities, groups)
+
+
+def test_mean_of_a_value_that_is_not_finite_is_refused():
+    with pytest.raises(EvaluationError, match="finite"):
+        mean_estimate([*range(9), float("nan")], np.arange(10))
+
+
+def test_auc_that_is_undefined_without_one_group_is_refused_and_told_as_shortage():
+    labels = np.zeros(20)
+    labels[0] = 1
+    groups = np.repeat(np.arange(10), 2)
+    with pytest.raises(EvaluationError, match="undefined"):
+        grouped_estimate("auc", labels, np.linspace(0, 1, 20), groups)
+    assert shortage(labels, groups) == "label 1 occurs in 1 groups, fewer than 2"
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "reason"),
+    [(100, 10, "100 rows, fewer than 200"), (400, 7, "7 groups, fewer than 8"), (400, 10, "")],
+)
+def test_shortage_of_rows_or_groups_is_told(rows, groups, reason):
+    assert shortage(np.arange(rows) // groups % 2, np.arange(rows) % groups, 200) == reason
+
+
+def test_estimate_of_an_unknown_metric_is_refused():
+    with pytest.raises(EvaluationError, match="did you mean 'brier'"):
+        grouped_estimate("breir", [0], [0.5], [0])

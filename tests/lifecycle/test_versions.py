@@ -1,0 +1,138 @@
+"""data/versions.yaml: read strictly, written whole and in order."""
+
+import pytest
+
+from lifecycle.data.content import FileContent, combined
+from lifecycle.data.versions import (
+    PublishedVersion,
+    add_version,
+    check_entry,
+    published_version,
+    read_versions,
+    refuse_changes,
+    versions_path,
+)
+from lifecycle.errors import DatasetError
+
+ENTRY = (
+    f"{{parameters: {{through_month: 9, source: 0.0.3}}, rows: 5, content_hash: {'ab' * 32}, dvc_hash: {'c' * 32}.dir}}"
+)
+VERSION = PublishedVersion(
+    parameters={"through_month": 9, "source": "0.0.3", "fraction": 0.5, "weather": True},
+    rows=5,
+    content_hash="12" * 32,
+    dvc_hash="1" * 32 + ".dir",
+)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+def write(project, text):
+    versions_path(project).write_text(text)
+
+
+def test_read_versions_of_a_project_without_any_is_empty(project):
+    assert read_versions(project) == {}
+    with pytest.raises(DatasetError, match="publish a version first"):
+        published_version(project, "flights", "v1")
+
+
+def test_add_version_keeps_order_and_reads_back_equal(project):
+    write(project, f"flights:\n  v9: {ENTRY}\n  v1: {ENTRY}\nadult:\n  v1: {ENTRY}\n")
+    # `no` is a boolean and all-digit hashes are numbers to YAML unless they are quoted.
+    for name, revision in (("flights", "v10"), ("no", "yes")):
+        add_version(project, name, revision, VERSION)
+        assert published_version(project, name, revision) == VERSION
+    order = {name: list(revisions) for name, revisions in read_versions(project).items()}
+    assert order == {"flights": ["v9", "v1", "v10"], "adult": ["v1"], "no": ["yes"]}
+    assert list(order) == ["flights", "adult", "no"]
+    assert [path.name for path in (project / "data").iterdir()] == ["versions.yaml"]
+
+
+def test_add_version_adds_one_line(project):
+    add_version(project, "flights", "v1", VERSION)
+    before = versions_path(project).read_text()
+    add_version(project, "flights", "v2", VERSION)
+    added = versions_path(project).read_text().removeprefix(before)
+    assert added.startswith("  v2: {parameters: {")
+    assert added.count("\n") == 1
+
+
+def test_add_version_of_a_published_one_is_refused(project):
+    add_version(project, "flights", "v1", VERSION)
+    with pytest.raises(DatasetError, match="already has this version"):
+        add_version(project, "flights", "v1", VERSION)
+
+
+def test_published_version_unknown_offers_the_nearest(project):
+    write(project, f"flights:\n  v9: {ENTRY}\n")
+    with pytest.raises(DatasetError, match="did you mean 'flights'"):
+        published_version(project, "flight", "v9")
+    with pytest.raises(DatasetError, match=r"\(published: v9\)"):
+        published_version(project, "flights", "newest")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("rows:", "row:", "did you mean 'rows'"),
+        ("rows: 5", "rows: 0", "greater than 0"),
+        ("rows: 5, ", "", "Field required"),
+        ("abab", "", "content_hash"),
+        (".dir", "", "dvc_hash"),
+        ("0.0.3", '"1; rm -rf x"', "source"),
+        ("0.0.3", ".nan", "source"),
+        ("0.0.3", "[1]", "source"),
+        ("{through_month: 9, source: 0.0.3}", "{}", "parameters"),
+        ("v9", "V 9", "V 9"),
+        ("  v9", f"  v9: {ENTRY}\n  v9", "occurs twice"),
+        ("rows: 5", "rows: 5, rows: 6", "occurs twice"),
+        ("{parameters", "[parameters", "not valid YAML"),
+    ],
+)
+def test_read_versions_of_a_bad_file_is_refused(project, old, new, message):
+    write(project, f"flights:\n  v9: {ENTRY}\n".replace(old, new))
+    with pytest.raises(DatasetError, match=message):
+        read_versions(project)
+
+
+def test_read_versions_of_a_file_that_is_no_mapping_is_refused(project):
+    write(project, "- flights\n")
+    with pytest.raises(DatasetError, match=r"versions\.yaml"):
+        read_versions(project)
+
+
+def test_check_entry_takes_good_names_and_refuses_bad_ones():
+    check_entry("flights", "v1", {"through_month": 9, "source": "0.0.3"})
+    for entry in (("Flights", "v1", {"a": 1}), ("flights", "1", {"a": 1}), ("flights", "v1", {})):
+        with pytest.raises(DatasetError, match="can't be published"):
+            check_entry(*entry)
+
+
+def content(**files):
+    return combined(FileContent(name=name, rows=1, sha256=value) for name, value in files.items())
+
+
+def test_refuse_changes_takes_added_files_in_either_order():
+    small, large = content(jan="a"), content(jan="a", feb="b")
+    refuse_changes("v2", large, "v1", small)
+    refuse_changes("v1", small, "v2", large)
+
+
+@pytest.mark.parametrize(
+    ("new", "named"),
+    [({"jan": "x", "feb": "b", "mar": "c"}, "jan"), ({"feb": "b", "mar": "c"}, "jan"), ({"jan": "x"}, "jan")],
+)
+def test_refuse_changes_of_changed_or_missing_files_names_them(new, named):
+    with pytest.raises(DatasetError) as caught:
+        refuse_changes("v2", content(**new), "v1", content(jan="a", feb="b"))
+    assert caught.value.value == [named]
+
+
+def test_refuse_changes_of_equal_content_is_refused():
+    with pytest.raises(DatasetError, match="the same as v1"):
+        refuse_changes("v2", content(jan="a"), "v1", content(jan="a"))

@@ -1,0 +1,147 @@
+import math
+
+import numpy as np
+import pytest
+
+from lifecycle.checks import CheckResult
+from lifecycle.promotion import controls
+from lifecycle.records import Forecast
+
+DATASET = {
+    "published_content_hash": "a" * 64,
+    "found_content_hash": "a" * 64,
+    "contract_passed": True,
+    "snapshot_dataset_sha256": "d" * 64,
+    "dataset_sha256": "d" * 64,
+}
+PASSED = (CheckResult(name="predictions", status="pass", required=True),)
+BENCHMARK = {
+    "ends": {"training": "2013-08-31", "champion": "2013-07-31"},
+    "benchmark_start": "2013-10-01",
+    "embargo_days": 1,
+    "label_sha256": "l" * 64,
+    "benchmark_label_sha256": "l" * 64,
+    "evaluation_checks": PASSED,
+}
+FORECAST = Forecast(name="cost", unit="usd", value=0.2, low=0.1, high=0.3)
+COST = {"spent_usd": 0.4, "budget_usd": 1.0, "forecast": FORECAST, "actual_usd": 0.25}
+REPRODUCIBILITY = {
+    "git_commit": "c" * 40,
+    "git_dirty": False,
+    "recorded_prefix_sha256": "p" * 64,
+    "rerun_prefix_sha256": "p" * 64,
+    "prefix_steps": 5,
+}
+DEPLOYMENT = {
+    "loaded": True,
+    "rows_compared": 256,
+    "difference": 1e-7,
+    "tolerance": 1e-5,
+    "latency_ms": 3.0,
+    "latency_limit_ms": 50.0,
+    "size_mb": 1.2,
+    "size_limit_mb": 10.0,
+}
+GOOD = {
+    "dataset": (controls.dataset_control, DATASET),
+    "benchmark": (controls.benchmark_control, BENCHMARK),
+    "cost": (controls.cost_control, COST),
+    "reproducibility": (controls.reproducibility_control, REPRODUCIBILITY),
+    "deployment": (controls.deployment_control, DEPLOYMENT),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_control_of_healthy_values_passes(name):
+    control, values = GOOD[name]
+    found = control(**values)
+    assert (found.name, found.status) == (name, "pass")
+    assert found.reason.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "reason"),
+    [
+        (
+            "dataset",
+            {"found_content_hash": "b" * 64},
+            "content hash of the dataset: bbbbbbbbbbbb instead of aaaaaaaaaaaa",
+        ),
+        ("dataset", {"contract_passed": False}, "contract is broken"),
+        ("dataset", {"dataset_sha256": "e" * 64}, "dataset that the snapshot names"),
+        ("benchmark", {"benchmark_start": "2013-08-31T12:00:00"}, "window: training ends 2013-08-31"),
+        ("benchmark", {"ends": {"training": "2013-08-31", "champion": "2013-11-01"}}, "window: champion ends"),
+        ("benchmark", {"ends": {}}, "nothing to compare"),
+        ("benchmark", {"ends": {"training": "NaT"}}, "could not be read"),
+        ("benchmark", {"label_sha256": "m" * 64}, "label definition"),
+        (
+            "benchmark",
+            {"evaluation_checks": (*PASSED, CheckResult(name="groups", status="error"))},
+            "evaluation checks failed: groups",
+        ),
+        ("cost", {"spent_usd": 1.01}, "over budget: $1.0100 of $1.0000"),
+        ("cost", {"spent_usd": 1.01, "forecast": None}, "over budget"),
+        ("reproducibility", {"rerun_prefix_sha256": "q" * 64}, "parameters after 5 steps"),
+        ("reproducibility", {"rerun_prefix_sha256": "q" * 64, "git_dirty": True}, "parameters after 5 steps"),
+        ("deployment", {"loaded": False}, "does not load"),
+        ("deployment", {"difference": 1e-4}, "difference of answers"),
+        ("deployment", {"difference": math.nan}, "difference of answers"),
+        ("deployment", {"difference": math.inf}, "difference of answers"),
+        ("deployment", {"tolerance": math.nan}, "difference of answers"),
+        ("deployment", {"latency_ms": 51.0}, "latency in ms: 51, allowed 50"),
+        ("deployment", {"latency_ms": -1.0}, "latency"),
+        ("deployment", {"size_mb": 10.5}, "size in MB"),
+    ],
+)
+def test_control_of_a_planted_fault_fails(name, changed, reason):
+    control, values = GOOD[name]
+    found = control(**{**values, **changed})
+    assert found.status == "fail"
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "reason"),
+    [
+        ("dataset", {"found_content_hash": None}, "content hash of the dataset: not measured"),
+        ("dataset", {"published_content_hash": "", "found_content_hash": ""}, "not measured"),
+        ("dataset", {"contract_passed": None}, "contract: not measured"),
+        ("benchmark", {"label_sha256": None, "benchmark_label_sha256": None}, "label definition: not measured"),
+        ("benchmark", {"evaluation_checks": ()}, "none ran"),
+        ("benchmark", {"evaluation_checks": (CheckResult(name="groups", status="insufficient"),)}, "groups"),
+        ("cost", {"spent_usd": None}, "not measured"),
+        ("cost", {"spent_usd": math.nan}, "not measured"),
+        ("cost", {"budget_usd": math.nan}, "not measured"),
+        ("cost", {"forecast": None}, "forecast's high"),
+        ("cost", {"forecast": FORECAST.model_copy(update={"high": math.nan})}, "forecast's high"),
+        ("cost", {"forecast": FORECAST.model_copy(update={"high": math.inf})}, "forecast's high"),
+        ("cost", {"actual_usd": None}, "actual cost"),
+        ("reproducibility", {"git_dirty": True}, "commit it"),
+        ("reproducibility", {"git_commit": None, "git_dirty": None}, "no git commit"),
+        ("reproducibility", {"rerun_prefix_sha256": None}, "not measured"),
+        ("reproducibility", {"prefix_steps": 0}, "no step was run again"),
+        ("deployment", {"loaded": None}, "not measured"),
+        ("deployment", {"rows_compared": 0}, "no answers were compared"),
+        ("deployment", {"difference": None}, "not measured"),
+        ("deployment", {"latency_ms": None}, "not measured"),
+        ("deployment", {"size_mb": None}, "not measured"),
+    ],
+)
+def test_control_of_a_missing_value_is_insufficient(name, changed, reason):
+    control, values = GOOD[name]
+    found = control(**{**values, **changed})
+    assert found.status == "insufficient"
+    assert reason in found.reason
+
+
+def test_cost_control_above_the_forecast_but_within_the_budget_passes_and_tells():
+    found = controls.cost_control(**{**COST, "actual_usd": 0.35})
+    assert found.status == "pass"
+    assert "$0.3500 where the forecast said at most $0.3000" in found.reason
+
+
+def test_largest_difference_is_the_greatest_or_infinite():
+    assert controls.largest_difference([0.1, 0.5], [0.1, 0.25]) == 0.25
+    for served in ([0.1], [0.1, math.nan], [[0.1, 0.5]], [0.1, math.inf]):
+        assert controls.largest_difference([0.1, 0.5], served) == math.inf
+    assert controls.largest_difference(np.array([]), np.array([])) == math.inf

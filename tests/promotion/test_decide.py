@@ -1,0 +1,259 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from lifecycle.errors import ChampionError
+from lifecycle.promotion.decide import check_first_model, decide
+from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
+from lifecycle.records import Comparison, Control, Estimate, Metric
+from lifecycle.use_case import Guardrail
+
+MARGIN = 0.005
+RANK = {"reject": 0, "shadow": 1, "promote": 2}
+NAN, INF = math.nan, math.inf
+
+
+def estimate(low: float, high: float) -> Estimate:
+    return Estimate(value=(low + high) / 2, low=low, high=high, standard_error=(high - low) / 4, groups=30)
+
+
+def gain(reference: str, low: float, high: float) -> Comparison:
+    return Comparison(reference=reference, metric="log_loss", gain=estimate(low, high))
+
+
+def guardrails(rules: list[tuple[str, float, float, float]]):
+    """(at_most or at_least, bound, low, high) → results."""
+    found = []
+    for rule, bound, low, high in rules:
+        guardrail = Guardrail.model_validate({"metric": "auc", rule: bound})
+        metric = Metric(model="candidate", metric="auc", estimate=estimate(low, high), rows=900)
+        found += guardrail_results([guardrail], [metric], "candidate")
+    return tuple(found)
+
+
+def evidence(*, prior=(0.01, 0.03), linear=(0.001, 0.02), champion=None, rules=(), **changed) -> PromotionEvidence:
+    """A good first model; `champion` gives the interval of the gain over one."""
+    values = {
+        "metric": "log_loss",
+        "margin": MARGIN,
+        "purpose": "improve",
+        "first_model": champion is None,
+        "champion": "flights/3" if champion else None,
+        "baselines": (gain("prior", *prior), gain("linear", *linear)),
+        "champion_comparison": gain("champion", *champion) if champion else None,
+        "guardrails": guardrails(list(rules)),
+        "controls": tuple(Control(name=name, status="pass", reason="good.") for name in CONTROLS),
+    }
+    return PromotionEvidence(**{**values, **changed})
+
+
+def with_control(name: str, status: str) -> tuple[Control, ...]:
+    return tuple(
+        Control(name=n, status="pass" if n != name else status, reason="what was seen.")  # pyright: ignore
+        for n in CONTROLS
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "decision", "first_reason"),
+    [
+        ({}, "promote", "There is no champion: this is declared"),
+        ({"prior": (-0.03, -0.01)}, "reject", "Worse than the simplest baseline"),
+        ({"prior": (-0.01, 0.01)}, "shadow", "Not shown to be better than the simplest baseline"),
+        ({"prior": (0.0, 0.01)}, "shadow", "Not shown to be better than the simplest baseline"),
+        ({"linear": (-0.02, -0.006)}, "reject", "Worse than logistic regression by more"),
+        ({"linear": (-0.02, 0.01)}, "shadow", "May be worse than logistic regression by more"),
+        ({"linear": (-0.004, 0.01)}, "promote", "There is no champion"),
+        ({"linear": (-0.004, -0.001)}, "promote", "There is no champion"),
+        ({"champion": (0.001, 0.01)}, "promote", "Good enough to replace the champion"),
+        ({"champion": (-0.001, 0.01)}, "shadow", "Not shown to be good enough"),
+        ({"champion": (0.0, 0.01)}, "shadow", "Not shown to be good enough"),
+        ({"champion": (-0.01, -0.001)}, "reject", "Worse than the champion"),
+        ({"champion": (-0.001, 0.01), "purpose": "refresh"}, "promote", "Good enough to replace"),
+        ({"champion": (-0.004, -0.001), "purpose": "refresh"}, "promote", "Good enough to replace"),
+        ({"champion": (-0.005, 0.01), "purpose": "refresh"}, "shadow", "Not shown to be good enough"),
+        ({"champion": (-0.02, -0.006), "purpose": "refresh"}, "reject", "Worse than the champion"),
+        ({"champion": (0.001, 0.01), "champion_comparison": None}, "reject", "The gain over the champion flights/3"),
+        ({"champion": (0.001, 0.01), "first_model": True}, "reject", "First_model is declared"),
+        ({"first_model": False}, "reject", "There is no champion to compare with: declare first_model: true"),
+        ({"rules": [("at_least", 0.6, 0.65, 0.75)]}, "promote", "There is no champion"),
+        ({"rules": [("at_least", 0.6, 0.55, 0.75)]}, "shadow", "Guardrail not safely kept: auc 0.6500 [0.5500"),
+        ({"rules": [("at_least", 0.6, 0.45, 0.55)]}, "reject", "Guardrail broken"),
+        ({"rules": [("at_most", 0.6, 0.45, 0.55)]}, "promote", "There is no champion"),
+        ({"rules": [("at_most", 0.6, 0.55, 0.65)]}, "shadow", "Guardrail not safely kept"),
+        ({"rules": [("at_most", 0.6, 0.65, 0.75)]}, "reject", "Guardrail broken"),
+        (
+            {"insufficient_checks": ("memory", "drift")},
+            "shadow",
+            "Earlier checks could not be measured: drift, memory.",
+        ),
+        *[({"controls": with_control(n, "fail")}, "reject", f"Control {n} failed: what") for n in CONTROLS],
+        *[({"controls": with_control(n, "insufficient")}, "shadow", f"Control {n} could not be") for n in CONTROLS],
+        *[
+            ({"controls": tuple(c for c in with_control("", "pass") if c.name != n)}, "reject", f"Control {n} was not")
+            for n in CONTROLS
+        ],
+    ],
+)
+def test_decide_by_the_table(changed, decision, first_reason):
+    found = decide(evidence(**changed))
+    assert found.decision == decision
+    assert found.reasons[0].startswith(first_reason)
+
+
+@pytest.mark.parametrize("bad", [(NAN, NAN), (NAN, 0.02), (0.01, INF), (-INF, INF), (0.02, 0.01)])
+@pytest.mark.parametrize("where", ["prior", "linear", "champion"])
+def test_decide_on_a_gain_that_is_not_finite_rejects(where, bad):
+    found = decide(evidence(**{where: bad}))
+    assert found.decision == "reject"
+    assert "not measured" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "baselines",
+    [
+        (),
+        (gain("prior", 0.01, 0.02),),
+        (gain("linear", 0.01, 0.02),),
+        (gain("prior", 0.01, 0.02), gain("linear", 0.01, 0.02), gain("linear", -1, -0.9)),
+        (
+            gain("prior", 0.01, 0.02),
+            Comparison(reference="linear", metric="brier", gain=estimate(0.01, 0.02)),
+        ),
+    ],
+)
+def test_decide_without_exactly_one_gain_on_the_primary_metric_rejects(baselines):
+    assert decide(evidence(baselines=baselines)).decision == "reject"
+
+
+def test_decide_on_a_guardrail_without_or_with_a_bad_estimate_rejects():
+    rule = Guardrail(metric="auc", at_least=0.5)
+    nan = Metric(model="candidate", metric="auc", estimate=estimate(NAN, 0.9), rows=900)
+    others = [
+        Metric(model="prior", metric="auc", estimate=estimate(0.6, 0.7), rows=900),
+        Metric(model="candidate", metric="auc", estimate=estimate(0.6, 0.7), rows=900, slice="carrier=A"),
+    ]
+    for metrics in ([], [nan], others):
+        found = decide(evidence(guardrails=guardrail_results([rule], metrics, "candidate")))
+        assert (found.decision, found.reasons[0][:25]) == ("reject", "The guardrail on auc was ")
+
+
+@pytest.mark.parametrize("margin", [0.0, -0.1, NAN, INF])
+def test_evidence_with_a_useless_margin_is_refused(margin):
+    with pytest.raises(ValidationError):
+        evidence(margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("linear", "words"),
+    [
+        (
+            (-0.004, 0.01),
+            "Cannot be told from logistic regression: log_loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
+        ),
+        ((-0.004, -0.001), "Logistic regression is better"),
+        ((0.001, 0.02), "Better than logistic regression"),
+    ],
+)
+def test_decide_near_logistic_regression_promotes_and_says_how_they_stand(linear, words):
+    found = decide(evidence(linear=linear))
+    (reason,) = [reason for reason in found.reasons if "ogistic regression" in reason]
+    assert found.decision == "promote"
+    assert reason.startswith(words)
+    assert ("consider the simpler model" in reason) == (linear[0] < 0)
+
+
+@pytest.mark.parametrize(
+    ("trees", "words"),
+    [
+        ((-0.9, -0.8), "Gradient boosting is better"),
+        ((-0.1, 0.1), "Cannot be told from gradient boosting"),
+        ((0.1, 0.2), "Better than gradient boosting"),
+        ((NAN, 0.2), "The gain over gradient boosting was not measured"),
+    ],
+)
+def test_decide_tells_of_gradient_boosting_and_does_not_gate_on_it(trees, words):
+    baselines = (*evidence().baselines, gain("gradient_boosting", *trees))
+    found = decide(evidence(baselines=baselines))
+    assert found.decision == "promote"
+    assert any(reason.startswith(words) for reason in found.reasons)
+
+
+def test_decide_puts_what_held_the_model_back_first():
+    found = decide(evidence(prior=(-0.01, 0.01), controls=with_control("cost", "fail")))
+    assert found.decision == "reject"
+    assert found.reasons[0].startswith("Control cost failed")
+    assert found.reasons[1].startswith("Not shown to be better than the simplest")
+    assert found.controls == with_control("cost", "fail")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_check_first_model_agrees_or_raises(declared):
+    check_first_model(declared, None if declared else "flights/3")
+    with pytest.raises(ChampionError, match="fix"):
+        check_first_model(declared, "flights/3" if declared else None)
+
+
+INTERVALS = st.tuples(st.floats(-0.02, 0.02), st.floats(0, 0.03)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+STATUS = st.sampled_from(["pass", "insufficient", "fail"])
+
+
+@st.composite
+def any_evidence(draw) -> dict:
+    return {
+        "prior": draw(INTERVALS),
+        "linear": draw(INTERVALS),
+        "champion": draw(st.none() | INTERVALS),
+        "purpose": draw(st.sampled_from(["improve", "refresh"])),
+        "rules": draw(
+            st.lists(st.tuples(st.sampled_from(["at_most", "at_least"]), st.just(0.0), *[INTERVALS]), max_size=2)
+        ),
+        "controls": with_control(draw(st.sampled_from(CONTROLS)), draw(STATUS)),
+        "insufficient_checks": draw(st.sampled_from([(), ("memory",)])),
+    }
+
+
+def build(values: dict) -> PromotionEvidence:
+    rules = [(rule, bound, *interval) for rule, bound, interval in values["rules"]]
+    return evidence(**{**values, "rules": rules})
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_evidence(), st.sampled_from(["prior", "linear", "champion", "rule", "control", "check"]), st.data())
+def test_decide_on_worse_evidence_never_decides_better(values, where, data):
+    worse = dict(values)
+    drop = data.draw(st.floats(0, 0.05))
+    if where in ("prior", "linear", "champion") and values[where]:
+        worse[where] = tuple(end - drop for end in values[where])
+    elif where == "rule":
+        worse["rules"] = [
+            (rule, bound, tuple(end + (drop if rule == "at_most" else -drop) for end in interval))
+            for rule, bound, interval in values["rules"]
+        ]
+    elif where == "control":
+        worst = {"pass": "insufficient", "insufficient": "fail", "fail": "fail"}
+        worse["controls"] = tuple(c.model_copy(update={"status": worst[c.status]}) for c in values["controls"])
+    else:
+        worse["insufficient_checks"] = ("memory", "drift")
+    assert RANK[decide(build(worse)).decision] <= RANK[decide(build(values)).decision]
+
+
+@settings(max_examples=100, deadline=None)
+@given(any_evidence(), st.sampled_from(["baselines", "controls"]))
+def test_decide_on_less_evidence_rejects(values, field):
+    found = build(values)
+    for position in range(len(getattr(found, field))):
+        rest = getattr(found, field)[:position] + getattr(found, field)[position + 1 :]
+        assert decide(found.model_copy(update={field: rest})).decision == "reject"
+
+
+@settings(max_examples=100, deadline=None)
+@given(any_evidence())
+def test_decide_is_a_function_of_its_evidence(values):
+    found = decide(build(values))
+    again = decide(PromotionEvidence.model_validate_json(build(values).model_dump_json()))
+    assert found == again
+    assert all(reason.endswith(".") for reason in found.reasons)

@@ -1,0 +1,137 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lifecycle.errors import RecordError
+from lifecycle.promotion import log
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(path: Path, *actions: str) -> None:
+    """One entry an action, each after the one before it; its verdict's hash is its number repeated."""
+    for action in actions:
+        entries = log.read(path)
+        log.append(
+            path,
+            use_case="flights",
+            action=action,  # pyright: ignore[reportArgumentType]
+            model_version=str(len(entries) + 1),
+            verdict_sha256=str(len(entries) + 1) * 64,
+            previous_verdict_sha256=entries[-1].verdict_sha256 if entries else None,
+        )
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "verdicts" / "flights.jsonl"
+
+
+def test_log_that_does_not_exist_is_empty(path):
+    assert log.read(path) == ()
+    assert log.champion(()) is None
+
+
+def test_log_gives_back_its_entries_as_a_chain(path):
+    write(path, "promote", "shadow", "reject")
+    entries = log.read(path)
+    assert [(e.number, e.action) for e in entries] == [(1, "promote"), (2, "shadow"), (3, "reject")]
+    assert [e.previous_verdict_sha256 for e in entries] == [None, "1" * 64, "2" * 64]
+    assert [e.previous_entry_sha256 for e in entries] == [None, entries[0].entry_sha256, entries[1].entry_sha256]
+
+
+def test_champion_is_the_newest_promotion_or_rollback(path):
+    for actions, version in (("reject", None), ("promote", "2"), ("shadow", "2"), ("promote", "4"), ("rollback", "5")):
+        write(path, actions)
+        found = log.champion(log.read(path))
+        assert (found.model_version if found else None) == version
+
+
+def test_append_after_another_verdict_is_refused_and_writes_nothing(path):
+    write(path, "promote", "shadow")
+    before = path.read_bytes()
+    for stale in (None, "1" * 64):
+        with pytest.raises(RecordError, match="moved on"):
+            log.append(
+                path,
+                use_case="flights",
+                action="promote",
+                model_version="3",
+                verdict_sha256="3" * 64,
+                previous_verdict_sha256=stale,
+            )
+    assert path.read_bytes() == before
+
+
+def change(line: str, **values) -> str:
+    return json.dumps({**json.loads(line), **values})
+
+
+@pytest.mark.parametrize(
+    ("tamper", "message"),
+    [
+        (lambda lines: [lines[0], change(lines[1], action="promote"), lines[2]], "line 2 .* was changed"),
+        (lambda lines: [lines[0], lines[2]], "line 2 .* does not follow"),
+        (lambda lines: lines[1:], "line 1 .* does not follow"),
+        (lambda lines: [lines[0], lines[2], lines[1]], "line 2 .* does not follow"),
+        (lambda lines: [lines[0], lines[0], *lines[1:]], "line 2 .* does not follow"),
+        (lambda lines: [lines[0], "", *lines[1:]], "line 2 .* is no entry"),
+        (lambda lines: [lines[0], "[]", *lines[1:]], "line 2 .* is no entry"),
+        (lambda lines: [*lines, change(lines[2], extra=1)], "line 4 .* is no entry"),
+    ],
+)
+def test_log_with_a_broken_chain_is_refused_by_read_and_append(path, tamper, message):
+    write(path, "promote", "shadow", "reject")
+    path.write_text("\n".join(tamper(path.read_text().splitlines())) + "\n")
+    with pytest.raises(RecordError, match=message):
+        log.read(path)
+    with pytest.raises(RecordError, match=message):
+        write(path, "promote")
+
+
+def test_log_with_a_torn_last_line_is_refused_with_the_remedy(path):
+    write(path, "promote", "shadow")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(RecordError, match="remove this last line"):
+        log.read(path)
+
+
+def test_append_that_cannot_be_written_leaves_the_log_as_it_was(path, monkeypatch):
+    write(path, "promote")
+    before = path.read_bytes()
+    real = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        return real(descriptor, data[:10])
+
+    monkeypatch.setattr(log.os, "write", full)
+    with pytest.raises(RecordError, match="cannot be written"):
+        write(path, "shadow")
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+
+
+def test_append_by_processes_at_once_lets_one_through_for_each_state(path):
+    program = f"""
+from pathlib import Path
+from lifecycle.errors import RecordError
+from lifecycle.promotion import log
+import os
+written = 0
+while written < 10:
+    entries = log.read(Path({str(path)!r}))
+    try:
+        log.append(Path({str(path)!r}), use_case="flights", action="shadow", model_version=str(os.getpid()),
+            verdict_sha256=f"{{os.getpid()}}-{{written}}",
+            previous_verdict_sha256=entries[-1].verdict_sha256 if entries else None)
+        written += 1
+    except RecordError:
+        pass
+"""
+    workers = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) for _ in range(3)]
+    assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
+    assert len(log.read(path)) == 30
