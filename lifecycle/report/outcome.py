@@ -185,7 +185,7 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
         f"{sentence_case(check.name)}: {check.fix}"
         for record in records.values()
         for check in record.checks
-        if check.status in ("fail", "error", "insufficient") and check.severity != "info" and check.fix
+        if check.fix and (check.stops or check.status == "insufficient")
     ]
     unclear = [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"]
     return tuple(dict.fromkeys([*controls, *checks, *unclear]))

@@ -1,0 +1,365 @@
+"""The report of a run: what it says, that it is safe to open, and that it holds for every kind of run."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import report_records as example
+from PIL import Image
+
+from lifecycle.checks import CheckResult
+from lifecycle.records import STEPS, Cost, Estimate
+from lifecycle.report import formatting, outcome, pictures, render, sections
+
+LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
+VOID = {"meta", "link", "br", "img"}
+PREFIXES = [STEPS[:length] for length in range(len(STEPS) + 1)]
+
+
+class Page(HTMLParser):
+    """Reads a page and notes what the tests ask for; unbalanced tags fail."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.seen if tag == name]
+
+
+def _pages() -> dict[str, str]:
+    return {
+        "promote": render.render(example.judged(), LINKS),
+        "reject": render.render(example.judged("reject"), LINKS),
+        "stopped": render.render(example.stopped_at_pilot(), LINKS, stopped_at="pilot"),
+        "experiment": render.render(example.experiment(), LINKS),
+        "empty": render.render({}, {}),
+    }
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return _pages()
+
+
+def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages: dict[str, str]) -> None:
+    text = Page(pages["promote"]).text
+    for expected in (
+        "flight_delays",
+        "✓ Promote",
+        "All five controls pass.",
+        "The narrowest clear gain is the one over linear",
+        "0.0029 USD",
+        "a score on 54,961 benchmark rows in 61 groups beside 3 reference models",
+        "0.4987 [0.4901, 0.5073]",
+        "+0.0091 [+0.0041, +0.0141]",
+        "no difference shown",
+        "Too little data to judge: 2 slices",
+        "9,430 rows without a label, 2.8 %",
+        "20.7 %",
+        "inside the interval",
+        "Seeds: 0.",
+        "clean",
+    ):
+        assert expected in text
+    assert text.index("The five controls") < text.index("What was measured") < text.index("Every check")
+
+
+def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, str]) -> None:
+    text = Page(pages["reject"]).text
+    assert "✕ Reject" in text
+    assert "Better than champion:" in text
+    assert "with 61 groups; if it holds, about 748 groups would show it." in text
+    # A failed check that is only a warning decides nothing.
+    assert "Tailnum null share:" not in text
+
+
+def test_report_of_stopped_run_names_the_failed_check_its_fix_and_what_was_spared(pages: dict[str, str]) -> None:
+    text = Page(pages["stopped"]).text
+    assert "✕ Stopped at pilot" in text
+    assert "Learned something: permuting predictions" in text
+    assert "(observed 0.0031, threshold 0.02)" in text
+    assert "replay the stage with its seed" in text
+    assert "stops the run" in text
+    assert "forecast for training, 0.0013 USD were not spent" in text
+    assert "Not reached: full, evaluation, promotion." in text
+    assert "training did not finish" in text
+
+
+def test_report_of_experiment_says_that_nothing_was_judged(pages: dict[str, str]) -> None:
+    text = Page(pages["experiment"]).text
+    assert "Experiment: not judged" in text
+    assert "the benchmark is untouched" in text
+    assert text.count("– Not judged") == 5
+    assert "Promote" not in text
+
+
+@pytest.mark.parametrize("steps", PREFIXES, ids=lambda steps: steps[-1] if steps else "none")
+def test_report_of_every_prefix_of_the_steps_renders(steps: tuple[str, ...]) -> None:
+    records = {step: record for step, record in example.judged().items() if step in steps}
+    page = Page(render.render(records, {}))
+    assert len(page.tags("h1")) == 1
+    assert ("Promote" in page.text) == ("promotion" in steps)
+
+
+def test_report_of_run_that_crashed_without_record_says_where_it_stopped() -> None:
+    records = {step: record for step, record in example.experiment().items() if step != "full"}
+    text = Page(render.render(records, {}, stopped_at="full")).text
+    assert "Stopped at full" in text
+    assert "see the log of the run" in text
+
+
+def test_outcome_of_promote_verdict_over_a_closed_gate_is_stopped() -> None:
+    records = example.judged()
+    failed = CheckResult(name="planted", status="error", evidence="was never measured")
+    records["evaluation"] = records["evaluation"].model_copy(update={"checks": (failed,)})
+    assert outcome.outcome(records, None).label == "Stopped at evaluation"
+    assert outcome.outcome(example.judged(), None).label == "Promote"
+
+
+def test_controls_that_the_verdict_leaves_out_are_shown_as_insufficient() -> None:
+    rows = sections.control_rows(example.judged(controls=()))
+    assert [(row.name, row.status) for row in rows] == [(name, "insufficient") for name in outcome.CONTROLS]
+
+
+def test_report_escapes_everything_that_comes_from_data() -> None:
+    evil = "<script>alert(1)</script>"
+    records = example.judged(reasons=(evil,), model_name=evil, evidence={evil: evil})
+    report = example.evaluation()
+    metrics = tuple(item.model_copy(update={"slice": f"{evil}={i}"}) for i, item in enumerate(report.metrics))
+    check = CheckResult(name=evil, status="fail", severity="warning", evidence=evil, fix=evil, details=({evil: evil},))
+    records["evaluation"] = report.model_copy(update={"metrics": (*report.metrics, *metrics), "checks": (check,)})
+    page = Page(render.render(records, {evil: evil}))
+    assert page.tags("script") == []
+    assert evil in page.text
+    assert all(evil not in (name or "") for _, attributes in page.seen for name in attributes)
+
+
+def test_report_shows_an_unsafe_link_as_text_only() -> None:
+    targets = ["javascript:alert(1)", " JavaScript:alert(1)", "java\tscript:alert(1)", "data:text/html,x", "vbscript:x"]
+    page = Page(render.render({}, {f"link {i}": target for i, target in enumerate(targets)}))
+    assert all((link["href"] or "").startswith("#") for link in page.tags("a"))
+    good = ["http://a/b", "https://a/b?c=d:e", "file:///tmp/x", "reports/run.html", "/var/x:y", "#part"]
+    assert all(render.is_safe(target) for target in good)
+
+
+def test_report_loads_nothing_and_runs_nothing(pages: dict[str, str]) -> None:
+    for html in pages.values():
+        page = Page(html)
+        assert all((image["src"] or "").startswith("data:image/png;base64,") for image in page.tags("img"))
+        assert [link["href"] for link in page.tags("link")] == ["data:,"]
+        assert not {tag for tag, _ in page.seen} & {"script", "iframe", "object", "embed", "form", "base"}
+        assert not re.search(r"url\(|@import", html)
+        assert not [name for _, attributes in page.seen for name in attributes if name.startswith("on")]
+        assert any("default-src 'none'" in (meta.get("content") or "") for meta in page.tags("meta"))
+
+
+def test_report_is_accessible_in_structure(pages: dict[str, str]) -> None:
+    for html in pages.values():
+        page = Page(html)
+        levels = [int(tag[1]) for tag, _ in page.seen if re.fullmatch(r"h[1-6]", tag)]
+        assert levels[0] == 1
+        assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels))
+        assert all(len(image["alt"] or "") > 20 for image in page.tags("img"))
+        assert len(page.tags("caption")) == len(page.tags("table"))
+        assert all(head.get("scope") for head in page.tags("th"))
+        ids = [attributes["id"] for _, attributes in page.seen if "id" in attributes]
+        assert len(ids) == len(set(ids))
+        anchors = [link["href"][1:] for link in page.tags("a") if (link["href"] or "").startswith("#")]  # pyright: ignore
+        assert set(anchors) <= set(ids)
+        assert page.tags("html")[0]["lang"] == "en"
+
+
+def test_report_stays_small_and_is_a_pure_function(pages: dict[str, str]) -> None:
+    assert all(len(html.encode()) < 300_000 for html in pages.values())
+    assert _pages() == pages
+
+
+def test_report_of_huge_findings_stays_below_two_megabytes() -> None:
+    records = example.judged()
+    report = example.evaluation()
+    metric = pictures.slice_metrics(report)[0]
+    slices = tuple(metric.model_copy(update={"slice": f"tailnum=N{i:05}"}) for i in range(5_000))
+    rows = tuple({"key": i, "value": "x" * 5_000} for i in range(2_000))
+    checks = tuple(CheckResult(name=f"check_{i}", status="fail", severity="warning", details=rows) for i in range(60))
+    changes = {"metrics": (*report.metrics, *slices), "checks": checks}
+    records["evaluation"] = report.model_copy(update=changes)
+    html = render.render(records, {})
+    assert len(html.encode()) < 2_000_000
+    assert "1,980 more in the record" in Page(html).text
+
+
+def test_report_of_reused_steps_counts_them_at_zero_for_the_run() -> None:
+    records = example.experiment()
+    for step in ("dataset", "snapshot", "preflight", "smoke"):
+        earlier = records[step].provenance.model_copy(update={"run_id": "an-earlier-run"})
+        records[step] = records[step].model_copy(update={"provenance": earlier})
+    costs = outcome.costs_of_run(records)
+    assert costs["smoke"] == Cost()
+    assert costs["full"] == records["full"].cost
+    assert outcome.model_cost(records).usd == pytest.approx(sum(record.cost.usd for record in records.values()))
+    assert "reused; made for" in Page(render.render(records, {})).text
+
+
+def test_report_of_uncommitted_code_says_so() -> None:
+    records = example.experiment()
+    for dirty, words in ((True, "with uncommitted changes"), (None, "state unknown")):
+        origin = records["full"].provenance.model_copy(update={"git_dirty": dirty})
+        changed = {**records, "full": records["full"].model_copy(update={"provenance": origin})}
+        assert words in Page(render.render(changed, {})).text
+
+
+def test_pictures_are_png_that_fit_into_metadata() -> None:
+    stages = outcome.stages_of(example.experiment())
+    report = example.evaluation()
+    many = report.model_copy(update={"metrics": report.metrics * 9})
+    drawn = {
+        "learning": pictures.learning_curve(stages),
+        "one stage": pictures.learning_curve(stages[:1]),
+        "reliability": pictures.reliability_curve(report),
+        "slices": pictures.slice_chart(report),
+        "many slices": pictures.slice_chart(many),
+        "comparison": pictures.comparison_chart(report.comparisons),
+    }
+    for name, png in drawn.items():
+        # Base64 makes four bytes of three; the data URI must stay below 100 kB.
+        assert len(png) < 74_000, name
+        picture = Image.open(io.BytesIO(png)).convert("RGB")
+        assert picture.getpixel((0, 0)) == (255, 255, 255)
+        assert len(picture.getcolors(1 << 20) or []) > 8, f"{name} is empty"
+
+
+def test_pictures_without_data_say_so_in_words() -> None:
+    empty = example.evaluation().model_copy(update={"metrics": (), "comparisons": (), "reliability": ()})
+    blank = example.stage("smoke", 1_870, 24, 0.5).model_copy(update={"metrics": {}, "curve": ()})
+    for png in (
+        pictures.slice_chart(empty),
+        pictures.reliability_curve(empty),
+        pictures.comparison_chart(()),
+        pictures.learning_curve([blank]),
+        pictures.learning_curve([]),
+    ):
+        assert Image.open(io.BytesIO(png)).width > 300
+
+
+def test_pictures_of_values_that_are_not_finite_are_drawn_and_count_as_worst() -> None:
+    report = example.evaluation()
+    first = pictures.slice_metrics(report)[0]
+    broken = first.model_copy(
+        update={
+            "slice": "$x_{$ broken",
+            "estimate": Estimate(value=math.nan, low=math.nan, high=math.nan, standard_error=math.nan, groups=3),
+        }
+    )
+    changed = report.model_copy(update={"metrics": (*report.metrics, broken)})
+    assert pictures.worst_first(pictures.slice_metrics(changed))[0] is broken
+    assert pictures.slice_chart(changed)
+    assert "not a number" in Page(render.render({**example.judged(), "evaluation": changed}, {})).text
+    stage = example.stage("smoke", 1_870, 24, math.nan)
+    assert pictures.learning_curve([stage])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0 USD"),
+        (0.0000321, "0.000032 USD"),
+        (0.00289, "0.0029 USD"),
+        (0.5, "0.5000 USD"),
+        (1234.5, "1,234.50 USD"),
+        (-0.25, "−0.2500 USD"),
+        (math.nan, "not a number"),
+    ],
+)
+def test_usd_keeps_the_digits_that_matter(value: float, shown: str) -> None:
+    assert formatting.usd(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 s"),
+        (1.234, "1.23 s"),
+        (61.04, "61.0 s"),
+        (173, "2 min 53 s"),
+        (7_260, "2 h 1 min"),
+        (math.inf, "not a number"),
+    ],
+)
+def test_seconds_change_unit_with_size(value: float, shown: str) -> None:
+    assert formatting.seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (True, "yes"),
+        (336_776, "336,776"),
+        (-3, "−3"),
+        (0.5, "0.5"),
+        (123.4567, "123.46"),
+        (-1e-9, "−1e−09"),
+        (1e-5, "0.00001"),
+        (math.nan, "not a number"),
+        ("inf", "inf"),
+        ({"b": 1}, '{"b": 1}'),
+    ],
+)
+def test_plain_shows_values_of_every_type(value: object, shown: str) -> None:
+    assert formatting.plain(value) == shown
+
+
+def test_estimate_shows_two_digits_of_its_standard_error() -> None:
+    assert formatting.estimate(example.estimate(0.5, 0.01)) == "0.5000 [0.4800, 0.5200]"
+    assert formatting.estimate(example.estimate(0.0000412, 0.000011), sign=True) == "+0.000041 [+0.000019, +0.000063]"
+    assert formatting.estimate(example.estimate(-0.00001, 0.01), sign=True) == "0.0000 [−0.0200, +0.0200]"
+
+
+def test_colours_have_contrast_of_at_least_aa_in_light_and_dark() -> None:
+    css = Path(render.__file__).with_name("style.css").read_text(encoding="utf-8")
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in css.split(":root {")[1:3])
+    for palette in (light, dark):
+        pairs = [(ink, paper) for ink in ("ink", "soft", "accent") for paper in ("page", "card", "row")]
+        pairs += [(tone, paper) for tone in ("good", "hold", "bad", "neutral") for paper in ("card", f"{tone}-tint")]
+        low = {pair: _contrast(palette[pair[0]], palette[pair[1]]) for pair in pairs}
+        assert min(low.values()) >= 4.5, low
+
+
+def _contrast(one: str, other: str) -> float:
+    """Contrast ratio of WCAG 2.2, 1 to 21."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
