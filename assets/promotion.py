@@ -97,9 +97,11 @@ def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
         tags=_benchmark_tags(run),
     )  # fmt: skip
+    first_model = intent.first_model
     if champion is not None and champion.version == model.version:
-        champion = _before(run, champion)
-    evidence = _evidence(run, launcher, intent, model, champion)
+        # A model is never compared with itself, but with what it replaced when it was promoted.
+        champion, first_model = _replaced(run, champion)
+    evidence = _evidence(run, launcher, first_model, model, champion)
     decision = decide(evidence.promotion)
     newest = log.read(log_path)
     fields = {
@@ -110,7 +112,7 @@ def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
         "model_name": name,
         "model_version": model.version,
         "champion": champion.version if champion else None,
-        "first_model": intent.first_model,
+        "first_model": first_model,
         "evaluation_identity": evaluation.identity,
         "evidence": evidence.told,
         "binds": binds(run),
@@ -141,7 +143,7 @@ class Evidence:
 
 
 def _evidence(
-    run: StepRun, launcher: Launcher, intent: Intent, model: RegisteredModel, champion: RegisteredModel | None
+    run: StepRun, launcher: Launcher, first_model: bool, model: RegisteredModel, champion: RegisteredModel | None
 ) -> Evidence:
     spec, full = run.use_case.spec, run.record("full", StageReport)
     evaluation, snapshot = run.record("evaluation", EvaluationReport), run.record("snapshot", Snapshot)
@@ -191,7 +193,7 @@ def _evidence(
         metric=spec.benchmark.primary.metric,
         margin=spec.benchmark.primary.margin,
         purpose=spec.promotion.purpose,
-        first_model=intent.first_model and champion is None,
+        first_model=first_model,
         champion=champion.version if champion else None,
         baselines=evaluation.comparisons,
         champion_comparison=comparison,
@@ -285,12 +287,16 @@ def _benchmark_tags(run: StepRun) -> dict[str, str]:
     }
 
 
-def _before(run: StepRun, champion: RegisteredModel) -> RegisteredModel | None:
-    """The champion that this very model replaced: a model is never compared with itself."""
-    entries = [entry for entry in log.read(verdict_log(run)) if entry.action == "promote"]
-    earlier = [entry.model_version for entry in entries if entry.model_version != champion.version]
+def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel | None, bool]:
+    """The champion that this one replaced, and whether it was declared to be the first, by its own verdict."""
+    entries = [e for e in log.read(verdict_log(run)) if e.action == "promote" and e.model_version == champion.version]
+    if not entries:
+        fix = "run trainworthy on another state folder, or point the alias at a version that a verdict promoted"
+        raise ChampionError("the champion was never promoted by a verdict", value=champion.version, fix=fix)
+    verdict = run.workspace.records.get(run.use_case.name, "promotion", entries[-1].verdict_sha256)
+    assert isinstance(verdict, Verdict)
     known = {model.version: model for model in run.tracking.versions(champion.name)}
-    return known.get(earlier[-1]) if earlier else None
+    return known.get(verdict.champion or ""), verdict.first_model
 
 
 def _control_check(control: Control) -> CheckResult:

@@ -100,7 +100,7 @@ def run_step(
     earlier = workspace.records.by_identity(use_case.name, step, run.identity)
     if earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier):
         workspace.records.reuse(earlier, run.run_id)
-        context.log.info(f"{step}: equal to an earlier step of run {earlier.provenance.run_id[:8]}; reused at no cost")
+        context.log.info(f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost")
         yield from finish_step(run, earlier, reused=True)
         return
     try:
@@ -134,6 +134,8 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         run.context.log_event(dg.AssetObservation(key, metadata=metadata, description=f"stopped at {run.step}"))
         message = record.error if isinstance(record, StoppedStep) else _message(record.checks)
         raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
+    if not reused:
+        run.context.log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
 
 

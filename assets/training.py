@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import dagster as dg
-from lifecycle.promotion.decide import check_first_model
 
 from assets.declare import asset_options
 from assets.step import Outcome, StepEvents, StepRun, run_step
@@ -14,6 +13,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import CheckpointRef, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
+from lifecycle.promotion.decide import check_first_model
 from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.training.gate import stage_checks
 from lifecycle.use_case import UseCase

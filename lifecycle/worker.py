@@ -64,7 +64,8 @@ def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
     from lifecycle.training.stage import PreemptedError
 
-    forward = None if pipes is None else pipes.log.info
+    # As debug lines: the terminal shows the worker's own bar or lines already.
+    forward = None if pipes is None else pipes.log.debug
     # Only a training has a step boundary to end at; the others end at once.
     should_stop = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
     try:

@@ -16,6 +16,8 @@ class _Formatter(logging.Formatter):
         step = (meta.get("step_key") or "").split("__")[-1]
         message = meta.get("orig_message") or record.getMessage()
         event = meta.get("dagster_event")
+        if event is not None and event.event_type_value == "STEP_START":
+            message = "started"
         error = getattr(getattr(event, "event_specific_data", None), "error", None)
         if error is not None and event.event_type_value == "STEP_FAILURE":
             told = error.message.strip()
@@ -31,8 +33,8 @@ class _Chosen(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         event = (getattr(record, "dagster_meta", {}) or {}).get("dagster_event")
         if event is None:
-            return True
-        return event.event_type_value in ("STEP_FAILURE", "ASSET_MATERIALIZATION", "STEP_START")
+            return record.levelno > logging.DEBUG and "[pipes] external process" not in record.getMessage()
+        return event.event_type_value in ("STEP_FAILURE", "STEP_START")
 
 
 @dg.logger(description="Short lines on stderr.")

@@ -49,5 +49,6 @@ def _job(use_case: UseCase, name: str, intent: str, description: str):
         selection=dg.AssetSelection.assets(*[dg.AssetKey([use_case.name, step]) for step in steps]),
         description=f"{description} {use_case.spec.description}".strip(),
         tags={INTENT_TAG: intent, "trainworthy/use_case": use_case.name},
+        config={"loggers": {"console": {}}},
         executor_def=dg.in_process_executor,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ def run_stage(
     whole = alarm is None and job.stop_after_steps is None
     metrics, learned = _validate(job, prepared, state, device) if whole else ({}, None)
     artifact = _export(job, prepared, state, device) if whole and job.stage == "full" else None
+    # Linux counts in KiB; the peak of the whole process, so that it can be held against the forecast.
+    metrics["peak_memory_bytes"] = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     return TrainResult(
         alarm=alarm,
         rows=len(prepared.rows),

@@ -21,15 +21,17 @@ def one_day(day: int, seed: int, rows: int = 80) -> pd.DataFrame:
     x1, x2 = generator.normal(size=rows), generator.normal(size=rows)
     score = 1.5 * x1 - x2 * (shop == "north") + 0.3 * np.sin(day / 7) + generator.normal(size=rows)
     date = pd.Timestamp("2024-01-01") + pd.Timedelta(days=day)
-    return pd.DataFrame({
-        "row_id": day * rows + np.arange(rows),
-        "when": date.tz_localize("UTC") + pd.to_timedelta(np.arange(rows) * 15, unit="min"),
-        "day": date,
-        "shop": shop,
-        "x1": x1,
-        "x2": x2,
-        "score": np.where(generator.random(rows) < 0.02, np.nan, score),
-    })
+    return pd.DataFrame(
+        {
+            "row_id": day * rows + np.arange(rows),
+            "when": date.tz_localize("UTC") + pd.to_timedelta(np.arange(rows) * 15, unit="min"),
+            "day": date,
+            "shop": shop,
+            "x1": x1,
+            "x2": x2,
+            "score": np.where(generator.random(rows) < 0.02, np.nan, score),
+        }
+    )
 
 
 if __name__ == "__main__":

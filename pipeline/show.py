@@ -1,0 +1,70 @@
+"""What the command line prints: verdicts and dataset versions, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from lifecycle.data.versions import read_versions
+from lifecycle.errors import DatasetError, RecordError, SettingsError, did_you_mean
+from lifecycle.records import Verdict
+from lifecycle.storage.records import FileRecordStore
+from lifecycle.storage.state import StateFolder
+from resources.settings import PROJECT, read_settings, use_case_folders
+
+
+def newest_verdict(use_case: str) -> Verdict:
+    """The newest verdict. Raises RecordError if the use case was never judged."""
+    names = [folder.name for folder in use_case_folders(read_settings())]
+    if use_case not in names:
+        raise SettingsError("no such use case", value=use_case, fix=did_you_mean(use_case, names))
+    found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
+    if not isinstance(found, Verdict):
+        fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
+        raise RecordError("there is no verdict yet", value=use_case, fix=fix)
+    return found
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Decision, reasons, cost and where to look, for a terminal."""
+    state = StateFolder(read_settings().var)
+    reasons = "\n".join(f"  - {reason}" for reason in verdict.reasons)
+    spent = sum(cost.usd for cost in verdict.step_costs.values()) + verdict.cost.usd
+    wall = sum(cost.wall_seconds for cost in verdict.step_costs.values()) + verdict.cost.wall_seconds
+    report = state.folder("reports", verdict.use_case, f"{verdict.provenance.run_id}.html")
+    run_id = verdict.provenance.run_id
+    return (
+        f"\n{verdict.use_case}: {verdict.decision.upper()} (model version {verdict.model_version})\n"
+        f"{reasons}\n\n"
+        f"cost        {spent:.4f} USD for this run, {wall:.0f} s; "
+        f"the model in all {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
+        f"report      {report}\n"
+        f"Dagster UI  make ui, then http://127.0.0.1:3000/runs/{run_id}\n"
+        f"MLflow UI   make mlflow-ui, then http://127.0.0.1:5000\n"
+    )
+
+
+def datasets_text() -> str:
+    """Every published version with rows and parameters."""
+    lines = [
+        f"{name}@{revision:<6} {version.rows:>12,} rows  {version.content_hash[:12]}  "
+        + ", ".join(f"{key}={value}" for key, value in version.parameters.items())
+        for name, versions in read_versions(PROJECT).items()
+        for revision, version in versions.items()
+    ]
+    return "\n".join(lines) or "no dataset version is published yet: trainworthy datasets publish --help"
+
+
+def publish_dataset(name: str, revision: str, parameters: Sequence[str]) -> str:
+    """Publish a version of the project's dataset; NAME=VALUE parameters are read as YAML scalars."""
+    from resources.dvc import DatasetStore
+
+    pairs = [parameter.partition("=") for parameter in parameters]
+    wrong = [parameter for parameter, (_, sign, _) in zip(parameters, pairs, strict=True) if not sign]
+    if wrong:
+        raise DatasetError("parameters are written NAME=VALUE", value=wrong, fix="for example through_month=9")
+    values = {key: yaml.safe_load(value) for key, _, value in pairs}
+    version = DatasetStore(read_settings().var).publish(PROJECT, name, revision, values)
+    told = f"{version.rows:,} rows, content hash {version.content_hash}"
+    return f"published {name}@{revision}: {told}; now commit data/versions.yaml"
