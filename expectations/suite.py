@@ -1,9 +1,10 @@
 """Compiles rules into Great Expectations: one expectation a rule, grouped by the frame that it is judged on.
 
 Great Expectations hashes each frame twice and copies it for every mask, so a frame holds only the columns of its
-rules: with 66 columns, one frame for all would make each copy 66 columns wide. Three kinds are judged on a derived
-frame, so that plain expectations suffice: types (their names in one row), values that mean missing (made null), and
-the hour of day in a time zone.
+rules: with 66 columns, one frame for all would make each copy 66 columns wide. Some kinds are judged on a derived
+frame, so that plain expectations suffice: types (their names in one row), values that mean missing (made null), the
+hour of day in a time zone, and limits of instants (as microseconds since 1970: comparing 336,776 timestamps takes
+1.7 s, numbers 0.02 s).
 
 What Great Expectations counts decides, its own `success` does not: it knows no bound in rows, and a rule over nulls
 only or over an empty table succeeds. The suite lives in memory: stored suites carry random ids.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.rule import Rule
@@ -35,7 +37,7 @@ def groups(rules: Iterable[Rule]) -> Iterator[Group]:
     """Each rule once, with the others that share its frame."""
     shared: dict[tuple[str, ...], list[Rule]] = {}
     for rule in rules:
-        derived = rule.kind == "hour_in_zone" or _null_means_missing(rule)
+        derived = rule.kind == "hour_in_zone" or _null_means_missing(rule) or _is_about_time(rule)
         key = (rule.kind,) if rule.kind == "type" else ("rule", rule.id) if derived else ("columns", *rule.columns)
         shared.setdefault(key, []).append(rule)
     for members in shared.values():
@@ -47,7 +49,10 @@ def _frame(rows: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
     if first.kind == "type":
         return _type_names(rows, [rule.columns[0] for rule in rules])
     if first.kind == "hour_in_zone":
-        return _local_hours(rows, *first.columns, first.parameters["zone"])
+        instant, hour = first.columns
+        return _local_hours(rows, instant, hour, first.parameters["zone"])
+    if _is_about_time(first):
+        return _microseconds(rows[first.columns[0]], first)
     if _null_means_missing(first):
         column = rows[first.columns[0]]
         return column.mask(column.isin(_not_null(first.parameters["values"]))).to_frame()
@@ -56,6 +61,26 @@ def _frame(rows: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
 
 def _null_means_missing(rule: Rule) -> bool:
     return rule.kind == "missing" and None in rule.parameters["values"]
+
+
+def _is_about_time(rule: Rule) -> bool:
+    return rule.kind == "range" and any(isinstance(value, str) for value in rule.parameters.values())
+
+
+def _microseconds(values: pd.Series, rule: Rule) -> pd.DataFrame:
+    """The instants as float64 microseconds since 1970, exact up to the year 2255; null stays null."""
+    import pandas as pd
+
+    instants = pd.to_datetime(values) if values.dtype == object else values
+    if instants.dtype.kind != "M":
+        raise ValueError(f"{values.name} holds {instants.dtype}, so it can't be compared with an instant")
+    aware = getattr(instants.dtype, "tz", None) is not None
+    limits = [value for value in rule.parameters.values() if isinstance(value, str)]
+    if any((datetime.fromisoformat(value).tzinfo is not None) != aware for value in limits):
+        has, need = ("a", "one") if aware else ("no", "none")
+        raise ValueError(f"{values.name} has {has} time zone, so its limits need {need}: {', '.join(limits)}")
+    numbers = instants.dt.as_unit("us").astype("int64").astype("float64")
+    return numbers.where(instants.notna()).to_frame()
 
 
 def _not_null(values: Iterable[Any]) -> list[Any]:
@@ -98,15 +123,22 @@ def logical_type(values: pd.Series) -> str:
     return {"datetime": "timestamp"}.get(inferred, inferred)
 
 
+def _expectations() -> Any:
+    """Great Expectations' own expectations; typed Any, as its package marks none of them as exported."""
+    import great_expectations.expectations as gxe
+
+    return gxe
+
+
 # What a column may hold for a declared type: an integer is a number, a midnight is a moment in time.
 _ACCEPTED = {"number": ["number", "integer"], "timestamp": ["timestamp", "date"]}
 
 
 def expectation(rule: Rule) -> Any:
     """The rule as a Great Expectations expectation on its group's frame, marked with the rule's id."""
-    import great_expectations.expectations as gxe
+    gxe = _expectations()
 
-    values, columns = rule.parameters, rule.columns
+    values, columns = rule.parameters, list(rule.columns)
     meta: dict[str, Any] = {"rule": rule.id}
     match rule.kind:
         case "row_count":
@@ -115,7 +147,7 @@ def expectation(rule: Rule) -> Any:
             accepted = _ACCEPTED.get(values["logical_type"], [values["logical_type"]])
             return gxe.ExpectColumnValuesToBeInSet(column=columns[0], value_set=accepted, meta=meta)
         case "unique" if len(columns) > 1:
-            return gxe.ExpectCompoundColumnsToBeUnique(column_list=list(columns), ignore_row_if="never", meta=meta)
+            return gxe.ExpectCompoundColumnsToBeUnique(column_list=columns, ignore_row_if="never", meta=meta)
         case "less_or_equal":
             return gxe.ExpectColumnPairValuesAToBeGreaterThanB(
                 column_A=columns[1], column_B=columns[0], or_equal=True, ignore_row_if=_SKIP, meta=meta
@@ -132,7 +164,7 @@ _SKIP = "either_value_is_missing"
 
 
 def _of_one_column(rule: Rule, column: str, values: Mapping[str, Any], meta: dict[str, Any]) -> Any:
-    import great_expectations.expectations as gxe
+    gxe = _expectations()
 
     match rule.kind:
         case "nulls":
@@ -157,7 +189,7 @@ def _of_one_column(rule: Rule, column: str, values: Mapping[str, Any], meta: dic
 
 
 def _range(column: str, values: Mapping[str, Any], meta: dict[str, Any]) -> Any:
-    import great_expectations.expectations as gxe
+    gxe = _expectations()
 
     return gxe.ExpectColumnValuesToBeBetween(
         column=column,
@@ -170,7 +202,8 @@ def _range(column: str, values: Mapping[str, Any], meta: dict[str, Any]) -> Any:
 
 
 def _limit(value: Any) -> Any:
-    """A number as it is; the text of a date or time as an instant."""
-    from datetime import datetime
-
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
+    """A number as it is; the text of a date or time as microseconds since 1970."""
+    if not isinstance(value, str):
+        return value
+    instant = datetime.fromisoformat(value)
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1e6

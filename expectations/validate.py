@@ -33,13 +33,17 @@ def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult,
 
 
 def _engine() -> Any:
-    """A pandas data source in a context that lives in memory and prints nothing."""
+    """The definition of a batch of rows, in a context that lives in memory and prints nothing.
+
+    One for all frames: each asset that is added serialises the whole context again (12 ms).
+    """
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    return context.data_sources.add_pandas("rows")
+    asset = context.data_sources.add_pandas("contract").add_dataframe_asset("rows")
+    return asset.add_batch_definition_whole_dataframe("all")
 
 
 def _judged(engine: Any, group: Group, rows: pd.DataFrame, contract: Contract) -> Iterator[RuleResult]:
@@ -68,9 +72,8 @@ def _validated(engine: Any, frame: pd.DataFrame, rules: Sequence[Rule], result_f
     """Great Expectations' answer to each rule, by the rule's id."""
     import great_expectations as gx
 
-    asset = engine.add_dataframe_asset(f"frame_{len(engine.assets)}")
-    batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
-    suite = gx.ExpectationSuite(name=asset.name, expectations=[expectation(rule) for rule in rules])
+    batch = engine.get_batch({"dataframe": frame})
+    suite = gx.ExpectationSuite(name="contract", expectations=[expectation(rule) for rule in rules])
     answer = batch.validate(suite, result_format=result_format)
     return {result.expectation_config.meta["rule"]: result for result in answer.results}
 

@@ -90,8 +90,12 @@ def _checked(values: dict[str, Any]) -> Document:
     others = [_problem(error, values) for error in errors if error.validator not in _CLOSED]
     # A known key in the wrong company (`query` beside `metric`) is worth a line only if nothing else explains it.
     misplaced = [] if unknown or others else [_problem(error, values) for error in errors]
-    problems = [*unknown, *others, *misplaced, *_not_finite(values, ()), *_table_count(values)]
-    paths = [tuple(error.absolute_path) for error in errors]
+    infinite = list(_not_finite(values, ()))
+    not_finite = [
+        Problem(where(*_named(values, path)), "the number is not finite", "write a finite number") for path in infinite
+    ]
+    problems = [*unknown, *others, *misplaced, *not_finite, *_table_count(values)]
+    paths = [*(tuple(error.absolute_path) for error in errors), *infinite]
     broken = frozenset((str(path[2]), int(path[3])) for path in paths if len(path) > 3 and isinstance(path[3], int))
     return Document(values, tuple({str(problem): problem for problem in problems}.values()), broken)
 
@@ -171,13 +175,13 @@ def _named(values: Any, path: Any) -> list[str | int]:
     return parts[2:] if parts[:2] == ["schema", 0] and len(parts) > 2 else parts
 
 
-def _not_finite(node: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
-    """NaN and infinity are numbers to JSON schema, but no bound that a value could meet."""
+def _not_finite(node: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Paths of NaN and infinity: numbers to JSON schema, but no bound that a value could meet."""
     if isinstance(node, float) and not math.isfinite(node):
-        yield Problem(where(*path), "the number is not finite", "write a finite number", str(node))
+        yield path
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, item in items:
-        yield from _not_finite(item, (*path, key if isinstance(key, int) else str(key)))
+        yield from _not_finite(item, (*path, key))
 
 
 def _table_count(values: dict[str, Any]) -> Iterator[Problem]:

@@ -95,9 +95,8 @@ def _column(item: Mapping[str, Any], names: tuple[str, ...]) -> Found:
     name, logical_type = str(item["name"]), str(item.get("logicalType"))
     if logical_type not in get_args(LogicalType):
         fix = "write logicalType: " + " | ".join(get_args(LogicalType))
-        yield Problem(
-            where(name, "logicalType"), "missing, or a type that a table can't hold", fix, item.get("logicalType")
-        )
+        problem = "missing, or a type that a table can't hold"
+        yield Problem(where(name, "logicalType"), problem, fix, item.get("logicalType"))
         return
     yield make_rule(f"{name}.type", "type", (name,), bound=NO_ROW, logical_type=logical_type)
     yield from _nulls_and_quality(item, name, names)
@@ -130,13 +129,12 @@ def _options(name: str, logical_type: str, options: Mapping[str, Any]) -> Found:
     for key in sorted(set(options) - set(known)):
         fix = did_you_mean(key, known) if known else "remove it: a boolean has no options"
         yield Problem(where(name, "logicalTypeOptions", key), "not judged here, so it would have no effect", fix)
-    if "pattern" in known and "pattern" in options:
-        wrong = wrong_pattern(options["pattern"], where(name, "logicalTypeOptions", "pattern"))
-        yield wrong or make_rule(f"{name}.pattern", "pattern", (name,), bound=NO_ROW, pattern=options["pattern"])
-    yield from _interval(
-        name, "length", {_LENGTH[key]: options[key] for key in _LENGTH if key in {*options} & {*known}}
-    )
-    yield from _interval(name, "range", {_RANGE[key]: options[key] for key in _RANGE if key in {*options} & {*known}})
+    judged = {key: value for key, value in options.items() if key in known}
+    if "pattern" in judged:
+        wrong = wrong_pattern(judged["pattern"], where(name, "logicalTypeOptions", "pattern"))
+        yield wrong or make_rule(f"{name}.pattern", "pattern", (name,), bound=NO_ROW, pattern=judged["pattern"])
+    yield from _interval(name, "length", {_LENGTH[key]: judged[key] for key in _LENGTH if key in judged})
+    yield from _interval(name, "range", {_RANGE[key]: judged[key] for key in _RANGE if key in judged})
 
 
 def _interval(name: str, kind: Kind, limits: dict[str, Any]) -> Found:
