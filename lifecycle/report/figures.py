@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
 from lifecycle.report.formatting import count, estimate, number, words
-from lifecycle.report.outcome import Records, all_comparisons, reading, stages_of
+from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Figure:
 
 def figures(records: Records) -> dict[str, Figure]:
     """The figures for which the records hold data: learning, comparison, reliability, slices."""
-    found: dict[str, Figure] = {}
+    drawn: dict[str, Figure] = {}
     if stages := stages_of(records):
-        found["learning"] = _learning(stages)
+        drawn["learning"] = _learning(stages)
     if comparisons := all_comparisons(records):
-        found["comparison"] = _comparison(comparisons)
-    report = records.get("evaluation")
-    if isinstance(report, EvaluationReport) and report.reliability:
-        found["reliability"] = _reliability(report)
-    if isinstance(report, EvaluationReport) and pictures.slice_metrics(report):
-        found["slices"] = _slices(report)
-    return found
+        drawn["comparison"] = _comparison(comparisons)
+    report = found(records, "evaluation", EvaluationReport)
+    if report and report.reliability:
+        drawn["reliability"] = _reliability(report)
+    if report and pictures.slice_metrics(report):
+        drawn["slices"] = _slices(report)
+    return drawn
 
 
 def _learning(stages: list[StageReport]) -> Figure:
@@ -63,9 +63,9 @@ def _reliability(report: EvaluationReport) -> Figure:
 
 
 def _slices(report: EvaluationReport) -> Figure:
-    found = sections.slices_shown(report)
-    ends = [f"{item.slice} {estimate(item.estimate)}" for item in (found[0], found[-1])]
-    alt = f"{words(report.primary)} on {len(found)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
+    slices = sections.slices_shown(report)
+    ends = [f"{item.slice} {estimate(item.estimate)}" for item in (slices[0], slices[-1])]
+    alt = f"{words(report.primary)} on {len(slices)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
     caption = "Rows of each slice in brackets; the dashed line and band are all rows with their 95 % interval."
     return _figure(pictures.slice_chart(report), alt, caption)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.records import (
@@ -20,11 +20,13 @@ from lifecycle.records import (
     Record,
     StageReport,
     Step,
+    StoppedStep,
     Verdict,
 )
 from lifecycle.report.formatting import count, estimate, limits, plain, sentence_case, usd, words
 
 Records = Mapping[Step, Record]
+Kind = TypeVar("Kind", bound=Record)
 Tone = Literal["good", "hold", "bad", "neutral"]
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
@@ -53,10 +55,10 @@ class Outcome:
 def outcome(records: Records, stopped_at: Step | None) -> Outcome:
     """The outcome of a run: stopped, judged, or ended without a verdict."""
     stopped = stopped_step(records, stopped_at)
-    verdict = records.get("promotion")
+    verdict = found(records, "promotion", Verdict)
     if stopped is not None:
         return _stopped(stopped, records.get(stopped))
-    return _judged(records, verdict) if isinstance(verdict, Verdict) else _not_judged(records)
+    return _judged(records, verdict) if verdict else _not_judged(records)
 
 
 def stopped_step(records: Records, stopped_at: Step | None) -> Step | None:
@@ -67,18 +69,16 @@ def stopped_step(records: Records, stopped_at: Step | None) -> Step | None:
 def costs_of_run(records: Records) -> dict[Step, Cost]:
     """What each present step cost this run: 0 for a step that an earlier run made."""
     present: list[Step] = [step for step in STEPS if step in records]
-    verdict = records.get("promotion")
-    told = verdict.step_costs if isinstance(verdict, Verdict) else {}
+    verdict = found(records, "promotion", Verdict)
+    told = verdict.step_costs if verdict else {}
     run_id = records[present[-1]].provenance.run_id if present else ""
     return {step: told.get(step, _cost_if_made_by(records[step], run_id)) for step in present}
 
 
 def model_cost(records: Records) -> Cost:
     """What the model cost in all, reused steps included."""
-    verdict = records.get("promotion")
-    if isinstance(verdict, Verdict):
-        return verdict.model_cost
-    return sum((record.cost for record in records.values()), Cost())
+    verdict = found(records, "promotion", Verdict)
+    return verdict.model_cost if verdict else sum((record.cost for record in records.values()), Cost())
 
 
 def bought(records: Records, stopped: Step | None) -> str:
@@ -91,8 +91,8 @@ def bought(records: Records, stopped: Step | None) -> str:
         parts.append(
             f"{len(stages)} {noun} of training, the last with {count(last.steps)} steps on {count(last.rows)} rows"
         )
-    report = records.get("evaluation")
-    if isinstance(report, EvaluationReport):
+    report = found(records, "evaluation", EvaluationReport)
+    if report:
         references = len({item.reference for item in report.comparisons})
         parts.append(
             f"a score on {count(report.rows)} benchmark rows in {count(report.groups)} groups"
@@ -113,11 +113,11 @@ def check_sentence(check: CheckResult) -> str:
 
 def all_comparisons(records: Records) -> tuple[Comparison, ...]:
     """The evaluation's comparisons and those that only the verdict made, such as with the champion."""
-    report, verdict = records.get("evaluation"), records.get("promotion")
-    found = report.comparisons if isinstance(report, EvaluationReport) else ()
-    known = {(item.reference, item.metric) for item in found}
-    more = verdict.comparisons if isinstance(verdict, Verdict) else ()
-    return (*found, *(item for item in more if (item.reference, item.metric) not in known))
+    report, verdict = found(records, "evaluation", EvaluationReport), found(records, "promotion", Verdict)
+    first = report.comparisons if report else ()
+    known = {(item.reference, item.metric) for item in first}
+    more = verdict.comparisons if verdict else ()
+    return (*first, *(item for item in more if (item.reference, item.metric) not in known))
 
 
 def reading(comparison: Comparison) -> str:
@@ -128,7 +128,13 @@ def reading(comparison: Comparison) -> str:
 
 def stages_of(records: Records) -> list[StageReport]:
     """The training stages that are present, in order."""
-    return [record for step in STAGES if isinstance(record := records.get(step), StageReport)]
+    return [record for step in STAGES if (record := found(records, step, StageReport))]
+
+
+def found(records: Records, step: Step, kind: type[Kind]) -> Kind | None:
+    """The step's record if it is of its own kind: None if absent, or if the step ended without a result."""
+    record = records.get(step)
+    return record if isinstance(record, kind) else None
 
 
 def _may_go_on(record: Record) -> bool:
@@ -142,6 +148,8 @@ def _cost_if_made_by(record: Record, run_id: str) -> Cost:
 def _stopped(step: Step, record: Record | None) -> Outcome:
     failed = stopping(record.checks) if record else ()
     reasons = tuple(check_sentence(check) for check in failed)
+    if isinstance(record, StoppedStep):
+        reasons = (record.error, *reasons)
     return Outcome(
         label=f"Stopped at {step}",
         tone="bad",
@@ -211,10 +219,9 @@ def _more_groups(item: Comparison) -> str:
 
 
 def _spared(records: Records) -> str:
-    forecast = records.get("preflight")
-    if not isinstance(forecast, PreflightReport):
+    preflight = found(records, "preflight", PreflightReport)
+    forecast = preflight.cost_usd if preflight else None
+    if forecast is None:
         return ""
-    rest = forecast.cost_usd.value - sum(stage.cost.usd for stage in stages_of(records))
-    return (
-        f"Of the {usd(forecast.cost_usd.value)} forecast for training, {usd(rest)} were not spent." if rest > 0 else ""
-    )
+    rest = forecast.value - sum(stage.cost.usd for stage in stages_of(records))
+    return f"Of the {usd(forecast.value)} forecast for training, {usd(rest)} were not spent." if rest > 0 else ""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # The name of the judged model among an evaluation's metrics; the others are its references.
 CANDIDATE = "candidate"
-# The names under which a stage may report its mean loss on the validation split, first found counts.
-VALIDATION_LOSSES = ("val_loss", "log_loss")
 MAX_SLICES = 24
 
 ACCENT, INK, SOFT, GRID = "#1f5fae", "#22272e", "#59636e", "#e3e6ea"
@@ -110,7 +108,7 @@ def worst_first(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
 
 def validation_loss(stage: StageReport) -> float | None:
     """Mean loss on the validation split, None if the stage did not get that far."""
-    return next((stage.metrics[name] for name in VALIDATION_LOSSES if name in stage.metrics), None)
+    return stage.metrics.get("val_loss")
 
 
 def _primary(report: EvaluationReport) -> list[Metric]:
@@ -122,6 +120,8 @@ def _or_infinite(value: float) -> float:
 
 
 def _progressive_loss(axes: Axes, stages: Sequence[StageReport]) -> None:
+    if not any(math.isfinite(point.loss) and point.step > 0 for stage in stages for point in stage.curve):
+        return _say(axes, "No finite loss was recorded.")
     for stage in stages:
         colour, line = _STAGE_STYLES[stage.kind]
         steps, losses = [p.step for p in stage.curve], [p.loss for p in stage.curve]
@@ -132,16 +132,21 @@ def _progressive_loss(axes: Axes, stages: Sequence[StageReport]) -> None:
     axes.set(xscale="log", xlabel="optimizer step", ylabel="progressive loss")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
-    if any(stage.curve for stage in stages):
-        axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8)
 
 
 def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
-    points = [(stage.rows, loss, stage.kind) for stage in stages if (loss := validation_loss(stage)) is not None]
+    losses = [(stage.rows, validation_loss(stage), stage.kind) for stage in stages if stage.rows > 0]
+    points = [(rows, loss, stage) for rows, loss, stage in losses if loss is not None and math.isfinite(loss)]
+    if not points:
+        return _say(axes, "No finite validation loss was recorded.")
     axes.plot([p[0] for p in points], [p[1] for p in points], color=ACCENT, marker="o", linewidth=1.2, markersize=5)
     for rows, loss, stage in points:
-        if math.isfinite(loss):
-            axes.annotate(f"{stage}\n{loss:.4f}", (rows, loss), xytext=(5, 6), textcoords="offset points", fontsize=8)
+        axes.annotate(f"{stage}\n{loss:.4f}", (rows, loss), xytext=(5, 6), textcoords="offset points", fontsize=8)
+    priors = [stage.metrics["val_loss_of_prior"] for stage in stages if "val_loss_of_prior" in stage.metrics]
+    if priors:
+        axes.axhline(priors[-1], color=SOFT, linestyle="--", linewidth=1, label="label prior")
+        axes.legend(frameon=False, fontsize=8)
     axes.set(xscale="log", xlabel="training rows", ylabel="validation loss")
     axes.minorticks_off()
     axes.set_xticks([p[0] for p in points], [f"{p[0]:,}" for p in points])
@@ -173,9 +178,13 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _nothing(figure: Figure, axes: Axes, sentence: str) -> bytes:
+    _say(axes, sentence)
+    return _png(figure)
+
+
+def _say(axes: Axes, sentence: str) -> None:
     axes.set_axis_off()
     axes.text(0.5, 0.5, sentence, ha="center", va="center", color=SOFT, transform=axes.transAxes)
-    return _png(figure)
 
 
 def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.records import Step
+from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from lifecycle.report import figures, formatting, outcome, sections
 from lifecycle.report.outcome import Records
 
@@ -35,6 +35,10 @@ def render(records: Records, links: Mapping[str, str], stopped_at: Step | None =
         .get_template("template.html.j2")
         .render(
             records=records,
+            dataset=outcome.found(records, "dataset", DatasetVersion),
+            snapshot=outcome.found(records, "snapshot", Snapshot),
+            report=outcome.found(records, "evaluation", EvaluationReport),
+            verdict=outcome.found(records, "promotion", Verdict),
             newest=list(records.values())[-1] if records else None,
             links=[(label, target, is_safe(target)) for label, target in links.items()],
             outcome=outcome.outcome(records, stopped),

@@ -23,8 +23,8 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import count, estimate, limits, point, quantity, sentence_case, words
-from lifecycle.report.outcome import CONTROLS, Records, all_comparisons, reading, stages_of
+from lifecycle.report.formatting import count, estimate, interval, limits, point, quantity, sentence_case, words
+from lifecycle.report.outcome import CONTROLS, Records, all_comparisons, found, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
 
 LOWER_IS_BETTER = {"log_loss", "brier", "calibration_error"}
@@ -43,10 +43,11 @@ class ControlRow:
 
 @dataclass(frozen=True)
 class ForecastRow:
-    """`actual` is None where nothing was measured; `reading` compares it with the interval."""
+    """Forecast and actual value as text; `reading` compares the actual value with the interval."""
 
-    forecast: Forecast
-    actual: str | None
+    name: str
+    forecast: str
+    actual: str
     reading: str
 
 
@@ -61,8 +62,8 @@ class HashRow:
 
 def key_figures(records: Records) -> list[tuple[str, str, str]]:
     """Up to three figures for the first screen: name, value, remark."""
-    report, figures = records.get("evaluation"), []
-    if isinstance(report, EvaluationReport):
+    report, figures = found(records, "evaluation", EvaluationReport), []
+    if report:
         for metric in overall_metrics(report):
             name = f"{sentence_case(report.primary)} on the benchmark"
             figures.append((name, point(metric.estimate), f"95 % {limits(metric.estimate)}"))
@@ -78,11 +79,11 @@ def key_figures(records: Records) -> list[tuple[str, str, str]]:
 
 def control_rows(records: Records) -> list[ControlRow]:
     """The five controls in their order, then the verdict's other ones; unmeasured is said, not left out."""
-    verdict = records.get("promotion")
-    given = {item.name: item for item in verdict.controls} if isinstance(verdict, Verdict) else {}
+    verdict = found(records, "promotion", Verdict)
+    given = {item.name: item for item in verdict.controls} if verdict else {}
     missing: tuple[Status | Literal["not_judged"], str] = (
         ("insufficient", "The verdict does not state this control.")
-        if isinstance(verdict, Verdict)
+        if verdict
         else ("not_judged", "The run has no verdict.")
     )
     five = [
@@ -111,24 +112,24 @@ def slices_shown(report: EvaluationReport) -> tuple[Metric, ...]:
     return worst_first(slice_metrics(report))[:MAX_ROWS]
 
 
-def slices_left_out(report: EvaluationReport) -> list[CheckResult]:
-    """The checks that name slices with too few rows or groups to judge."""
-    return [check for check in report.checks if "slice" in check.name and check.status == "insufficient"]
+def slices_left_out(report: EvaluationReport) -> list[dict[str, Any]]:
+    """The slices that were too small to measure, as the checks name them in their details."""
+    return [row for check in report.checks for row in check.details if "slice" in row]
 
 
 def forecast_rows(records: Records) -> list[ForecastRow]:
     """Forecasts against what the training stages used; a forecast of the whole run needs all three."""
-    report = records.get("preflight")
-    if not isinstance(report, PreflightReport):
+    report = found(records, "preflight", PreflightReport)
+    if report is None:
         return []
     stages = stages_of(records)
     whole = len(stages) == len(STAGES)
     wall = sum(stage.cost.wall_seconds for stage in stages) if whole else None
     spent = sum(stage.cost.usd for stage in stages) if whole else None
     peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
-    pairs = ((report.memory_bytes, peak), (report.seconds, wall), (report.cost_usd, spent))
+    rows = (("memory", report.memory_bytes, peak), ("seconds", report.seconds, wall), ("cost", report.cost_usd, spent))
     why_not = "not recorded" if whole else "training did not finish"
-    return [_against(forecast, actual, why_not) for forecast, actual in pairs]
+    return [_against(name, forecast, actual, why_not) for name, forecast, actual in rows]
 
 
 def check_summary(checks: Iterable[CheckResult]) -> str:
@@ -178,12 +179,22 @@ def hash_rows(records: Records) -> list[HashRow]:
     rows += [HashRow("identity of step", step, records[step].identity) for step in STEPS if step in records]
     parents = {step: sha for record in records.values() for step, sha in record.parents.items()}
     rows += [HashRow("sha256 of record", step, sha) for step, sha in parents.items()]
-    verdict = records.get("promotion")
-    if isinstance(verdict, Verdict):
+    verdict = found(records, "promotion", Verdict)
+    if verdict:
         rows += [HashRow("bound by the verdict", name, value) for name, value in verdict.binds.items()]
         rows.append(HashRow("verdict", "evaluation identity", verdict.evaluation_identity))
         if verdict.previous_verdict_sha256:
             rows.append(HashRow("verdict", "previous verdict", verdict.previous_verdict_sha256))
+    return rows
+
+
+def evidence_rows(verdict: Verdict) -> list[tuple[str, Any]]:
+    """The verdict's evidence, one level flat."""
+    rows: list[tuple[str, Any]] = []
+    for name, value in verdict.evidence.items():
+        rows += (
+            [(f"{name}: {key}", item) for key, item in value.items()] if isinstance(value, dict) else [(name, value)]
+        )
     return rows
 
 
@@ -198,8 +209,8 @@ def ordered(records: Records) -> dict[Step, Record]:
 
 
 def _primary_comparisons(records: Records) -> list[Comparison]:
-    report = records.get("evaluation")
-    primary = report.primary if isinstance(report, EvaluationReport) else None
+    report = found(records, "evaluation", EvaluationReport)
+    primary = report.primary if report else None
     return [item for item in all_comparisons(records) if item.metric == primary]
 
 
@@ -207,13 +218,13 @@ def _cell(metric: Metric | None) -> str:
     return "not measured" if metric is None else estimate(metric.estimate)
 
 
-def _against(forecast: Forecast, actual: float | None, why_not: str) -> ForecastRow:
+def _against(name: str, forecast: Forecast | None, actual: float | None, why_not: str) -> ForecastRow:
+    if forecast is None:
+        return ForecastRow(name, "could not be forecast", "–", "see the checks of preflight")
     if actual is None:
-        return ForecastRow(forecast, None, why_not)
-    if forecast.low <= actual <= forecast.high:
-        return ForecastRow(forecast, quantity(actual, forecast.unit), "inside the interval")
-    side = "above" if actual > forecast.high else "below" if actual < forecast.low else "not comparable with"
-    return ForecastRow(forecast, quantity(actual, forecast.unit), f"{side} the interval")
+        return ForecastRow(name, interval(forecast), "–", why_not)
+    side = "above" if actual > forecast.high else "below" if actual < forecast.low else "inside"
+    return ForecastRow(name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval")
 
 
 def _data_hashes(record: Record) -> list[tuple[str, str, str | None]]:

@@ -162,7 +162,7 @@ def stage(kind: Any, rows: int, steps: int, loss: float) -> StageReport:
         parameters_sha256=sha(f"parameters {kind}"),
         artifact="models/full" if kind == "full" else None,
         artifact_sha256=sha("artifact") if kind == "full" else None,
-        metrics={"val_loss": loss, "auc": 0.9 - loss / 2.6},
+        metrics={"val_loss": loss, "val_auc": 0.9 - loss / 2.6, "val_loss_of_prior": 0.5771},
         curve=_curve(steps, rows, loss),
     )
 
@@ -170,12 +170,15 @@ def stage(kind: Any, rows: int, steps: int, loss: float) -> StageReport:
 def evaluation() -> EvaluationReport:
     slices = [
         CheckResult(
-            name="slices",
-            status="insufficient",
-            severity="warning",
-            evidence="2 slices have fewer than 20 rows or 10 days",
-            fix="widen the benchmark window or merge the values",
-            details=({"slice": "carrier=OO", "rows": 6, "days": 2}, {"slice": "origin=LGA, carrier=HA", "rows": 0}),
+            name="groups",
+            status="pass",
+            observed=61,
+            threshold=10,
+            evidence="61 groups, both labels in at least two of them; 2 slices are too small to measure",
+            details=(
+                {"slice": "carrier=HA", "rows": 61, "reason": "fewer than 200 rows"},
+                {"slice": "carrier: small values", "rows": 6, "reason": "1 values of fewer than 20 rows each"},
+            ),
         ),
         CheckResult(name="artifact_equals_training", status="pass", observed=2.1e-7, threshold=1e-5),
     ]
@@ -230,13 +233,13 @@ def verdict(decision: Any) -> Verdict:
         comparisons=() if promoted else (_comparison("champion", 0.0012, 0.0021),),
         model_name="flight_delays",
         model_version="4",
-        champion=None if promoted else "flight_delays version 3",
+        champion=None if promoted else "3",
         first_model=promoted,
         evaluation_identity=sha("evaluation identity"),
-        evidence={"load_seconds": 0.91, "rollback_rehearsed": True, "schema_refuses_missing_column": True},
+        evidence={"deployment": {"load_seconds": 0.91, "latency_ms": 1.83}, "rollback_rehearsed": True},
         binds={name: sha(name) for name in ("model", "dataset", "benchmark", "contract", "code", "environment")},
-        step_costs={step: _cost(step) for step in STEPS},
-        model_cost=sum((_cost(step) for step in STEPS), Cost()),
+        step_costs={step: _cost(step) for step in STEPS[:-1]},
+        model_cost=sum((_cost(step) for step in STEPS[:-1]), Cost()),
         previous_verdict_sha256=sha("previous verdict"),
     )
 

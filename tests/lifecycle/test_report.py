@@ -14,7 +14,7 @@ import report_records as example
 from PIL import Image
 
 from lifecycle.checks import CheckResult
-from lifecycle.records import STEPS, Cost, Estimate
+from lifecycle.records import STEPS, Cost, Estimate, Record, StoppedStep
 from lifecycle.report import formatting, outcome, pictures, render, sections
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
@@ -81,7 +81,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "0.4987 [0.4901, 0.5073]",
         "+0.0091 [+0.0041, +0.0141]",
         "no difference shown",
-        "Too little data to judge: 2 slices",
+        "carrier: small values",
         "9,430 rows without a label, 2.8 %",
         "20.7 %",
         "inside the interval",
@@ -134,6 +134,24 @@ def test_report_of_run_that_crashed_without_record_says_where_it_stopped() -> No
     text = Page(render.render(records, {}, stopped_at="full")).text
     assert "Stopped at full" in text
     assert "see the log of the run" in text
+
+
+def test_report_of_step_that_ended_without_result_tells_its_error() -> None:
+    for step in STEPS:
+        records = {name: record for name, record in example.judged().items() if STEPS.index(name) <= STEPS.index(step)}
+        base = {name: getattr(records[step], name) for name in Record.model_fields}
+        records[step] = StoppedStep(**base, error="the file is gone\n  fix: restore <it>")
+        page = Page(render.render(records, {}, stopped_at=step))
+        assert f"Stopped at {step}" in page.text
+        assert "the file is gone fix: restore <it>" in page.text
+
+
+def test_report_of_missing_forecast_says_so_and_spares_nothing() -> None:
+    records = example.stopped_at_pilot()
+    records["preflight"] = example.preflight().model_copy(update={"cost_usd": None, "memory_bytes": None})
+    text = Page(render.render(records, {}, stopped_at="pilot")).text
+    assert text.count("could not be forecast") == 2
+    assert "were not spent" not in text
 
 
 def test_outcome_of_promote_verdict_over_a_closed_gate_is_stopped() -> None:
