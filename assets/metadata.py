@@ -59,7 +59,7 @@ def lineage(run: StepRun, record: Record) -> dict[str, Any]:
         "lineage/dataset_version": f"{declared.name}@{declared.version}",
         "lineage/content_hash": dataset.content_hash if dataset is not None else "none",
         "lineage/git_commit": origin.git_commit or "none",
-        "lineage/git_dirty": bool(origin.git_dirty),
+        "lineage/git_dirty": "unknown" if origin.git_dirty is None else str(origin.git_dirty).lower(),
         "lineage/code_version": origin.code_sha256,
         "lineage/environment_sha256": origin.environment_sha256,
         "lineage/seeds": ", ".join(map(str, origin.seeds)) or "none",

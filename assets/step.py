@@ -22,7 +22,7 @@ from lifecycle.errors import TrainworthyError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, Record, StageReport, Step, StoppedStep
+from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
@@ -107,6 +107,10 @@ def run_step(
         outcome = work(run)
     except TrainworthyError as error:
         outcome, message = Outcome(checks=(_error_check(error),), fields=None), str(error)
+    except BaseException as error:
+        # A cancel or a bug: Dagster tells it, but what was spent is booked here.
+        _book_interrupted(run, meter, error)
+        raise
     else:
         message = _message(outcome.checks)
     record = _record(run, outcome, meter, message)
@@ -137,6 +141,12 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if not reused:
         run.context.log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
+
+
+def last_step(context: dg.AssetExecutionContext) -> Step:
+    """The last step that this Dagster run is to make."""
+    selected = {key.path[-1] for key in context.job_def.asset_layer.selected_asset_keys}
+    return [step for step in STEPS if step in selected][-1]
 
 
 def _step_run(
@@ -184,6 +194,16 @@ def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Recor
     return RECORD_TYPES[run.step](**common, **outcome.fields)
 
 
+def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
+    """Record, cost and tracked state of a step that was cancelled or broke."""
+    cancelled = not isinstance(error, Exception)
+    what = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
+    fix = "run again: training resumes" if cancelled else "see the traceback"
+    check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
+    run.workspace.records.put(_record(run, Outcome(checks=(check,), fields=None), meter, what), run.run_id)
+    run.tracking.end(run.tracked(), "KILLED" if cancelled else "FAILED")
+
+
 def _error_check(error: TrainworthyError) -> CheckResult:
     return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix)
 
@@ -212,7 +232,10 @@ def _track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
     if report is not None:
         files["report.html"] = report.read_bytes()
     run.tracking.log_files(tracked, files)
-    run.tracking.end(tracked, record.passed)
+    if not record.passed:
+        run.tracking.end(tracked, "FAILED")
+    elif run.step == last_step(run.context):
+        run.tracking.end(tracked, "FINISHED")
 
 
 def _parameters(use_case: UseCase) -> dict[str, Any]:
