@@ -6,12 +6,13 @@ from typing import Any
 
 from assets.step import StepRun
 from assets.training import job_base, train_job
-from lifecycle.errors import TrainworthyError
+from lifecycle.errors import WorkerError
 from lifecycle.evaluation.comparison import paired_gain
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.controls import largest_difference
 from lifecycle.records import Comparison, EvaluationReport, Snapshot, StageReport
+from lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
 from resources.launcher import Launcher
 from resources.mlflow import RegisteredModel
 
@@ -32,7 +33,8 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
     }  # fmt: skip
     try:
         result = _predict(run, launcher, model, "deployment", limit=GOLDEN_ROWS)
-    except TrainworthyError as error:
+    except WorkerError as error:
+        _raise_unless_about_the_model(error)
         run.context.log.error(f"deployment: {error}")
         return evidence
     evaluated = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
@@ -55,7 +57,8 @@ def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
         result = launcher.run(
             run.context, train_job(run, snapshot, training_run, "full", rerun_steps=full.prefix_steps)
         )
-    except TrainworthyError as error:
+    except WorkerError as error:
+        _raise_unless_about_the_model(error)
         run.context.log.error(f"reproducibility: {error}")
         return None
     assert isinstance(result, TrainResult)
@@ -69,7 +72,8 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
     evaluation = run.record("evaluation", EvaluationReport)
     try:
         result = _predict(run, launcher, champion, "champion", limit=None)
-    except TrainworthyError as error:
+    except WorkerError as error:
+        _raise_unless_about_the_model(error)
         run.context.log.error(f"champion: {error}")
         return None
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
@@ -85,6 +89,12 @@ def split_ends(snapshot: Snapshot, champion: RegisteredModel | None) -> dict[str
         ends["champion's training"] = champion.tags.get("trained_until", "")
         ends["champion's calibration"] = champion.tags.get("calibrated_until", "")
     return ends
+
+
+def _raise_unless_about_the_model(error: WorkerError) -> None:
+    """A killed worker or a full disk says nothing about a model: the step stops without a verdict."""
+    if error.exit_code not in (EXIT_BAD_INPUT, EXIT_INTERNAL):
+        raise error
 
 
 def _predict(

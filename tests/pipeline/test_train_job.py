@@ -1,0 +1,157 @@
+"""The whole lifecycle through `dagster job execute`, first and second time, with every tool real."""
+
+import re
+
+import pytest
+from toy_project import FIRST
+
+from lifecycle.records import STEPS
+from lifecycle.storage.records import record_sha256
+
+COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
+LINEAGE = [
+    "dataset_version", "content_hash", "git_commit", "git_dirty", "code_version", "environment_sha256", "seeds",
+    "device", "identity", "record_sha256", "reused",
+]  # fmt: skip
+SHARED = {*COST, "mlflow/run", *(f"lineage/{name}" for name in LINEAGE)}
+
+
+@pytest.fixture(scope="module")
+def shown(trained):
+    return trained.toy.materialized(trained.done.run_id)
+
+
+def test_train_first_run_keeps_its_history_without_dagster_home(trained):
+    assert (trained.toy.var / "dagster" / "history" / "runs.db").is_file()
+    assert trained.toy.status(trained.done.run_id) == "SUCCESS"
+
+
+def test_train_first_run_materializes_eight_assets_with_the_same_keys(shown):
+    assert list(shown) == list(STEPS)
+    for step, metadata in shown.items():
+        assert metadata.keys() >= SHARED, step
+        assert all(isinstance(metadata[name], float) for name in COST), step
+        assert metadata["cost/wall_seconds"] > 0, step
+        assert metadata["cost/usd"] == pytest.approx(metadata["cost/wall_seconds"] * 0.10 / 3600), step
+        assert metadata["lineage/git_dirty"] == "false"
+        assert metadata["lineage/dataset_version"] == "toy_rows@v1"
+    assert len({metadata["lineage/code_version"] for metadata in shown.values()}) == 1
+
+
+def test_train_first_run_shows_rows_figures_and_pictures(shown):
+    assert shown["dataset"]["rows/dataset"] == 9600
+    snapshot = shown["snapshot"]
+    assert snapshot["rows/labelled"] + snapshot["rows/excluded"] == 9600
+    assert 0 < shown["smoke"]["rows/trained"] < shown["pilot"]["rows/trained"] < shown["full"]["rows/trained"]
+    assert shown["full"]["rows/trained"] == snapshot["rows/training"]
+    assert shown["evaluation"]["rows/benchmark"] == snapshot["rows/benchmark"]
+    assert shown["evaluation"]["metric/gain_over_prior_low"] > 0
+    pictures = {step: {name for name in metadata if name.startswith("picture/")} for step, metadata in shown.items()}
+    assert pictures["full"] == {"picture/learning_curve"}
+    assert pictures["evaluation"] == {"picture/reliability_curve", "picture/comparisons", "picture/slices"}
+    for step, names in pictures.items():
+        for name in names:
+            assert shown[step][name].startswith(f"![{name.removeprefix('picture/')}](data:image/png;base64,")
+            assert len(shown[step][name]) < 140_000
+
+
+def test_train_first_run_checks_all_pass_in_dagster(trained):
+    import dagster as dg
+
+    with trained.toy.instance() as instance:
+        logs = instance.all_logs(trained.done.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        checks = [entry.get_dagster_event().asset_check_evaluation_data for entry in logs]
+    assert {check.asset_key.path[-1] for check in checks} == set(STEPS)
+    assert {f"{check.asset_key.path[-1]}/{check.check_name}" for check in checks if not check.passed} == set()
+
+
+def test_train_first_run_promotes_and_logs_one_verdict(trained, shown):
+    toy, verdict = trained.toy, trained.toy.verdict(trained.done.run_id)
+    assert (verdict.decision, verdict.champion, verdict.first_model) == ("promote", None, True)
+    assert shown["promotion"]["decision"] == "promote"
+    assert {control.name: control.status for control in verdict.controls} == dict.fromkeys(
+        ("dataset", "benchmark", "cost", "reproducibility", "deployment"), "pass"
+    )
+    (entry,) = toy.verdict_log()
+    assert (entry["action"], entry["verdict_sha256"]) == ("promote", record_sha256(verdict))
+    assert toy.champion() == verdict.model_version == "1"
+    assert set(verdict.binds) == {
+        "model", "dataset", "split", "suite", "contract", "label", "code", "environment",
+    }  # fmt: skip
+    assert all(re.fullmatch(r"[0-9a-f]{64}", sha256) for sha256 in verdict.binds.values())
+
+
+def test_train_first_run_books_each_step_in_the_verdict(trained, shown):
+    verdict = trained.toy.verdict(trained.done.run_id)
+    for step in STEPS[:-1]:
+        assert verdict.step_costs[step].usd == pytest.approx(shown[step]["cost/usd"])
+    assert verdict.model_cost.usd == pytest.approx(sum(cost.usd for cost in verdict.step_costs.values()))
+
+
+def test_train_first_run_records_name_the_records_they_were_made_from(trained):
+    from lifecycle.records import PARENTS
+
+    for step in STEPS:
+        record = trained.toy.record(trained.done.run_id, step)
+        parents = {name: trained.toy.record(trained.done.run_id, name) for name in PARENTS[step]}
+        assert record.parents == {name: record_sha256(parent) for name, parent in parents.items()}
+        assert record.provenance.run_id == trained.done.run_id
+
+
+def test_train_first_run_report_is_small_and_opens_offline(trained, shown):
+    path = trained.toy.var / "reports" / "toy" / f"{trained.done.run_id}.html"
+    assert shown["promotion"]["report"] == str(path)
+    page = path.read_text()
+    assert len(page) < 2_000_000
+    fetched = re.findall(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?!data:|#)([^"'> ]+)""", page)
+    assert fetched == []
+    assert "@import" not in page
+    assert re.findall(r"url\((?!['\"]?data:)", page) == []
+    assert (path.parent / "latest.html").read_text() == page
+
+
+def test_train_first_run_is_one_finished_mlflow_run_linked_both_ways(trained, shown):
+    found = trained.toy.mlflow_run(trained.done.run_id)
+    assert found.info.status == "FINISHED"
+    assert found.data.tags["intent"] == "candidate"
+    assert found.data.tags["dagster/url"].endswith(f"/runs/{trained.done.run_id}")
+    assert {metadata["mlflow/run"] for metadata in shown.values()} == {
+        f"http://127.0.0.1:5000/#/experiments/{found.info.experiment_id}/runs/{found.info.run_id}"
+    }
+    assert found.data.params["training.optimizer.learning_rate"] == "0.01"
+    assert found.data.params["hyperparameters.width"] == "32"
+    for step in STEPS:
+        assert found.data.tags[f"step/{step}"] == "passed"
+        assert found.data.metrics[f"cost/{step}/usd"] == pytest.approx(shown[step]["cost/usd"])
+    assert found.data.metrics["full/val_loss"] == pytest.approx(shown["full"]["metric/val_loss"])
+
+
+def test_train_first_run_artifacts_hold_records_report_and_model(trained):
+    found = trained.toy.mlflow_run(trained.done.run_id)
+    with trained.toy.tracking() as tracking:
+        files = {file.path for file in tracking.client.list_artifacts(found.info.run_id)}
+        records = {file.path for file in tracking.client.list_artifacts(found.info.run_id, "records")}
+    assert {"records", "report.html", "model"} <= files
+    assert {path.removeprefix("records/").split("-")[0] for path in records} == set(STEPS)
+
+
+def test_train_first_run_dagster_process_never_imported_torch(trained):
+    imported = set(re.findall(r"^import time:.*\| +(\S+)$", trained.done.out, re.MULTILINE))
+    assert {"dagster", "mlflow", "great_expectations"} <= imported
+    assert "torch" not in imported
+
+
+def test_train_second_identical_run_reuses_all_and_the_verdict_stands(toy, trained):
+    before = toy.verdict_log()
+    second = toy.execute(intent=FIRST)
+    assert second.code == 0, second.out
+    shown = toy.materialized(second.run_id)
+    assert list(shown) == list(STEPS)
+    for step, metadata in shown.items():
+        assert metadata["lineage/reused"] is True, step
+        assert [metadata[name] for name in COST] == [0.0, 0.0, 0.0, 0.0]
+    assert toy.verdict_log() == before
+    assert toy.verdict(second.run_id) == trained.toy.verdict(trained.done.run_id)
+    with toy.tracking() as tracking:
+        assert [model.version for model in tracking.versions("toy")] == ["1"]
+    assert toy.mlflow_run(second.run_id).info.status == "FINISHED"
