@@ -151,7 +151,9 @@ def _step_run(
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
-    alone = {name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)}
+    alone: dict[Step, Record] = {
+        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)
+    }
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
     identity = identity_of(use_case, step, code, upstream, read())

@@ -65,7 +65,9 @@ def refuse_outdated(use_case: UseCase, code_sha256: str, upstream: Mapping[Step,
                 "version": getattr(record, "revision", None),
             }
         else:
-            parents = {name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]}
+            parents: dict[Step, Record] = {
+                name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]
+            }
             outdated = identity_of(use_case, step, code_sha256, parents, {}) != record.identity
         if outdated:
             raise RecordError(

@@ -34,7 +34,7 @@ EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="lifecycle.worker", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
     job = JobFile.model_validate_json(parser.parse_args(arguments).job.read_bytes()).job
     out = Path(job.out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as UnresolvedAssetJob
 
 from assets.dataset import dataset_asset
 from assets.evaluation import evaluation_asset
@@ -33,7 +34,7 @@ def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     ]
 
 
-def lifecycle_jobs(use_case: UseCase) -> list[dg.JobDefinition | object]:
+def lifecycle_jobs(use_case: UseCase) -> list[UnresolvedAssetJob]:
     """train_<use case>, experiment_<use case>, preflight_<use case>.
 
     Steps run in this process: Dagster's default starts one a step, about 2 CPU seconds each, and what
@@ -42,7 +43,7 @@ def lifecycle_jobs(use_case: UseCase) -> list[dg.JobDefinition | object]:
     return [_job(use_case, name, intent, description) for name, (intent, description) in JOBS.items()]
 
 
-def _job(use_case: UseCase, name: str, intent: str, description: str):
+def _job(use_case: UseCase, name: str, intent: str, description: str) -> UnresolvedAssetJob:
     steps = STEPS[: STEPS.index(LAST_STEP[intent]) + 1]
     return dg.define_asset_job(
         f"{name}_{use_case.name}",
