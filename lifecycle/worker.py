@@ -102,7 +102,10 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
-    """What to tell: the last line of the use case's own code that was reached, if any. Full disk and storage errors have codes of their own; torch tells a full disk only in words."""
+    """What to tell, with the last line of the use case's own code that was reached, if any.
+
+    Full disk and storage errors have codes of their own; torch tells a full disk only in words.
+    """
     full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
