@@ -7,6 +7,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Dagster marks `job execute` as superseded by `dg launch`; it is what CI systems know, and it works.
 export PYTHONWARNINGS := ignore::UserWarning:click.core,ignore:Function `job_execute_command`
 export DAGSTER_DISABLE_TELEMETRY := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+# The UI alone, without its workers for language model scoring.
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 
 .PHONY: demo test test-slow check ui mlflow-ui bench setup clean
 
