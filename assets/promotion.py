@@ -1,5 +1,8 @@
 """promotion: register → deployment evidence → decide → verdict → alias. The only step that judges the model."""
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,20 +61,31 @@ def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
         launcher: Launcher,
         intent: Intent,
     ) -> StepEvents:
-        yield from run_step(
-            context,
-            workspace,
-            tracking,
-            use_case,
-            "promotion",
-            lambda run: judge(run, launcher, intent),
-            reusable=verdict_stands,
-        )
+        with judged_alone(workspace, use_case):
+            yield from run_step(
+                context,
+                workspace,
+                tracking,
+                use_case,
+                "promotion",
+                lambda run: judge(run, launcher, intent),
+                reusable=lambda run, record: verdict_stands(run, record, intent),
+            )
         verdict = workspace.records.of_run(use_case.name, "promotion", context.run_id)
         if isinstance(verdict, Verdict) and fails_the_run(intent.fail_on, verdict.decision):
             raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {intent.fail_on}", allow_retries=False)
 
     return promotion
+
+
+@contextlib.contextmanager
+def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[None]:
+    """One judgement of a use case at a time: the later one sees the earlier one's verdict and champion."""
+    path = workspace.state.folder("verdicts", f"{use_case.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def fails_the_run(fail_on: str, decision: str) -> bool:
@@ -202,14 +216,15 @@ def _evidence(
     return Evidence(promotion, told)
 
 
-def verdict_stands(run: StepRun, record: Record) -> bool:
+def verdict_stands(run: StepRun, record: Record, intent: Intent) -> bool:
     """True if the newest verdict is this one and nothing that it depends on has changed."""
     entries = log.read(verdict_log(run))
     if not isinstance(record, Verdict) or not entries or entries[-1].verdict_sha256 != record_sha256(record):
         return False
     champion = run.tracking.champion(run.use_case.name)
     dirty = git_state(run.use_case.folder)[1]
-    return still_answers(record, run.identity, dirty, champion.version if champion else None)
+    version = champion.version if champion else None
+    return still_answers(record, run.identity, dirty, version, intent.first_model)
 
 
 def verdict_log(run: StepRun) -> Path:

@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 
 import dagster as dg
 
-from assets.metadata import check_result, figures_of, step_metadata
+from assets.metadata import check_result, step_metadata
 from assets.output import write_report
+from assets.track import last_step, track
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
@@ -22,8 +23,7 @@ from lifecycle.errors import TrainworthyError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, Record, StageReport, Step, StoppedStep
-from lifecycle.storage.records import record_sha256
+from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun, Tracking
@@ -107,6 +107,10 @@ def run_step(
         outcome = work(run)
     except TrainworthyError as error:
         outcome, message = Outcome(checks=(_error_check(error),), fields=None), str(error)
+    except BaseException as error:
+        # A cancel or a bug: Dagster tells it, but what was spent is booked here.
+        _book_interrupted(run, meter, error)
+        raise
     else:
         message = _message(outcome.checks)
     record = _record(run, outcome, meter, message)
@@ -121,9 +125,9 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     tracked = run.tracked()
     stopped = not record.passed
     report = None
-    if stopped or run.step == LAST_STEP[run.intent]:
+    if stopped or run.step == last_step(run.context):
         report = write_report(run, stopped_at=run.step if stopped else None)
-    _track(run, tracked, record, reused, report)
+    track(run, tracked, record, reused, report)
     metadata = step_metadata(run, record, tracked, reused=reused, report=report)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
@@ -186,6 +190,16 @@ def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Recor
     return RECORD_TYPES[run.step](**common, **outcome.fields)
 
 
+def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
+    """Record, cost and tracked state of a step that was cancelled or broke."""
+    cancelled = not isinstance(error, Exception)
+    what = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
+    fix = "run again: training resumes" if cancelled else "see the traceback"
+    check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
+    run.workspace.records.put(_record(run, Outcome(checks=(check,), fields=None), meter, what), run.run_id)
+    run.tracking.end(run.tracked(), "KILLED" if cancelled else "FAILED")
+
+
 def _error_check(error: TrainworthyError) -> CheckResult:
     return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix)
 
@@ -197,36 +211,3 @@ def _message(checks: tuple[CheckResult, ...]) -> str:
         found = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
         lines.append(f"  - {check.name}: {check.status}{found}: {check.evidence}\n    fix: {check.fix}")
     return "\n".join(lines)
-
-
-def _track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Any) -> None:
-    """The step in MLflow: parameters, metrics, cost, curve, record and report."""
-    cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
-    cost |= {} if reused else record.cost.model_dump()
-    metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
-    metrics |= {f"{run.step}/{name}": value for name, value in figures_of(record).items()}
-    parameters = {} if run.step != "dataset" else _parameters(run.use_case)
-    tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
-    run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
-    if isinstance(record, StageReport):
-        run.tracking.log_curve(tracked, run.step, record.curve)
-    files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
-    if report is not None:
-        files["report.html"] = report.read_bytes()
-    run.tracking.log_files(tracked, files)
-    run.tracking.end(tracked, record.passed)
-
-
-def _parameters(use_case: UseCase) -> dict[str, Any]:
-    """use_case.yaml as flat names."""
-    flat: dict[str, Any] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                walk(f"{prefix}.{name}" if prefix else str(name), inner)
-        else:
-            flat[prefix] = value
-
-    walk("", use_case.spec.model_dump(mode="json"))
-    return flat

@@ -48,7 +48,7 @@ def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
             use_case,
             stage,
             lambda run: train_stage(run, launcher, intent, stage),
-            reusable=stage_is_whole,
+            reusable=lambda run, record: stage_is_whole(run, record) and not starts_undeclared(run, intent, stage),
         )
 
     return stage_asset
@@ -57,7 +57,7 @@ def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
 def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) -> Outcome:
     """Train the stage in the worker and judge go or no-go."""
     if stage == "smoke" and run.intent == "candidate":
-        # Asked before the first dollar is spent: promotion would refuse it after the last one.
+        # Asked before training spends money: promotion would refuse it afterwards.
         champion = run.tracking.champion(run.use_case.name)
         check_first_model(intent.first_model, champion.version if champion else None)
     snapshot = run.record("snapshot", Snapshot)
@@ -90,6 +90,15 @@ def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) 
         gpu_seconds=result.gpu_seconds,
         seeds=(run.use_case.spec.training.seed,),
     )
+
+
+def starts_undeclared(run: StepRun, intent: Intent, stage: Stage) -> bool:
+    """True for a candidate without champion that is not declared the first model, so that smoke refuses it.
+
+    An experiment may have trained the same stages already, and their reuse must not skip the question.
+    """
+    asked = stage == "smoke" and run.intent == "candidate" and not intent.first_model
+    return asked and run.tracking.champion(run.use_case.name) is None
 
 
 def train_job(

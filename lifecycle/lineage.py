@@ -59,18 +59,19 @@ def refuse_outdated(use_case: UseCase, code_sha256: str, upstream: Mapping[Step,
     Only for a step that is materialized alone; inside a run the upstream was made moments ago.
     """
     for step, record in upstream.items():
+        parents: dict[Step, Record] = {}
         if step == "dataset":
             outdated = declared_sections(use_case, step)["dataset"] != {
                 "name": getattr(record, "name", None),
                 "version": getattr(record, "revision", None),
             }
         else:
-            parents: dict[Step, Record] = {
-                name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]
-            }
+            parents = {name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]}
             outdated = identity_of(use_case, step, code_sha256, parents, {}) != record.identity
         if outdated:
             raise RecordError(
                 f"the newest {step} is stale: the use case's values, contract or code changed since it was made",
                 fix=f"materialize {use_case.name}/{step} again, or run the whole job",
             )
+        # A change further up (another dataset version) leaves the nearer steps' own sections as they were.
+        refuse_outdated(use_case, code_sha256, parents, store)

@@ -1,18 +1,10 @@
-"""Starts the worker over Dagster Pipes and ends its whole process group on any way out.
-
-Dagster's own subprocess client signals only the direct child and never kills; here the child leads
-a process group of its own: SIGTERM to the group, a grace period for the checkpoint, then SIGKILL.
-If this process is killed itself, the kernel ends the child (PR_SET_PDEATHSIG, Linux).
-"""
+"""Starts the worker over Dagster Pipes and reads its answer; process_group.py ends it on any way out."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,9 +16,8 @@ from lifecycle.identity import canonical_json
 from lifecycle.jobs import AnyJob, AnyResult, JobFile
 from lifecycle.storage.state import write_atomic
 from lifecycle.worker import EXIT_PREEMPTED, job_sha256, read_result
+from resources.process_group import run_group
 from resources.settings import PROJECT
-
-PR_SET_PDEATHSIG = 1
 
 
 class Launcher(dg.ConfigurableResource):
@@ -46,7 +37,7 @@ class Launcher(dg.ConfigurableResource):
         ) as session:
             environment = {**os.environ, **session.get_bootstrap_env_vars(), "PYTHONPATH": _python_path()}
             command = [sys.executable, "-m", "lifecycle.worker", "--job", str(path)]
-            code = self._wait(command, environment)
+            code = run_group(command, environment, self.grace_seconds)
         if code != 0:
             raise _worker_error(out, code)
         answer = read_result(out, job)
@@ -56,46 +47,6 @@ class Launcher(dg.ConfigurableResource):
             fix = "look at the lines above; lifecycle/worker.py must end by writing result.json"
             raise WorkerError("the worker exited 0 without an answer to its job", fix=fix, exit_code=0, value=str(path))
         return answer
-
-    def _wait(self, command: list[str], environment: dict[str, str]) -> int:
-        """Exit code of the child; on any exception (cancel, SIGTERM, Ctrl-C) its group is ended first."""
-        process = subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=_end_with_parent(), stdin=subprocess.DEVNULL
-        )
-        try:
-            return process.wait()
-        finally:
-            self._end_group(process)
-
-    def _end_group(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGTERM to the group, wait for the leader, SIGKILL to what is left."""
-        if process.poll() is None:
-            _signal_group(process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(self.grace_seconds)
-        # Helpers that the child left behind still belong to its group.
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)
-
-
-def _end_with_parent() -> Any:
-    """A function for the child to run before exec: the kernel kills it when this thread's process dies."""
-    if sys.platform != "linux":
-        return None
-    # The signal follows the thread that starts the child: steps run in the main thread of their process.
-    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
-
-    def run_in_child() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)  # The parent died between fork and prctl.
-
-    return run_in_child
 
 
 def _python_path() -> str:

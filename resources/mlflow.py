@@ -16,12 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 import dagster as dg
 
 from lifecycle.identity import DECIDING_PACKAGES
 from lifecycle.records import CurvePoint
+from resources.mlflow_folder import settle
 from resources.settings import PROJECT, read_settings
 
 if TYPE_CHECKING:
@@ -70,6 +72,8 @@ class Tracking(dg.ConfigurableResource):
             logging.getLogger(noisy).setLevel(logging.WARNING)
 
         with _first_use(self._folder):
+            if self._local:
+                settle(self._folder)
             client = MlflowClient(tracking_uri=self.uri)
             client.search_experiments(max_results=1)
         return client
@@ -77,6 +81,10 @@ class Tracking(dg.ConfigurableResource):
     @property
     def uri(self) -> str:
         return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._folder}/mlflow.db"
+
+    @property
+    def _local(self) -> bool:
+        return not os.environ.get("MLFLOW_TRACKING_URI")
 
     @property
     def _folder(self) -> Path:
@@ -132,9 +140,9 @@ class Tracking(dg.ConfigurableResource):
                 path.write_bytes(content)
             self.client.log_artifacts(run.run_id, folder)
 
-    def end(self, run: TrackedRun, passed: bool) -> None:
-        """Mark the run; later steps may still add to it and mark it again."""
-        self.client.set_terminated(run.run_id, status="FINISHED" if passed else "FAILED")
+    def end(self, run: TrackedRun, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
+        """Mark the run as ended; until then it is shown as running."""
+        self.client.set_terminated(run.run_id, status=status)
 
     def register(
         self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str, tags: Mapping[str, str]
@@ -182,8 +190,8 @@ class Tracking(dg.ConfigurableResource):
         from mlflow.artifacts import download_artifacts
 
         # A local store gives the folder itself; a remote one is downloaded.
-        source = version.source.removeprefix("file://")
-        folder = Path(source) if Path(source).is_dir() else Path(download_artifacts(version.source))
+        source = Path(unquote(version.source.removeprefix("file://")))
+        folder = source if source.is_dir() else Path(download_artifacts(version.source))
         return RegisteredModel(
             version.name, str(version.version), folder / "artifacts" / "artifact", dict(version.tags)
         )
@@ -195,8 +203,7 @@ class Tracking(dg.ConfigurableResource):
         from mlflow.exceptions import MlflowException
 
         try:
-            local = "MLFLOW_TRACKING_URI" not in os.environ
-            location = (self._folder / "artifacts" / name).as_uri() if local else None
+            location = (self._folder / "artifacts" / name).as_uri() if self._local else None
             return self.client.create_experiment(name, artifact_location=location)
         except MlflowException:  # Another run made it in the meantime.
             found = self.client.get_experiment_by_name(name)

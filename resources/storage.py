@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 from typing import Any
 
+import click
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
+from lifecycle.errors import TrainworthyError
+from lifecycle.storage.state import StateFolder
 from resources.settings import read_settings
 
 
@@ -19,4 +23,15 @@ class StateFolderStorage(DagsterSqliteStorage):
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Any) -> StateFolderStorage:
-        return cls.from_local(str(read_settings().var / "dagster"), inst_data=inst_data)
+        try:
+            state = StateFolder(read_settings().var)
+            state.check_writable()
+        except TrainworthyError as error:
+            # Dagster opens its storage before it loads any definitions, so this is where bad settings show first.
+            raise click.ClickException(str(error)) from None
+        folder = state.folder("dagster")
+        folder.mkdir(exist_ok=True)
+        with (folder / ".lock").open("w") as file:
+            # Two processes that create the tables at once can leave two schema heads for ever (dagster issue 27390).
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return cls.from_local(str(folder), inst_data=inst_data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal
 
 import dagster as dg
 
@@ -36,4 +37,4 @@ class Intent(dg.ConfigurableResource):
     """
 
     first_model: bool = False
-    fail_on: str = "never"
+    fail_on: Literal["never", "reject", "shadow"] = "never"

@@ -5,14 +5,18 @@ from __future__ import annotations
 from lifecycle.records import Verdict
 
 
-def still_answers(verdict: Verdict, identity: str, git_dirty: bool | None, champion_version: str | None) -> bool:
+def still_answers(
+    verdict: Verdict, identity: str, git_dirty: bool | None, champion_version: str | None, first_model: bool
+) -> bool:
     """True if the newest verdict was asked the same and nothing that it depends on has changed.
 
     `identity` covers evaluation, rules and limits. A promoted model must still be the champion; a
-    model that was held back is judged again once the tree is clean (or dirty), or the champion another.
+    model that was held back is judged again once the tree is clean (or dirty), the champion another, or
+    first_model declared otherwise.
     """
     if verdict.identity != identity:
         return False
     if verdict.decision == "promote":
         return champion_version == verdict.model_version
-    return verdict.provenance.git_dirty == git_dirty and verdict.champion == champion_version
+    asked = (verdict.provenance.git_dirty, verdict.champion, verdict.first_model)
+    return asked == (git_dirty, champion_version, first_model)

@@ -1,0 +1,143 @@
+"""Runs and the registry in a real MLflow on SQLite, also after the state folder was moved, copied or is used twice."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lifecycle.records import CurvePoint
+from resources.mlflow import Tracking
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """A state folder with a migrated database (about 6 s), whose name MLflow must encode in an address."""
+    folder = tmp_path_factory.mktemp("mlflow") / "with a space"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWORTHY_VAR", str(folder))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        run = Tracking().run("toy", "11111111-0000", {"intent": "candidate"})
+        register(Tracking(), run, folder / "artifact", "a" * 64)
+    return folder
+
+
+@pytest.fixture
+def state(template, tmp_path, monkeypatch):
+    """A copy of the template, named by TRAINWORTHY_VAR."""
+    return used(monkeypatch, shutil.copytree(template, tmp_path / "copied state"))
+
+
+def used(monkeypatch, folder):
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(folder))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return folder
+
+
+def register(tracking, run, artifact, sha256):
+    artifact.mkdir(parents=True, exist_ok=True)
+    (artifact / "model.txt").write_text(sha256)
+    return tracking.register(run, "toy", artifact, sha256, tags={"trained_until": "2024-01-31"})
+
+
+def test_mlflow_run_of_a_dagster_run_is_made_once_and_names_it(state):
+    first = Tracking().run("toy", "22222222-0000", {"intent": "experiment"})
+    assert Tracking().run("toy", "22222222-0000", {}) == first
+    tags = Tracking().client.get_run(first.run_id).data.tags
+    assert (tags["dagster/run_id"], tags["intent"]) == ("22222222-0000", "experiment")
+    assert tags["dagster/url"].endswith("/runs/22222222-0000")
+    assert first.run_id in first.url
+
+
+def test_mlflow_values_curves_and_files_are_kept_and_repeats_change_no_parameter(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "33333333-0000", {})
+    for width in (32, 64):
+        tracking.log_values(run, parameters={"width": width}, metrics={"cost/smoke/usd": 0.5}, tags={"step": "passed"})
+    points = [CurvePoint(step=n, rows=n, loss=1 / n, standard_error=0.1, learning_rate=0.1) for n in range(1, 1202)]
+    tracking.log_curve(run, "smoke", tuple(points))
+    tracking.log_files(run, {"records/smoke.json": b"{}", "report.html": b"<html>"})
+    found = tracking.client.get_run(run.run_id).data
+    assert (found.params, found.metrics["cost/smoke/usd"]) == ({"width": "32"}, 0.5)
+    assert len(tracking.client.get_metric_history(run.run_id, "smoke/progressive_loss")) == 1201
+    assert {file.path for file in tracking.client.list_artifacts(run.run_id)} == {"records", "report.html"}
+
+
+@pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])
+def test_mlflow_run_shows_running_until_it_is_ended(state, status):
+    tracking = Tracking()
+    run = tracking.run("toy", "44444444-0000", {})
+    assert tracking.client.get_run(run.run_id).info.status == "RUNNING"
+    tracking.end(run, status)
+    assert tracking.client.get_run(run.run_id).info.status == status
+
+
+def test_mlflow_equal_artifact_is_registered_once(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "55555555-0000", {})
+    assert register(tracking, run, state / "again", "a" * 64).version == "1"
+    assert register(tracking, run, state / "other", "b" * 64).version == "2"
+    assert [model.version for model in tracking.versions("toy")] == ["2", "1"]
+
+
+def test_mlflow_model_never_registered_has_no_champion_and_no_versions(state):
+    assert Tracking().champion("unheard_of") is None
+    assert Tracking().versions("unheard_of") == []
+    assert Tracking().champion("toy") is None
+
+
+def test_mlflow_promotion_points_champion_and_rollback(state):
+    tracking = Tracking()
+    register(tracking, tracking.run("toy", "66666666-0000", {}), state / "other", "b" * 64)
+    tracking.promote("toy", "1", None)
+    tracking.promote("toy", "2", "1")
+    tracking.promote("toy", "2", "2")
+    assert tracking.champion("toy").version == "2"
+    assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "1"
+
+
+@pytest.mark.parametrize("how", ["moved", "copied"])
+def test_mlflow_state_elsewhere_reads_and_writes_there_only(state, tmp_path, monkeypatch, how):
+    Tracking().promote("toy", "1", None)
+    there = tmp_path / "100%_there"
+    before = files(state)
+    (shutil.move if how == "moved" else shutil.copytree)(state, there)
+    used(monkeypatch, there)
+    tracking = Tracking()
+    champion = tracking.champion("toy")
+    assert (champion.artifact / "model.txt").read_text() == "a" * 64
+    assert champion.artifact.is_relative_to(there)
+    run = tracking.run("toy", "77777777-0000", {})
+    tracking.log_files(run, {"report.html": b"<html>"})
+    assert register(tracking, run, there / "other", "b" * 64).artifact.is_relative_to(there)
+    assert files(state) == (before if how == "copied" else {})
+
+
+def files(folder):
+    """Every file by name with its time of change."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_mlflow_registered_model_loads_no_pickle(state):
+    model = Tracking().champion("toy") or Tracking().versions("toy")[0]
+    saved = [path.suffix for path in model.artifact.parents[1].rglob("*")]
+    assert not {".pkl", ".pickle", ".cloudpickle"} & set(saved)
+
+
+@pytest.mark.slow
+def test_mlflow_four_processes_on_a_fresh_state_all_get_one_experiment(tmp_path):
+    code = (
+        "import sys; from resources.mlflow import Tracking; print(Tracking().run('toy', sys.argv[1], {}).experiment_id)"
+    )
+    environment = {**os.environ, "TRAINWORTHY_VAR": str(tmp_path / "fresh"), "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, f"{n}"], env=environment, stdout=subprocess.PIPE, text=True)
+        for n in range(4)
+    ]
+    told = [process.communicate(timeout=200)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0, 0]
+    assert len(set(told)) == 1

@@ -1,0 +1,109 @@
+"""The worker's process group ends with the process that started it, however that one ends."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from resources.process_group import run_group
+
+ROOT = Path(__file__).parents[2]
+# A leader with a child of its own; the files `leader` and `child` appear when they run. argv: folder, what they
+# do with SIGTERM, this text.
+LEADER = """
+import pathlib, signal, subprocess, sys, time
+folder, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
+if mode == "deaf":
+    signal.signal(signal.SIGTERM, lambda number, frame: (folder / "asked").write_text(""))
+if mode != "child":
+    subprocess.Popen([sys.executable, "-c", sys.argv[3], str(folder), "child", sys.argv[3]])
+    (folder / "leader").write_text("")
+else:
+    (folder / "child").write_text("")
+if mode == "leaves":
+    while not (folder / "child").exists():
+        time.sleep(0.01)
+    sys.exit(3)
+end = time.monotonic() + 120
+while time.monotonic() < end:
+    time.sleep(1)
+"""
+PARENT = """
+import os, sys
+from resources.process_group import run_group
+run_group([sys.executable, "-c", sys.argv[2], *sys.argv[3:], sys.argv[2]], dict(os.environ), float(sys.argv[1]))
+"""
+
+
+def until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def alive(folder):
+    """Processes that name the folder in their command line, without this test's parent process."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and str(folder) in process.cmdline():
+                found.append(process)
+    return found
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts a parent that runs the leader in a group; ends what is left afterwards."""
+    parents = []
+
+    def start(mode, grace_seconds):
+        command = [sys.executable, "-c", PARENT, str(grace_seconds), LEADER, str(tmp_path), mode]
+        parents.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True))
+        until(lambda: (tmp_path / "leader").exists() and (tmp_path / "child").exists())
+        return parents[-1]
+
+    yield start
+    for process in alive(tmp_path):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    for parent in parents:
+        parent.wait(10)
+
+
+@pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 65", 65), ("kill -s KILL $$", -signal.SIGKILL)])
+def test_group_command_that_ends_gives_its_exit_code(command, code):
+    assert run_group(["/bin/sh", "-c", command], dict(os.environ), 1.0) == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("mode", ["obeys", "deaf"])
+def test_group_parent_that_is_signalled_leaves_nobody(started, tmp_path, number, mode):
+    started(mode, 1).send_signal(number)
+    until(lambda: not alive(tmp_path))
+
+
+def test_group_second_interrupt_during_the_grace_leaves_nobody(started, tmp_path):
+    parent = started("deaf", 60)
+    parent.send_signal(signal.SIGINT)
+    until((tmp_path / "asked").exists)
+    parent.send_signal(signal.SIGINT)
+    until(lambda: not alive(tmp_path))
+
+
+def test_group_leader_that_leaves_a_child_behind_ends_it_too(tmp_path):
+    command = [sys.executable, "-c", LEADER, str(tmp_path), "leaves", LEADER]
+    assert run_group(command, dict(os.environ), 1.0) == 3
+    until(lambda: not alive(tmp_path))
+
+
+def test_group_that_ended_leaves_no_guard(tmp_path):
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    run_group(["/bin/sh", "-c", "true"], dict(os.environ), 1.0)
+    assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
