@@ -29,9 +29,8 @@ from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun, Tracking
 from resources.workspace import Workspace
 
-# The tag that a job puts on its runs, and the step after which a run of it is complete.
+# The tag that a job puts on its runs: candidate, experiment or preflight.
 INTENT_TAG = "trainworthy/intent"
-LAST_STEP: dict[str, Step] = {"candidate": "promotion", "experiment": "full", "preflight": "preflight"}
 RecordT = TypeVar("RecordT", bound=Record)
 StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
