@@ -1,5 +1,5 @@
 # Two commands do it all: `make demo` and `make test`. Everything is installed into .venv with exact versions.
-PYTHON ?= python3.11
+PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -7,16 +7,21 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Dagster marks `job execute` as superseded by `dg launch`; it is what CI systems know, and it works.
 export PYTHONWARNINGS := ignore::UserWarning:click.core,ignore:Function `job_execute_command`
 export DAGSTER_DISABLE_TELEMETRY := 1
+export MLFLOW_DISABLE_TELEMETRY := true
+# The UI alone, without its workers for language model scoring.
+export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 
 .PHONY: demo test test-slow check ui mlflow-ui bench setup clean
 
 setup: $(READY)
 
 $(READY): constraints.txt pyproject.toml
-	@echo "setting up $(VENV): about 2 minutes, 3 GB"
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+		{ echo "Python 3.11 to 3.13 is needed; $(PYTHON) is another. Fix: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "setting up $(VENV): a few minutes"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
 demo: $(READY)  ## train, evaluate and promote the first flight_delays model

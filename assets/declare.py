@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import dagster as dg
 
@@ -34,8 +34,20 @@ DESCRIPTIONS: dict[Step, str] = {
 }
 
 
-def asset_options(use_case: UseCase, step: Step) -> dict[str, Any]:
-    """Arguments of @dg.asset that every step has in common."""
+class AssetOptions(TypedDict):
+    """The arguments of @dg.asset that every step has in common."""
+
+    key_prefix: str
+    deps: list[dg.AssetKey]
+    check_specs: list[dg.AssetCheckSpec]
+    group_name: str
+    owners: list[str]
+    description: str
+    code_version: str
+
+
+def asset_options(use_case: UseCase, step: Step) -> AssetOptions:
+    """What Dagster is told about a step of a use case."""
     key = dg.AssetKey([use_case.name, step])
     return {
         "key_prefix": use_case.name,

@@ -11,6 +11,7 @@ import dagster as dg
 
 from lifecycle.checks import CheckResult
 from lifecycle.records import (
+    STAGES,
     Cost,
     DatasetVersion,
     EvaluationReport,
@@ -21,6 +22,7 @@ from lifecycle.records import (
     Verdict,
 )
 from lifecycle.storage.records import record_sha256
+from lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:
     from assets.step import StepRun
@@ -31,18 +33,18 @@ def step_metadata(
     run: StepRun, record: Record, tracked: TrackedRun, *, reused: bool, report: Path | None
 ) -> dict[str, Any]:
     """Lineage, cost, row counts, decision, links and pictures of a step."""
-    shown: dict[str, Any] = {**lineage(run, record), **cost_metadata(Cost() if reused else record.cost)}
-    shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
-    shown |= {f"metric/{name}": value for name, value in figures_of(record).items()}
-    shown |= {"lineage/reused": reused, "mlflow/run": dg.MetadataValue.url(tracked.url)}
+    shown: dict[str, Any] = {}
     if isinstance(record, Verdict):
         shown["decision"] = record.decision
         shown["reasons"] = dg.MetadataValue.md("\n".join(f"- {reason}" for reason in record.reasons))
     if report is not None:
         shown["report"] = dg.MetadataValue.path(report)
-    if not reused:
-        shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
-    return shown
+    shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
+    shown |= {f"metric/{name}": value for name, value in figures_of(record).items()}
+    shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
+    shown |= cost_metadata(Cost() if reused else record.cost)
+    shown |= lineage(run, record)
+    return shown | {"lineage/reused": str(reused).lower(), "mlflow/run": dg.MetadataValue.url(tracked.url)}
 
 
 def lineage(run: StepRun, record: Record) -> dict[str, Any]:
@@ -123,23 +125,34 @@ def gains(record: EvaluationReport) -> dict[str, float]:
 
 
 def pictures_of(run: StepRun, record: Record) -> dict[str, bytes]:
-    """Pictures where people would rather look; PNG, each under 100 kB."""
+    """Pictures where people would rather look; PNG, each under 100 kB. Drawn once, then read from the state folder."""
+    names = PICTURES.get(type(record), ())
+    if not names:
+        return {}
+    folder = run.workspace.state.folder("pictures", run.use_case.name, record_sha256(record))
+    if not all((folder / f"{name}.png").is_file() for name in names):
+        for name, png in _drawn(run, record).items():
+            write_atomic(folder / f"{name}.png", png)
+    return {name: (folder / f"{name}.png").read_bytes() for name in names}
+
+
+PICTURES: dict[type[Record], tuple[str, ...]] = {
+    StageReport: ("learning_curve",),
+    EvaluationReport: ("reliability_curve", "comparisons", "slices"),
+}
+
+
+def _drawn(run: StepRun, record: Record) -> dict[str, bytes]:
     from lifecycle.report import pictures
 
-    if isinstance(record, StageReport):
-        before = [
-            found
-            for step in ("smoke", "pilot", "full")
-            if isinstance(found := run.workspace.records.of_run(run.use_case.name, step, run.run_id), StageReport)
-        ]
-        return {"learning_curve": pictures.learning_curve(before or [record])}
     if isinstance(record, EvaluationReport):
         return {
             "reliability_curve": pictures.reliability_curve(record),
             "comparisons": pictures.comparison_chart(record.comparisons),
             "slices": pictures.slice_chart(record),
         }
-    return {}
+    found = (run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STAGES)
+    return {"learning_curve": pictures.learning_curve([report for report in found if isinstance(report, StageReport)])}
 
 
 def picture(png: bytes, name: str) -> dg.MarkdownMetadataValue:

@@ -2,13 +2,14 @@
 
 import contextlib
 import fcntl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost, stage_costs, step_costs
 from assets.declare import asset_options
 from assets.evidence import (
     champion_comparison,
@@ -33,10 +34,7 @@ from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.provenance import git_state
 from lifecycle.records import (
-    STAGES,
-    STEPS,
     Control,
-    Cost,
     DatasetVersion,
     EvaluationReport,
     PreflightReport,
@@ -108,7 +106,7 @@ def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
-        tags=_benchmark_tags(run),
+        tags=benchmark_tags(run),
     )  # fmt: skip
     first_model = intent.first_model
     if champion is not None and champion.version == model.version:
@@ -187,7 +185,7 @@ def _evidence(
             spent_usd=costs.usd,
             budget_usd=spec.budget.run_usd,
             forecast=preflight.cost_usd,
-            actual_usd=sum(cost.usd for cost in _stage_costs(run).values()),
+            actual_usd=sum(cost.usd for cost in stage_costs(run).values()),
         ),
         reproducibility_control(
             git_commit=commit,
@@ -232,73 +230,6 @@ def verdict_stands(run: StepRun, record: Record, intent: Intent) -> bool:
 def verdict_log(run: StepRun) -> Path:
     """The append-only log of the use case's verdicts."""
     return run.workspace.state.folder("verdicts", f"{run.use_case.name}.jsonl")
-
-
-def binds(run: StepRun) -> dict[str, str]:
-    """sha256 of all that the verdict is about."""
-    dataset, snapshot = run.record("dataset", DatasetVersion), run.record("snapshot", Snapshot)
-    evaluation = run.record("evaluation", EvaluationReport)
-    return {
-        "model": evaluation.artifact_sha256,
-        "dataset": dataset.content_hash,
-        "split": snapshot.content_hash,
-        "suite": evaluation.identity,
-        "contract": snapshot.contract_sha256,
-        "label": snapshot.label_sha256,
-        "code": evaluation.provenance.code_sha256,
-        "environment": evaluation.provenance.environment_sha256,
-    }
-
-
-def step_costs(run: StepRun) -> dict[str, Cost]:
-    """What each step cost this run; a reused step cost it nothing."""
-    found = {step: run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STEPS[:-1]}
-    return {
-        step: record.cost if record.provenance.run_id == run.run_id else Cost()
-        for step, record in found.items()
-        if record is not None
-    }
-
-
-def model_cost(run: StepRun) -> Cost:
-    """What the model cost in all, whichever run paid for it: every record that it was made from."""
-    stages = _stage_costs(run).values()
-    others = (run.upstream[step].cost for step in ("dataset", "snapshot", "preflight", "evaluation"))
-    return sum((*others, *stages), Cost())
-
-
-def insufficient_checks(run: StepRun) -> tuple[str, ...]:
-    """Checks upstream that could not be measured; they cap the verdict at shadow."""
-    records = {**_stage_records(run), **run.upstream}
-    return tuple(
-        f"{step}/{check.name}"
-        for step, record in records.items()
-        for check in record.checks
-        if check.status == "insufficient"
-    )
-
-
-def _stage_records(run: StepRun) -> Mapping[str, Record]:
-    """smoke and pilot by the chain of parents, and full."""
-    found: dict[str, Record] = {"full": run.upstream["full"]}
-    for step, child in (("pilot", "full"), ("smoke", "pilot")):
-        found[step] = run.workspace.records.get(run.use_case.name, step, found[child].parents[step])
-    return {step: found[step] for step in STAGES}
-
-
-def _stage_costs(run: StepRun) -> dict[str, Cost]:
-    return {step: record.cost for step, record in _stage_records(run).items()}
-
-
-def _benchmark_tags(run: StepRun) -> dict[str, str]:
-    """What a later comparison must know about the model."""
-    snapshot = run.record("snapshot", Snapshot)
-    return {
-        "trained_until": snapshot.splits["training"].end,
-        "calibrated_until": snapshot.splits["calibration"].end,
-        "label_sha256": snapshot.label_sha256,
-        "run_id": run.run_id,
-    }
 
 
 def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel | None, bool]:

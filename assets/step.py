@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 
 import dagster as dg
 
-from assets.metadata import check_result, figures_of, step_metadata
+from assets.metadata import check_result, step_metadata
 from assets.output import write_report
+from assets.track import last_step, track
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
@@ -22,16 +23,14 @@ from lifecycle.errors import TrainworthyError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep
-from lifecycle.storage.records import record_sha256
+from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun, Tracking
 from resources.workspace import Workspace
 
-# The tag that a job puts on its runs, and the step after which a run of it is complete.
+# The tag that a job puts on its runs: candidate, experiment or preflight.
 INTENT_TAG = "trainworthy/intent"
-LAST_STEP: dict[str, Step] = {"candidate": "promotion", "experiment": "full", "preflight": "preflight"}
 RecordT = TypeVar("RecordT", bound=Record)
 StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
@@ -125,9 +124,9 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     tracked = run.tracked()
     stopped = not record.passed
     report = None
-    if stopped or run.step == LAST_STEP[run.intent]:
+    if stopped or run.step == last_step(run.context):
         report = write_report(run, stopped_at=run.step if stopped else None)
-    _track(run, tracked, record, reused, report)
+    track(run, tracked, record, reused, report)
     metadata = step_metadata(run, record, tracked, reused=reused, report=report)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
@@ -143,12 +142,6 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
 
 
-def last_step(context: dg.AssetExecutionContext) -> Step:
-    """The last step that this Dagster run is to make."""
-    selected = {key.path[-1] for key in context.job_def.asset_layer.selected_asset_keys}
-    return [step for step in STEPS if step in selected][-1]
-
-
 def _step_run(
     context: dg.AssetExecutionContext,
     workspace: Workspace,
@@ -161,7 +154,9 @@ def _step_run(
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
-    alone = {name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)}
+    alone: dict[Step, Record] = {
+        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)
+    }
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
     identity = identity_of(use_case, step, code, upstream, read())
@@ -215,39 +210,3 @@ def _message(checks: tuple[CheckResult, ...]) -> str:
         found = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
         lines.append(f"  - {check.name}: {check.status}{found}: {check.evidence}\n    fix: {check.fix}")
     return "\n".join(lines)
-
-
-def _track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Any) -> None:
-    """The step in MLflow: parameters, metrics, cost, curve, record and report."""
-    cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
-    cost |= {} if reused else record.cost.model_dump()
-    metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
-    metrics |= {f"{run.step}/{name}": value for name, value in figures_of(record).items()}
-    parameters = {} if run.step != "dataset" else _parameters(run.use_case)
-    tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
-    run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
-    if isinstance(record, StageReport):
-        run.tracking.log_curve(tracked, run.step, record.curve)
-    files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
-    if report is not None:
-        files["report.html"] = report.read_bytes()
-    run.tracking.log_files(tracked, files)
-    if not record.passed:
-        run.tracking.end(tracked, "FAILED")
-    elif run.step == last_step(run.context):
-        run.tracking.end(tracked, "FINISHED")
-
-
-def _parameters(use_case: UseCase) -> dict[str, Any]:
-    """use_case.yaml as flat names."""
-    flat: dict[str, Any] = {}
-
-    def walk(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                walk(f"{prefix}.{name}" if prefix else str(name), inner)
-        else:
-            flat[prefix] = value
-
-    walk("", use_case.spec.model_dump(mode="json"))
-    return flat

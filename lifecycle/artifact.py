@@ -45,7 +45,8 @@ def write_artifact(
     export_model(model, example, temporary / "model.pt2")
     values = {"preprocessing": preprocessing, "calibration": calibration, "features": list(features)}
     for name, value in values.items():
-        (temporary / f"{name}.json").write_bytes(canonical_json(value))
+        # In the order of the state: model.py may count on the order of a dict.
+        (temporary / f"{name}.json").write_text(json.dumps(value, allow_nan=False))
     for name, source in python_sources(task_folder).items():
         target = temporary / "code" / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ class StoppedStep(Record):
 class DatasetVersion(Record):
     """A published version of a dataset, with its bytes at `path`, checked against both hashes."""
 
-    kind: Literal["dataset"] = "dataset"
+    kind: Literal["dataset"] = "dataset"  # pyright: ignore[reportIncompatibleVariableOverride]
     name: str
     revision: str
     dvc_hash: str
@@ -134,7 +134,7 @@ class Snapshot(Record):
     rows these are, so it is reported. `benchmark` names the frozen window of newest labelled rows.
     """
 
-    kind: Literal["snapshot"] = "snapshot"
+    kind: Literal["snapshot"] = "snapshot"  # pyright: ignore[reportIncompatibleVariableOverride]
     content_hash: str
     contract_sha256: str
     label_sha256: str
@@ -160,7 +160,7 @@ class Forecast(Frozen):
 class PreflightReport(Record):
     """What the stages would need, forecast before they start; None where it could not be measured."""
 
-    kind: Literal["preflight"] = "preflight"
+    kind: Literal["preflight"] = "preflight"  # pyright: ignore[reportIncompatibleVariableOverride]
     memory_bytes: Forecast | None
     seconds: Forecast | None
     cost_usd: Forecast | None
@@ -184,7 +184,7 @@ class StageReport(Record):
     `metrics` are measured on the validation split.
     """
 
-    kind: Literal["smoke", "pilot", "full"]
+    kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
     training_run: str
     fraction: float
     seed: int
@@ -242,7 +242,7 @@ class ReliabilityBin(Frozen):
 class EvaluationReport(Record):
     """The candidate and its baselines on the benchmark, scored from the exported artifact."""
 
-    kind: Literal["evaluation"] = "evaluation"
+    kind: Literal["evaluation"] = "evaluation"  # pyright: ignore[reportIncompatibleVariableOverride]
     benchmark: str
     rows: int
     groups: int
@@ -272,7 +272,7 @@ class Verdict(Record):
     model cost in all.
     """
 
-    kind: Literal["promotion"] = "promotion"
+    kind: Literal["promotion"] = "promotion"  # pyright: ignore[reportIncompatibleVariableOverride]
     decision: Literal["promote", "shadow", "reject"]
     reasons: tuple[str, ...]
     controls: tuple[Control, ...]

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from lifecycle.errors import Problem, UseCaseError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +44,22 @@ class Task(Protocol):
     def predict(self, outputs: torch.Tensor) -> torch.Tensor:
         """Probability of the positive label, shape (N,), each in [0, 1]."""
         ...
+
+
+def fit_preprocessing(task: Task, training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The fitted state as it comes back from JSON, so that what is trained on is what will be shipped.
+
+    Raises UseCaseError if the state is no finite JSON object.
+    """
+    state = task.fit_preprocessing(training, hyperparameters)
+    try:
+        found = json.loads(json.dumps(state, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        fix = "return plain dicts, lists, strings and finite numbers: float(x) for numpy values, .tolist() for arrays"
+        problem = Problem("model.py: fit_preprocessing", f"the state is no JSON: {error}", fix)
+        raise UseCaseError(Path(getattr(task, "__file__", "model.py")).parent.name, [problem]) from None
+    assert isinstance(found, dict), "fit_preprocessing must return a dict"
+    return found
 
 
 def load_task(folder: Path) -> Task:

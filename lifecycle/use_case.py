@@ -94,7 +94,7 @@ class StagesSpec(Frozen):
 
     smoke: float = Field(gt=0, le=1)
     pilot: float = Field(gt=0, le=1)
-    full: Literal[1.0] | Literal[1]
+    full: float = Field(ge=1, le=1)
     mode: Literal["restart", "continue"] = "restart"
 
     @model_validator(mode="after")

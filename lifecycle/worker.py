@@ -34,7 +34,7 @@ EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="lifecycle.worker", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
     job = JobFile.model_validate_json(parser.parse_args(arguments).job.read_bytes()).job
     out = Path(job.out)
@@ -79,7 +79,7 @@ def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None
         return EXIT_BAD_INPUT, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
     except Exception as error:
         traceback.print_exc()
-        return _internal(error)
+        return _internal(error, Path(job.use_case_folder))
     if pipes is not None:
         pipes.report_custom_message({"job_sha256": job_sha256(job)})
     return 0, None
@@ -101,11 +101,15 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
             return run_predict(job)
 
 
-def _internal(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Full disk and storage errors have codes of their own; torch tells a full disk only in words."""
+def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
+    """What to tell, with the last line of the use case's own code that was reached, if any.
+
+    Full disk and storage errors have codes of their own; torch tells a full disk only in words.
+    """
     full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(folder)), frames[-1])
     where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
     if full:
         return EXIT_DISK_FULL, {

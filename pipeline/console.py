@@ -19,7 +19,7 @@ class _Formatter(logging.Formatter):
         if event is not None and event.event_type_value == "STEP_START":
             message = "started"
         error = getattr(getattr(event, "event_specific_data", None), "error", None)
-        if error is not None and event.event_type_value == "STEP_FAILURE":
+        if error is not None and event is not None and event.event_type_value == "STEP_FAILURE":
             told = error.message.strip()
             stopped = "dagster._core.definitions.events.Failure: "
             # Only a bug of ours, or in a use case's code, needs its stack.
@@ -37,12 +37,13 @@ class _Chosen(logging.Filter):
         return event.event_type_value in ("STEP_FAILURE", "STEP_START")
 
 
-@dg.logger(description="Short lines on stderr.")
-def console(init_context: dg.InitLoggerContext) -> logging.Logger:
-    """Dagster's console logger, replaced."""
+def _make(init_context: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("trainworthy", level=logging.DEBUG)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter())
     handler.addFilter(_Chosen())
     logger.addHandler(handler)
     return logger
+
+
+console = dg.LoggerDefinition(_make, description="Short lines on stderr; replaces Dagster's console logger.")

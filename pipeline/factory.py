@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as UnresolvedAssetJob
 
 from assets.dataset import dataset_asset
 from assets.evaluation import evaluation_asset
 from assets.preflight import preflight_asset
 from assets.promotion import promotion_asset
 from assets.snapshot import snapshot_asset
-from assets.step import INTENT_TAG, LAST_STEP
+from assets.step import INTENT_TAG
 from assets.training import stage_assets
-from lifecycle.records import STEPS
+from lifecycle.records import STEPS, Step
 from lifecycle.use_case import UseCase
 
-JOBS = {
-    "train": ("candidate", "Dataset to verdict: train in stages, evaluate on the benchmark, judge."),
-    "experiment": ("experiment", "Dataset to the validation split: the benchmark stays untouched, nothing is judged."),
-    "preflight": ("preflight", "Dataset to preflight: the checks for a pull request."),
-}
+# Name, intent, last step, description.
+JOBS: tuple[tuple[str, str, Step, str], ...] = (
+    ("train", "candidate", "promotion", "Dataset to verdict: train in stages, evaluate on the benchmark, judge."),
+    ("experiment", "experiment", "full", "Dataset to the validation split: the benchmark stays untouched."),
+    ("preflight", "preflight", "preflight", "Dataset to preflight: the checks for a pull request."),
+)
 
 
 def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
@@ -33,17 +35,17 @@ def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     ]
 
 
-def lifecycle_jobs(use_case: UseCase) -> list[dg.JobDefinition | object]:
+def lifecycle_jobs(use_case: UseCase) -> list[UnresolvedAssetJob]:
     """train_<use case>, experiment_<use case>, preflight_<use case>.
 
     Steps run in this process: Dagster's default starts one a step, about 2 CPU seconds each, and what
     needs a process of its own (torch, user code) has the worker.
     """
-    return [_job(use_case, name, intent, description) for name, (intent, description) in JOBS.items()]
+    return [_job(use_case, *job) for job in JOBS]
 
 
-def _job(use_case: UseCase, name: str, intent: str, description: str):
-    steps = STEPS[: STEPS.index(LAST_STEP[intent]) + 1]
+def _job(use_case: UseCase, name: str, intent: str, last: Step, description: str) -> UnresolvedAssetJob:
+    steps = STEPS[: STEPS.index(last) + 1]
     return dg.define_asset_job(
         f"{name}_{use_case.name}",
         selection=dg.AssetSelection.assets(*[dg.AssetKey([use_case.name, step]) for step in steps]),

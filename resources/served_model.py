@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.models import set_model
-from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModel
 
 
 class ServedModel(PythonModel):
@@ -19,7 +19,7 @@ class ServedModel(PythonModel):
         self._score = load_artifact(folder, artifact_sha256(folder))
 
     # Without type hints: MLflow would take them for a schema.
-    def predict(self, context, model_input, params=None):
+    def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         return self._score(model_input)
 
 

@@ -56,9 +56,14 @@ def _trial(name: str, trial: Trial | None, device: str) -> CheckResult:
 def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str) -> CheckResult:
     if forecast is None:
         return _unmeasured(name)
-    evidence = f"{forecast.value:,.6g} {forecast.unit} (from {forecast.low:,.6g} to {forecast.high:,.6g})"
+    value, low, high = (_shown(figure, forecast.unit) for figure in (forecast.value, forecast.low, forecast.high))
+    evidence = f"forecast {value}, between {low} and {high}; the limit is {_shown(limit, forecast.unit)}"
     check = at_most(name, forecast.high, limit, evidence=evidence)
     return check if check.status == "pass" else check.model_copy(update={"fix": fix})
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{value / 2**30:.2f} GiB" if unit == "bytes" else f"{value:.4f} {unit.upper()}"
 
 
 def _unmeasured(name: str) -> CheckResult:

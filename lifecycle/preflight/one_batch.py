@@ -6,16 +6,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from lifecycle.artifact import export_model
+from lifecycle.artifact import load_artifact, write_artifact
 from lifecycle.errors import TrainworthyError
 from lifecycle.jobs import PreflightJob, Trial
 from lifecycle.preflight.sample import Sample, fresh_state
 from lifecycle.training.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import train_step
-from lifecycle.training.scoring import in_chunks, predict_rows
+from lifecycle.training.scoring import predict_rows
 
 # The exported graph may fuse operations; float32 probabilities then differ in the last digits.
 EXPORT_TOLERANCE = 1e-4
+UNCALIBRATED = {"slope": 1.0, "intercept": 0.0}
 
 
 def try_one_batch(job: PreflightJob, sample: Sample, device: str) -> Trial:
@@ -73,13 +74,19 @@ def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
         _require(equal, "the weights differ after saving and loading")
 
     def export() -> None:
-        example = sample.task.to_tensors(features, sample.preprocessing)
-        export_model(state.model, example, folder / "model.pt2")
-        program = torch.export.load(folder / "model.pt2").module()
+        artifact, sha256 = write_artifact(
+            folder / "artifact",
+            task_folder=Path(job.use_case_folder),
+            model=state.model,
+            example=sample.task.to_tensors(features, sample.preprocessing),
+            preprocessing=sample.preprocessing,
+            calibration=UNCALIBRATED,
+            features=job.rows.features,
+        )
+        score = load_artifact(Path(artifact), sha256)
         direct = predict_rows(sample.task, state.model, sample.preprocessing, features, device)
         for rows in (1, size):
-            exported = in_chunks(features.head(rows), sample.task, sample.preprocessing, program, "cpu")
-            difference = abs(exported - direct[:rows]).max()
+            difference = abs(score(features.head(rows)) - direct[:rows]).max()
             _require(difference <= EXPORT_TOLERANCE, f"exported and direct predictions differ by {difference}")
 
     return (("train", train), ("validate", validate), ("checkpoint", checkpoint), ("export", export))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.jobs import PreflightJob
-from lifecycle.task import Task, load_task
+from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.loop import TrainData, TrainState, make_optimizer
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.stage import seed_everything, to_train_data
@@ -35,7 +35,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     drawn = rows.iloc[chosen].reset_index(drop=True)
     task = load_task(Path(job.use_case_folder))
     seed_everything(job.training.seed)
-    preprocessing = task.fit_preprocessing(drawn[list(job.rows.features)], job.hyperparameters)
+    preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters)
     return Sample(task, drawn, preprocessing, to_train_data(task, drawn, preprocessing, job, device))
 
 

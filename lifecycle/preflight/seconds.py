@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.sample import Sample, fresh_state
 from lifecycle.records import STAGES, Forecast
+from lifecycle.task import fit_preprocessing
 from lifecycle.training.loop import train_step
 from lifecycle.training.plan import make_plan
 
@@ -28,7 +29,7 @@ def forecast_seconds(job: PreflightJob, sample: Sample, rows: pd.DataFrame, devi
     step_seconds = time_step(job, sample, device)
     started = time.perf_counter()
     features = sample.rows[list(job.rows.features)]
-    sample.task.to_tensors(features, sample.task.fit_preprocessing(features, job.hyperparameters))
+    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters))
     prepare_seconds = (time.perf_counter() - started) / len(sample.rows)
     value = 0.0
     for stage in STAGES:

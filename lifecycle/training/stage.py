@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Alarm, CheckpointRef, Learned, TrainJob, TrainResult
 from lifecycle.progress import Progress
-from lifecycle.task import Task, load_task
+from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, stage_rows
@@ -105,7 +105,7 @@ def prepare(job: TrainJob, device: str) -> Prepared:
         rows = rows.iloc[chosen].reset_index(drop=True)
     seed_everything(job.training.seed)
     features = rows[list(job.rows.features)]
-    preprocessing = task.fit_preprocessing(features, job.hyperparameters)
+    preprocessing = fit_preprocessing(task, features, job.hyperparameters)
     return Prepared(task, rows, preprocessing, to_train_data(task, rows, preprocessing, job, device))
 
 

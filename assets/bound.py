@@ -1,0 +1,74 @@
+"""What a verdict is about and what it cost: hashes, costs, and the checks that were left open."""
+
+from __future__ import annotations
+
+from assets.step import StepRun
+from lifecycle.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
+
+
+def binds(run: StepRun) -> dict[str, str]:
+    """sha256 of all that the verdict is about."""
+    dataset, snapshot = run.record("dataset", DatasetVersion), run.record("snapshot", Snapshot)
+    evaluation = run.record("evaluation", EvaluationReport)
+    return {
+        "model": evaluation.artifact_sha256,
+        "dataset": dataset.content_hash,
+        "split": snapshot.content_hash,
+        "suite": evaluation.identity,
+        "contract": snapshot.contract_sha256,
+        "label": snapshot.label_sha256,
+        "code": evaluation.provenance.code_sha256,
+        "environment": evaluation.provenance.environment_sha256,
+    }
+
+
+def step_costs(run: StepRun) -> dict[str, Cost]:
+    """What each step cost this run; a reused step cost it nothing."""
+    found = {step: run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STEPS[:-1]}
+    return {
+        step: record.cost if record.provenance.run_id == run.run_id else Cost()
+        for step, record in found.items()
+        if record is not None
+    }
+
+
+def model_cost(run: StepRun) -> Cost:
+    """What the model cost in all, whichever run paid for it: every record that it was made from."""
+    stages = stage_costs(run).values()
+    others = (run.upstream[step].cost for step in ("dataset", "snapshot", "preflight", "evaluation"))
+    return sum((*others, *stages), Cost())
+
+
+def insufficient_checks(run: StepRun) -> tuple[str, ...]:
+    """Checks upstream that could not be measured; they cap the verdict at shadow."""
+    records = {**stage_records(run), **run.upstream}
+    return tuple(
+        f"{step}/{check.name}"
+        for step, record in records.items()
+        for check in record.checks
+        if check.status == "insufficient"
+    )
+
+
+def stage_records(run: StepRun) -> dict[Step, Record]:
+    """smoke and pilot by the chain of parents, and full."""
+    store, name, full = run.workspace.records, run.use_case.name, run.upstream["full"]
+    pilot = store.get(name, "pilot", full.parents["pilot"])
+    smoke = store.get(name, "smoke", pilot.parents["smoke"])
+    return {"smoke": smoke, "pilot": pilot, "full": full}
+
+
+def stage_costs(run: StepRun) -> dict[Step, Cost]:
+    """What the three stages cost when they were trained."""
+    return {step: record.cost for step, record in stage_records(run).items()}
+
+
+def benchmark_tags(run: StepRun) -> dict[str, str]:
+    """What a later comparison must know about the model."""
+    snapshot = run.record("snapshot", Snapshot)
+    return {
+        "trained_until": snapshot.splits["training"].end,
+        "calibrated_until": snapshot.splits["calibration"].end,
+        "label_sha256": snapshot.label_sha256,
+        "run_id": run.run_id,
+    }

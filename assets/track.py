@@ -1,0 +1,59 @@
+"""A step in MLflow: parameters, metrics, cost, curve, record and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from assets.metadata import figures_of
+from lifecycle.records import STEPS, Record, StageReport, Step
+from lifecycle.storage.records import record_sha256
+from lifecycle.use_case import UseCase
+from resources.mlflow import TrackedRun
+
+if TYPE_CHECKING:
+    from assets.step import StepRun
+
+
+def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Path | None) -> None:
+    """The step in MLflow: parameters, metrics, cost, curve, record and report."""
+    cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
+    cost |= {} if reused else record.cost.model_dump()
+    metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
+    metrics |= {f"{run.step}/{name}": value for name, value in figures_of(record).items()}
+    parameters = {} if run.step != "dataset" else _parameters(run.use_case)
+    tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
+    run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
+    if isinstance(record, StageReport):
+        run.tracking.log_curve(tracked, run.step, record.curve)
+    files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
+    if report is not None:
+        files["report.html"] = report.read_bytes()
+    run.tracking.log_files(tracked, files)
+    if not record.passed:
+        run.tracking.end(tracked, "FAILED")
+    elif run.step == last_step(run.context):
+        run.tracking.end(tracked, "FINISHED")
+
+
+def _parameters(use_case: UseCase) -> dict[str, Any]:
+    """use_case.yaml as flat names."""
+    flat: dict[str, Any] = {}
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                walk(f"{prefix}.{name}" if prefix else str(name), inner)
+        else:
+            flat[prefix] = value
+
+    walk("", use_case.spec.model_dump(mode="json"))
+    return flat
+
+
+def last_step(context: dg.AssetExecutionContext) -> Step:
+    """The last step that this Dagster run is to make."""
+    selected = {key.path[-1] for key in context.job_def.asset_layer.selected_asset_keys}
+    return next(step for step in reversed(STEPS) if step in selected)
