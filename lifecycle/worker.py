@@ -48,8 +48,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def job_sha256(job: AnyJob) -> str:
-    """Hash that ties an answer to its job."""
-    return sha256_json(job.model_dump(mode="json"))
+    """Hash that ties an answer to its job.
+
+    Without the path of the use case's code: two checkouts of equal code ask the same, and `out` names what they ask.
+    """
+    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder"}))
 
 
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
