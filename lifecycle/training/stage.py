@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import time
@@ -87,6 +88,8 @@ def seed_everything(seed: int) -> None:
     import numpy as np
     import torch
 
+    # cuBLAS needs this for deterministic kernels, before its first use.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
