@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -60,6 +61,14 @@ def fit_preprocessing(task: Task, training: pd.DataFrame, hyperparameters: Mappi
         raise UseCaseError(Path(getattr(task, "__file__", "model.py")).parent.name, [problem]) from None
     assert isinstance(found, dict), "fit_preprocessing must return a dict"
     return found
+
+
+def line_of(error: BaseException, folder: Path) -> str:
+    """Where an error came from, `model.py:12 in predict`: the innermost line in the folder, else of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder.resolve())]
+    found = (own or frames)[-1]
+    return f"{Path(found.filename).name}:{found.lineno} in {found.name}"
 
 
 def load_task(folder: Path) -> Task:

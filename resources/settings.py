@@ -36,6 +36,11 @@ def read_settings() -> Settings:
     return Settings(var=var, use_cases=tuple(folder.resolve() for folder in folders), prices=PROJECT / "prices.yaml")
 
 
+def projects(settings: Settings) -> list[Path]:
+    """The folders with dvc.yaml and data/versions.yaml: the parent of each folder of use cases."""
+    return list(dict.fromkeys(folder.parent for folder in settings.use_cases))
+
+
 def use_case_folders(settings: Settings) -> list[Path]:
     """Every folder with a use_case.yaml, by name. Raises SettingsError if two share a name."""
     found: dict[str, Path] = {}

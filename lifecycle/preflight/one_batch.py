@@ -10,6 +10,7 @@ from lifecycle.artifact import load_artifact, write_artifact
 from lifecycle.errors import TrainworthyError
 from lifecycle.jobs import PreflightJob, Trial
 from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.task import line_of
 from lifecycle.training.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import train_step
 from lifecycle.training.scoring import predict_rows
@@ -32,10 +33,17 @@ def try_one_batch(job: PreflightJob, sample: Sample, device: str) -> Trial:
     except (TrainworthyError, Exception) as error:
         return Trial(
             worked=False,
-            evidence=f"{part}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:500],
+            evidence=f"{part}: {_told(error, Path(job.use_case_folder))}"[:500],
             fix=_FIXES[part],
         )
     return Trial(worked=True, evidence=", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
+
+
+def _told(error: Exception, folder: Path) -> str:
+    """The error in one line, with the line of model.py if it came through there."""
+    first = str(error).splitlines()[0] if str(error) else ""
+    where = line_of(error, folder)
+    return f"{type(error).__name__}: {first}" + (f" ({where})" if where.startswith("model.py") else "")
 
 
 _FIXES = {

@@ -148,7 +148,7 @@ def test_train_second_identical_run_reuses_all_and_the_verdict_stands(toy, train
     shown = toy.materialized(second.run_id)
     assert list(shown) == list(STEPS)
     for step, metadata in shown.items():
-        assert metadata["lineage/reused"] is True, step
+        assert metadata["lineage/reused"] == "true", step
         assert [metadata[name] for name in COST] == [0.0, 0.0, 0.0, 0.0]
     assert toy.verdict_log() == before
     assert toy.verdict(second.run_id) == trained.toy.verdict(trained.done.run_id)

@@ -1,0 +1,72 @@
+"""What Dagster loads: all assets and jobs, and nothing heavy."""
+
+import os
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+from toy_project import ROOT
+
+from lifecycle.records import STEPS
+from lifecycle.use_case import load_use_case
+from pipeline.definitions import build_defs
+
+HEAVY = ("torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib")
+
+
+@pytest.fixture(scope="module")
+def definitions():
+    folders = [ROOT / "tests" / "toy" / "use_cases" / "toy", ROOT / "use_cases" / "flight_delays"]
+    return build_defs([load_use_case(folder) for folder in folders])
+
+
+def test_definitions_loading_imports_nothing_heavy():
+    code = f"import sys, pipeline.definitions; print([name for name in {HEAVY} if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("use_case", ["toy", "flight_delays"])
+def test_definitions_use_case_has_eight_assets_and_three_jobs(definitions, use_case):
+    keys = {key for key in definitions.resolve_all_asset_keys() if key.path[0] == use_case}
+    assert keys == {dg.AssetKey([use_case, step]) for step in STEPS}
+    last = {"train": "promotion", "experiment": "full", "preflight": "preflight"}
+    for name, step in last.items():
+        job = definitions.resolve_job_def(f"{name}_{use_case}")
+        made = {key.path[-1] for key in job.asset_layer.selected_asset_keys}
+        assert made == set(STEPS[: STEPS.index(step) + 1])
+
+
+def test_definitions_every_step_declares_blocking_checks_and_an_owner(definitions):
+    graph = definitions.resolve_asset_graph()
+    for key in definitions.resolve_all_asset_keys():
+        specs = [spec for check, spec in _checks(definitions) if check.asset_key == key]
+        assert specs, key
+        assert all(spec.blocking for spec in specs), key
+        assert graph.get(key).owners, key
+
+
+def _checks(definitions):
+    graph = definitions.resolve_asset_graph()
+    return [(key, graph.get_check_spec(key)) for key in graph.asset_check_keys]
+
+
+def test_definitions_use_case_without_gpus_has_no_pool(definitions):
+    assets = definitions.resolve_asset_graph()
+    assert not assets.get(dg.AssetKey(["toy", "full"])).pools
+
+
+def test_definitions_string_selection_parses_with_this_antlr(definitions):
+    selection = dg.AssetSelection.from_string('key:"toy/full" or group:"flight_delays"')
+    found = selection.resolve(definitions.resolve_asset_graph())
+    assert found == {dg.AssetKey(["toy", "full"])} | {dg.AssetKey(["flight_delays", step]) for step in STEPS}
+
+
+def test_definitions_resources_can_be_replaced(definitions):
+    from resources.launcher import Launcher
+
+    use_case = load_use_case(ROOT / "tests" / "toy" / "use_cases" / "toy")
+    replaced = build_defs([use_case], {"launcher": Launcher(grace_seconds=1.5)})
+    assert replaced.resources["launcher"].grace_seconds == 1.5

@@ -1,0 +1,198 @@
+"""Planted faults: each stops the run at the right step, for money not to be wasted after it, and leaves its account."""
+
+import dagster as dg
+import pytest
+from test_train_job import COST, SHARED
+from toy_project import FIRST, Done, Toy
+
+from lifecycle.records import STEPS
+
+
+def stops_at(toy: Toy, step: str, check: str, done: Done) -> str:
+    """The run stopped at the step, by that check, with record, cost, report, observation; gives the error's text."""
+    assert done.code == 1, done.out[-3000:]
+    before = list(STEPS[: STEPS.index(step)])
+    assert list(toy.materialized(done.run_id)) == before
+    record = toy.record(done.run_id, step)
+    assert not record.passed
+    stopping = {found.name: found for found in record.checks if found.stops}
+    assert check in stopping, stopping
+    assert stopping[check].fix
+    assert record.cost.wall_seconds > 0
+    assert record.cost.usd > 0
+    observed = toy.observed(done.run_id)
+    assert list(observed) == [step]
+    assert observed[step].keys() >= SHARED | {"report"}
+    assert [observed[step][name] for name in COST] == pytest.approx(
+        [record.cost.usd, record.cost.cpu_seconds, record.cost.gpu_seconds, record.cost.wall_seconds]
+    )
+    page = (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()
+    assert f"stopped at {step}" in page.lower()
+    tracked = toy.mlflow_run(done.run_id)
+    assert (tracked.info.status, tracked.data.tags[f"step/{step}"]) == ("FAILED", "stopped")
+    assert tracked.data.metrics[f"cost/{step}/usd"] == pytest.approx(record.cost.usd)
+    assert toy.status(done.run_id) == "FAILURE"
+    assert "Traceback" not in done.out.split(f"toy stopped at {step}")[1], done.out
+    return done.out.split(f"toy stopped at {step}")[1]
+
+
+def failed_checks(toy: Toy, run_id: str) -> set[str]:
+    """Names of the asset checks that failed with severity ERROR, by step."""
+    with toy.instance() as instance:
+        logs = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+        found = [entry.get_dagster_event().asset_check_evaluation_data for entry in logs]
+    bad = [check for check in found if not check.passed and check.severity == dg.AssetCheckSeverity.ERROR]
+    return {f"{check.asset_key.path[-1]}/{check.check_name}" for check in bad}
+
+
+def publish(toy: Toy, old: str, new: str, version: str = "v8") -> None:
+    """A dataset version with a fault that a build of the data would have, declared by the use case."""
+    from resources.dvc import DatasetStore
+
+    toy.edit("dataset.py", old, new)
+    # Its own name: a next version of toy_rows may only add files, and these rows differ.
+    for name in ("dvc.yaml", "data/versions.yaml"):
+        path = toy.root / name
+        path.write_text(path.read_text().replace("toy_rows", "faulty"))
+    (toy.root / "data" / "versions.yaml").unlink()
+    (toy.root / "data" / "toy_rows.yaml").rename(toy.root / "data" / "faulty.yaml")
+    toy.edit("use_case.yaml", "{name: toy_rows, version: v1}", f"{{name: faulty, version: {version}}}")
+    DatasetStore(toy.var).publish(toy.root, "faulty", version, {"days": 120, "seed": 1})
+    toy.commit()
+
+
+SHOP = '"shop": shop,'
+UNKNOWN_SHOP = '"shop": np.where((day == 7) & (np.arange(rows) < 3), "souht", shop),'
+X2 = '"x2": x2,'
+NAN_X2 = '"x2": np.where((day == 7) & (np.arange(rows) < 3), np.nan, x2),'
+
+
+def test_gate_unknown_value_in_the_data_stops_at_snapshot(toy):
+    publish(toy, SHOP, UNKNOWN_SHOP)
+    done = toy.execute()
+    told = stops_at(toy, "snapshot", "contract", done)
+    assert "known_shops" in told
+    assert failed_checks(toy, done.run_id) == {"snapshot/contract"}
+    assert not list((toy.var / "snapshots" / "toy").glob("*/*.tmp"))
+
+
+def test_gate_feature_that_is_known_only_later_stops_at_snapshot(toy):
+    toy.edit(
+        "contract.yaml",
+        "logicalTypeOptions: {minimum: -10, maximum: 10}\n"
+        "        customProperties: [{property: role, value: feature}, {property: availableAt, value: PT0S}]",
+        "logicalTypeOptions: {minimum: -10, maximum: 10}\n"
+        "        customProperties: [{property: role, value: feature}, {property: availableAt, value: P1D}]",
+    )
+    done = toy.execute()
+    told = stops_at(toy, "snapshot", "availability", done)
+    assert "x1" in told
+
+
+def test_gate_budget_below_the_forecast_stops_at_preflight(toy):
+    toy.edit("use_case.yaml", "run_usd: 0.5", "run_usd: 0.0001")
+    # Budget is no part of preflight's identity, so the trained record would be reused; another width is not.
+    toy.edit("use_case.yaml", "{width: 32}", "{width: 33}")
+    done = toy.execute()
+    told = stops_at(toy, "preflight", "cost_forecast", done)
+    assert "budget.run_usd" in told
+
+
+def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
+    toy.edit("model.py", "return torch.sigmoid(outputs)", 'raise ValueError("planted")')
+    done = toy.execute()
+    told = stops_at(toy, "preflight", "one_batch", done)
+    assert "planted" in told
+    assert "model.py" in told
+
+
+@pytest.mark.slow
+def test_gate_missing_values_in_an_input_stop_at_snapshot(toy):
+    publish(toy, X2, NAN_X2)
+    assert "x2" in stops_at(toy, "snapshot", "contract", toy.execute())
+
+
+@pytest.mark.slow
+def test_gate_missing_values_that_the_contract_allows_stop_before_any_update(toy):
+    publish(toy, X2, NAN_X2)
+    toy.edit("contract.yaml", "name: x2\n        logicalType: number\n        required: true",
+             "name: x2\n        logicalType: number\n        required: false")  # fmt: skip
+    done = toy.execute()
+    (step,) = toy.observed(done.run_id)
+    assert step in ("preflight", "smoke")
+    assert "finite" in stops_at(toy, step, "one_batch" if step == "preflight" else "finite", done)
+
+
+def plant(toy: Toy, folder: str, line: str, fault: str) -> None:
+    """Put a fault behind a line of model.py, in effect only in the worker whose job lies in that folder."""
+    toy.edit("model.py", "import torch\n", "import os\nimport sys\n\nimport torch\n")
+    toy.edit(
+        "model.py", line, f'{line}    if any("/{folder}" in argument for argument in sys.argv):\n        {fault}\n'
+    )
+
+
+@pytest.mark.slow
+def test_gate_labels_of_other_rows_never_promote(toy):
+    publish(toy, '"score": np.where(generator.random(rows) < 0.02, np.nan, score),',
+            '"score": generator.permutation(np.where(generator.random(rows) < 0.02, np.nan, score)),')  # fmt: skip
+    done = toy.execute()
+    (learned,) = [check for check in toy.record(done.run_id, "pilot").checks if check.name == "learned"]
+    assert learned.status in ("insufficient", "fail")
+    assert learned.observed < learned.threshold
+    if "promotion" in toy.materialized(done.run_id):
+        assert toy.verdict(done.run_id).decision == "reject"
+    assert toy.champion() == "1"
+
+
+@pytest.mark.slow
+def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(toy):
+    # Logistic regression still finds the signal in these rows, so the network should have.
+    plant(toy, "pilot", "def loss_fn(outputs, targets):\n", "targets = targets[torch.randperm(len(targets))]")
+    told = stops_at(toy, "pilot", "learned", toy.execute())
+    assert "labels that do not belong to their rows" in told
+
+
+@pytest.mark.slow
+def test_gate_model_that_raises_in_training_stops_at_smoke(toy):
+    plant(toy, "smoke", "def loss_fn(outputs, targets):\n", 'raise ValueError("planted")')
+    assert "planted" in stops_at(toy, "smoke", "completed", toy.execute())
+
+
+@pytest.mark.slow
+def test_gate_worker_that_is_killed_stops_with_a_word_about_it(toy):
+    plant(toy, "smoke", "def loss_fn(outputs, targets):\n", "os.kill(os.getpid(), 9)")
+    assert "SIGKILL" in stops_at(toy, "smoke", "completed", toy.execute())
+
+
+@pytest.mark.slow
+def test_gate_loss_that_is_not_finite_stops_at_smoke_before_an_update(toy):
+    plant(toy, "smoke", "def loss_fn(outputs, targets):\n", 'targets = targets * float("nan")')
+    told = stops_at(toy, "smoke", "finite", toy.execute())
+    assert "the update was not applied" in told
+
+
+@pytest.mark.slow
+def test_gate_deployment_that_is_killed_gives_no_verdict(toy):
+    plant(toy, "deployment/toy", "def predict(outputs):\n", "os.kill(os.getpid(), 9)")
+    before = toy.verdict_log()
+    stops_at(toy, "promotion", "completed", toy.execute())
+    assert toy.verdict_log() == before
+
+
+@pytest.mark.slow
+def test_gate_deployment_that_raises_rejects(toy):
+    plant(toy, "deployment/toy", "def predict(outputs):\n", 'raise ValueError("planted")')
+    done = toy.execute()
+    assert done.code == 0, done.out[-3000:]
+    assert toy.verdict(done.run_id).decision == "reject"
+    assert {c.name: c.status for c in toy.verdict(done.run_id).controls}["deployment"] == "fail"
+    assert toy.champion() == "1"
+
+
+@pytest.mark.slow
+def test_gate_first_run_of_all_stops_at_its_first_step_with_a_report(fresh):
+    versions = fresh.root / "data" / "versions.yaml"
+    versions.write_text(versions.read_text().replace("6d3bcf110628", "6d3bcf110629"))
+    fresh.commit()
+    told = stops_at(fresh, "dataset", "completed", fresh.execute(intent=FIRST))
+    assert "other content than published" in told

@@ -1,0 +1,86 @@
+"""Experiments, preflight alone, and steps that are materialized alone."""
+
+import pytest
+from toy_project import FIRST
+
+from lifecycle.records import STEPS
+
+MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select")
+
+
+def test_experiment_with_a_trained_model_ends_after_full_and_leaves_the_benchmark_alone(toy):
+    before = files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/*/artifacts/model")
+    done = toy.execute("experiment_toy")
+    assert done.code == 0, done.out
+    assert list(toy.materialized(done.run_id)) == list(STEPS[:6])
+    assert toy.records.of_run("toy", "evaluation", done.run_id) is None
+    assert toy.records.of_run("toy", "promotion", done.run_id) is None
+    assert files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/*/artifacts/model") == before
+    found = toy.mlflow_run(done.run_id)
+    assert (found.info.status, found.data.tags["intent"]) == ("FINISHED", "experiment")
+    assert (toy.var / "reports" / "toy" / f"{done.run_id}.html").is_file()
+
+
+def files(toy, *patterns):
+    found = [path for pattern in patterns for folder in toy.var.glob(pattern) for path in folder.rglob("*")]
+    return {path: path.stat().st_mtime_ns for path in found if path.is_file()}
+
+
+def test_lone_step_reads_the_newest_upstream_and_reuses(toy, trained):
+    done = toy.call(*MATERIALIZE, "toy/full")
+    assert done.code == 0, done.out
+    shown = toy.materialized(done.run_id)
+    assert list(shown) == ["full"]
+    assert shown["full"]["lineage/reused"] == "true"
+    assert toy.record(done.run_id, "full") == trained.toy.record(trained.done.run_id, "full")
+    assert toy.mlflow_run(done.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "step", "stale"),
+    [
+        ("use_case.yaml", "learning_rate: 0.01", "learning_rate: 0.02", "evaluation", "full"),
+        # The nearest records' own sections stay as they were: the dataset is three steps up.
+        ("use_case.yaml", "version: v1", "version: v2", "smoke", "dataset"),
+        ("contract.yaml", "maximum: 10", "maximum: 11", "preflight", "snapshot"),
+        ("model.py", "Dropout(0.1)", "Dropout(0.2)", "evaluation", "full"),
+    ],
+)
+def test_lone_step_after_an_edit_refuses_the_stale_upstream(toy, name, old, new, step, stale):
+    toy.edit(name, old, new)
+    done = toy.call(*MATERIALIZE, f"toy/{step}")
+    assert done.code == 1, done.out
+    assert f"the newest {stale} is stale" in done.out, done.out[-3000:]
+    assert toy.materialized(done.run_id) == {}
+    assert toy.records.of_run("toy", step, done.run_id) is None
+
+
+def test_lone_step_without_upstream_says_what_to_materialize_first(fresh):
+    done = fresh.call(*MATERIALIZE, "toy/smoke")
+    assert done.code == 1
+    assert "materialize toy/preflight first" in done.out
+
+
+@pytest.mark.slow
+def test_preflight_job_on_a_fresh_state_ends_after_preflight(fresh):
+    done = fresh.execute("preflight_toy")
+    assert done.code == 0, done.out
+    assert list(fresh.materialized(done.run_id)) == list(STEPS[:3])
+    assert not (fresh.var / "training").exists()
+    assert fresh.mlflow_run(done.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_experiment_first_does_not_hide_the_question_for_the_first_model(fresh):
+    experiment = fresh.execute("experiment_toy")
+    assert experiment.code == 0, experiment.out
+    assert not (fresh.var / "evaluation").exists()
+    undeclared = fresh.execute()
+    assert undeclared.code == 1
+    assert "first_model: true" in undeclared.out
+    assert not (fresh.var / "evaluation").exists()
+    declared = fresh.execute(intent=FIRST)
+    assert declared.code == 0, declared.out
+    assert fresh.verdict(declared.run_id).decision == "promote"
+    shown = fresh.materialized(declared.run_id)
+    assert all(shown[step]["lineage/reused"] == "true" for step in STEPS[:6])
