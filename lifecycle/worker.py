@@ -41,6 +41,7 @@ from lifecycle.jobs import (
 )
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
+from lifecycle.task import line_of
 from lifecycle.training.checkpoint import verify_checkpoint
 
 EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 73, 74, 75
@@ -155,9 +156,7 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
     """
     full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    frame = next((f for f in reversed(frames) if Path(f.filename).is_relative_to(folder)), frames[-1])
-    where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
+    where = line_of(error, folder)
     if full:
         return EXIT_DISK_FULL, {
             "problem": problem,

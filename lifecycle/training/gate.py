@@ -59,8 +59,10 @@ def finite_check(result: TrainResult) -> CheckResult:
     if result.alarm is None:
         return holds("finite", True, device=result.device, evidence="loss and gradient norm were finite at every step")
     alarm = result.alarm
+    shown = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in alarm.row_keys[:3])
+    rows = f"; first of {len(alarm.row_keys)} rows: {shown}" if shown else ""
     return holds(
-        "finite", False, device=result.device, observed=alarm.what, evidence=alarm.evidence, fix=alarm.fix,
+        "finite", False, device=result.device, observed=alarm.what, evidence=f"{alarm.evidence}{rows}", fix=alarm.fix,
         details=alarm.row_keys,
     )  # fmt: skip
 

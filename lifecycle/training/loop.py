@@ -126,5 +126,5 @@ def _not_finite(step: int, loss: float, grad_norm: float) -> Alarm | None:
         step=step,
         what=f"non_finite_{what}",
         evidence=f"step {step}: loss {loss}, gradient norm {grad_norm}; the update was not applied",
-        fix="look at the rows named below for values that are not finite or not scaled, then at the learning rate",
+        fix="look in these rows for values that are not finite or not scaled, then at the learning rate",
     )

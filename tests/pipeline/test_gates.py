@@ -103,7 +103,7 @@ def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
     done = toy.execute()
     told = stops_at(toy, "preflight", "one_batch", done)
     assert "planted" in told
-    assert "model.py" in told
+    assert "in predict)" in told
 
 
 @pytest.mark.slow
@@ -113,22 +113,17 @@ def test_gate_missing_values_in_an_input_stop_at_snapshot(toy):
 
 
 @pytest.mark.slow
-def test_gate_missing_values_that_the_contract_allows_stop_before_any_update(toy):
+def test_gate_missing_values_that_the_contract_allows_stop_training_and_name_the_rows(toy):
     publish(toy, X2, NAN_X2)
     toy.edit("contract.yaml", "name: x2\n        logicalType: number\n        required: true",
              "name: x2\n        logicalType: number\n        required: false")  # fmt: skip
     done = toy.execute()
+    # Three rows of 5,700 are in no sample of preflight and seldom in smoke's.
     (step,) = toy.observed(done.run_id)
-    assert step in ("preflight", "smoke")
-    assert "finite" in stops_at(toy, step, "one_batch" if step == "preflight" else "finite", done)
-
-
-def plant(toy: Toy, folder: str, line: str, fault: str) -> None:
-    """Put a fault behind a line of model.py, in effect only in the worker whose job lies in that folder."""
-    toy.edit("model.py", "import torch\n", "import os\nimport sys\n\nimport torch\n")
-    toy.edit(
-        "model.py", line, f'{line}    if any("/{folder}" in argument for argument in sys.argv):\n        {fault}\n'
-    )
+    assert step in ("smoke", "pilot")
+    told = stops_at(toy, step, "finite", done)
+    assert "the update was not applied" in told
+    assert "row_id=56" in told
 
 
 @pytest.mark.slow
@@ -140,7 +135,7 @@ def test_gate_labels_of_other_rows_never_promote(toy):
     assert learned.status in ("insufficient", "fail")
     assert learned.observed < learned.threshold
     if "promotion" in toy.materialized(done.run_id):
-        assert toy.verdict(done.run_id).decision == "reject"
+        assert toy.verdict(done.run_id).decision != "promote"
     assert toy.champion() == "1"
 
 
