@@ -21,6 +21,10 @@ SMALLEST_SHARE = 0.02
 # Of the training label prior's loss on the validation rows. Measured on flights in November: healthy 0.84, learning
 # rate × 100 1.62, × 1000 5.0; in a month whose base rate moved a healthy network lay a little above 1.
 MOST_OF_PRIOR = 1.25
+# Below this share of the prior's loss a network knows something without having moved: it was trained before.
+TRAINED_BEFORE = 0.98
+# How many standard errors the progressive loss must fall by to count as moved.
+FALL_STANDARD_ERRORS = 3.0
 # The curve is judged in tenths. Single windows of few rows gave 1 to 50 % false alarms on simulated plateaus; tenths of
 # at least 30 rows reach 3.7 standard errors in 12,000 of them (batches of 1 to 128, positives of 2 to 50 %).
 PARTS, PART_ROWS = 10, 30
@@ -48,7 +52,7 @@ def stage_checks(
             fix="" if result.steps >= result.planned_steps else "see the check finite for what ended the stage",
         ),
         "loss_rise": loss_rise_check(result.curve, result.device),
-        "learned": learned_check(result.learned, result.device),
+        "learned": learned_check(result.learned, result.device, result.curve),
         "remaining_cost": remaining_cost_check(spent_usd, still_usd, budget_usd),
     }
     return tuple(checks[name] for name in CHECKS[stage])
@@ -90,11 +94,13 @@ def loss_rise_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
     )
 
 
-def learned_check(learned: Learned | None, device: str) -> CheckResult:
+def learned_check(learned: Learned | None, device: str, curve: Sequence[CurvePoint]) -> CheckResult:
     """Passes if the network's predictions carry information within a group, by size and significance.
 
-    Else fails if there is something to find, since logistic regression finds it on the validation rows, or if there
-    is measurably nothing; insufficient if the rows cannot tell.
+    An untrained network ranks a little by luck, so its progressive loss must have fallen as well, or it
+    must have been trained before. Else the check fails if there is something to find, since logistic
+    regression finds it on the validation rows, or if there is measurably nothing; it is insufficient if
+    the rows cannot tell.
     """
     if learned is None:
         fix = "see the check finite for what ended the stage"
@@ -111,6 +117,8 @@ def learned_check(learned: Learned | None, device: str) -> CheckResult:
     if not learned.network_loss <= MOST_OF_PRIOR * learned.prior_loss:
         return _overconfident(learned, device)
     if learned.network_low > 0 and learned.network_rise >= threshold:
+        if not _moved(curve) and learned.network_loss > TRAINED_BEFORE * learned.prior_loss:
+            return _unmoved(learned, device)
         return at_least("learned", learned.network_rise, threshold, device=device, evidence=evidence)
     fix = "look for labels that do not belong to their rows, a learning rate near zero, or features without information"
     highest = (
@@ -126,6 +134,26 @@ def learned_check(learned: Learned | None, device: str) -> CheckResult:
     return CheckResult(
         name="learned", status="fail", device=device, observed=learned.network_rise, threshold=threshold,
         evidence=evidence, fix=fix,
+    )  # fmt: skip
+
+
+def _moved(curve: Sequence[CurvePoint]) -> bool:
+    """True if the curve's last part lies significantly below its first one."""
+    parts = _parts(curve)
+    if len(parts) < 2:
+        return False
+    noise = math.sqrt(sum(part.variance / part.rows for part in (parts[0], parts[-1])))
+    return parts[0].loss - parts[-1].loss > FALL_STANDARD_ERRORS * noise
+
+
+def _unmoved(learned: Learned, device: str) -> CheckResult:
+    """A failed `learned`: the predictions rank, but training did not make them."""
+    return CheckResult(
+        name="learned", status="fail", device=device,
+        observed=learned.network_loss, threshold=TRAINED_BEFORE * learned.prior_loss,
+        evidence=f"the progressive loss did not fall, and the validation loss of {learned.network_loss:.4f} is not "
+        f"below {learned.prior_loss:.4f}, the loss of the training rows' share of positives",
+        fix="raise the learning rate, or look for parameters that the optimizer does not hold",
     )  # fmt: skip
 
 

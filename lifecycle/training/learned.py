@@ -6,6 +6,10 @@ wrong the base rate is; a comparison with the label prior stops healthy networks
 base rate moved. Size decides, not significance alone: shuffled labels reach a small significant
 rise as well. So the rise is held against that of logistic regression on the same rows.
 
+A short pilot ranks well long before it is as sure as it may be, and the rise counts both. So the
+network's logits are first stretched by Platt scaling, each half of the groups by a fit on the other
+half; a ranking that would have to be turned round counts as none.
+
 That regression is fitted on the validation rows themselves, each half of the groups for the other
 half. Fitted on the stage's rows it would be fooled by whatever is wrong with these: with shuffled
 training labels it found nothing either, and 10 of 10 such runs went on.
@@ -35,7 +39,8 @@ def measure_learned(
     """
     import numpy as np
 
-    rises = permutation_rises(labels, {"network": network, "linear": linear}, groups, seed)
+    judged = {"network": stretched(labels, network, groups), "linear": linear}
+    rises = permutation_rises(labels, judged, groups, seed)
     network_rise, linear_rise = (mean_estimate(rises[name], groups) for name in ("network", "linear"))
     return Learned(
         network_rise=network_rise.value,
@@ -49,6 +54,26 @@ def measure_learned(
     )
 
 
+def stretched(labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Probabilities `(N,)` as sure as they may be: Platt scaling of each half of the groups, fitted on the other.
+
+    Where the fit would turn the ranking round, or sees one class only, the prediction is the half's share.
+    """
+    import numpy as np
+
+    from lifecycle.evaluation.calibration import apply_platt, fit_platt
+
+    result = np.empty(len(labels))
+    for scored in _halves(groups):
+        fitted = ~scored
+        state = fit_platt(labels[fitted], probabilities[fitted]) if len(set(labels[fitted])) == 2 else None
+        if state is None or state["slope"] <= 0:
+            result[scored] = labels[fitted].mean()
+        else:
+            result[scored] = apply_platt(probabilities[scored], state)
+    return result
+
+
 def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int) -> np.ndarray:
     """Probabilities `(N,)` of logistic regression, each half of the groups scored by a fit on the other half.
 
@@ -60,16 +85,23 @@ def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int) -> np.ndar
     from lifecycle.evaluation.baselines import fit_baselines
 
     features, label = list(columns.features), columns.label
-    _, codes = np.unique(rows[columns.group].to_numpy(), return_inverse=True)
     probabilities = np.empty(len(rows))
-    for half in (0, 1):
-        scored, fitted = codes % 2 == half, rows[codes % 2 != half]
+    for scored in _halves(rows[columns.group].to_numpy()):
+        fitted = rows[~scored]
         if fitted[label].nunique() < 2:
             probabilities[scored] = fitted[label].mean()
             continue
         predict = fit_baselines(fitted[[*features, label]], features, label, ("linear",), seed)["linear"]
         probabilities[scored] = predict(rows.loc[scored, features])
     return probabilities
+
+
+def _halves(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Masks `(N,)` of every other group, and of the rest."""
+    import numpy as np
+
+    _, codes = np.unique(groups, return_inverse=True)
+    return codes % 2 == 0, codes % 2 == 1
 
 
 def permutation_rises(
