@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 from test_train_job import COST, SHARED
-from toy_project import FIRST, Done, Toy
+from toy_project import FIRST, Done, Toy, plant
 
 from lifecycle.records import STEPS
 

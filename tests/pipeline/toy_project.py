@@ -236,3 +236,11 @@ def until(condition: Callable[[], Any], seconds: float = 60.0, why: str = "") ->
         assert time.monotonic() < deadline, f"not within {seconds} s {why}"
         time.sleep(0.05)
     return found
+
+
+def plant(toy: Toy, folder: str, line: str, fault: str) -> None:
+    """Put a fault behind a line of model.py, in effect only in the worker whose job lies in that folder."""
+    toy.edit("model.py", "import torch\n", "import os\nimport subprocess\nimport sys\nimport time\n\nimport torch\n")
+    toy.edit(
+        "model.py", line, f'{line}    if any("/{folder}" in argument for argument in sys.argv):\n        {fault}\n'
+    )

@@ -1,0 +1,105 @@
+"""What a run declares about the champion, what is compared with it, and which verdict moves the alias."""
+
+import shutil
+
+import pytest
+from toy_project import FIRST
+
+from lifecycle.records import STEPS
+from lifecycle.storage.records import record_sha256
+
+
+@pytest.fixture
+def unjudged(toy):
+    """Trained and evaluated, but never judged: no registry and no verdict."""
+    shutil.rmtree(toy.var / "mlflow")
+    shutil.rmtree(toy.var / "verdicts")
+    return toy
+
+
+def test_champion_missing_and_not_declared_stops_at_smoke_with_the_fix(unjudged):
+    done = unjudged.execute()
+    assert done.code == 1
+    assert list(unjudged.materialized(done.run_id)) == ["dataset", "snapshot", "preflight"]
+    assert list(unjudged.observed(done.run_id)) == ["smoke"]
+    assert "there is no champion to compare with" in done.out
+    assert "fix: declare first_model: true" in done.out
+    assert not (unjudged.var / "verdicts" / "toy.jsonl").exists()
+
+
+def test_champion_that_exists_refuses_a_declared_first_model_before_training(toy):
+    toy.edit("use_case.yaml", "{width: 32}", "{width: 16}")
+    done = toy.execute(intent=FIRST)
+    assert done.code == 1
+    assert list(toy.observed(done.run_id)) == ["smoke"]
+    assert "first_model is declared, but there is a champion" in done.out
+    assert "fix: remove first_model" in done.out
+    training = {path.name for path in (toy.var / "training" / "toy").iterdir()}
+    assert len(training) == 1
+
+
+@pytest.mark.slow
+def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjudged):
+    (unjudged.folder / "notes.txt").write_text("not committed")
+    dirty = unjudged.execute(intent=FIRST)
+    assert dirty.code == 0, dirty.out
+    verdict = unjudged.verdict(dirty.run_id)
+    assert verdict.decision == "shadow"
+    assert any("commit it" in reason for reason in verdict.reasons)
+    assert unjudged.champion() is None
+    unjudged.commit()
+    clean = unjudged.execute(intent=FIRST)
+    assert clean.code == 0, clean.out
+    assert unjudged.verdict(clean.run_id).decision == "promote"
+    assert unjudged.champion() == "1"
+    assert [entry["action"] for entry in unjudged.verdict_log()] == ["shadow", "promote"]
+    shown = unjudged.materialized(clean.run_id)
+    assert {step for step in STEPS if shown[step]["lineage/reused"] == "true"} == set(STEPS[:-1])
+
+
+@pytest.mark.slow
+def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained):
+    toy.edit("use_case.yaml", "seed: 7", "seed: 8")
+    second = toy.execute()
+    assert second.code == 0, second.out
+    verdict, first = toy.verdict(second.run_id), trained.toy.verdict(trained.done.run_id)
+    assert verdict.decision in ("shadow", "reject")
+    assert (verdict.champion, verdict.model_version, verdict.first_model) == ("1", "2", False)
+    assert verdict.previous_verdict_sha256 == record_sha256(first)
+    assert verdict.binds["benchmark" if "benchmark" in verdict.binds else "split"] == first.binds["split"]
+    assert verdict.binds["model"] != first.binds["model"]
+    (gain,) = [found.gain for found in verdict.comparisons if found.reference == "champion"]
+    assert gain.low <= gain.value <= gain.high
+    assert gain.low <= 0
+    assert toy.champion() == "1"
+
+    # The same verdict again: whether it fails the run is the run's choice.
+    for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):
+        again = toy.execute(intent={"fail_on": fail_on})
+        assert (fail_on, again.code) == (fail_on, code), again.out
+        assert toy.verdict(again.run_id) == verdict
+    assert len(toy.verdict_log()) == 2
+
+    toy.edit("use_case.yaml", "purpose: improve", "purpose: refresh")
+    refreshed = toy.execute()
+    assert refreshed.code == 0, refreshed.out
+    verdict = toy.verdict(refreshed.run_id)
+    assert verdict.decision == ("promote" if gain.low > -0.01 else "shadow")
+    if verdict.decision == "promote":
+        assert toy.champion() == "2"
+        with toy.tracking() as tracking:
+            assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "1"
+    with toy.tracking() as tracking:
+        assert [model.version for model in tracking.versions("toy")] == ["2", "1"]
+
+
+@pytest.mark.slow
+def test_champion_of_a_moved_state_is_compared_where_it_lies_now(trained, tmp_path):
+    toy = trained.toy.copied(tmp_path / "a")
+    shutil.move(toy.var, tmp_path / "moved state")
+    moved = type(toy)(toy.root, tmp_path / "moved state")
+    moved.edit("use_case.yaml", "seed: 7", "seed: 9")
+    done = moved.execute()
+    assert done.code == 0, done.out
+    assert {found.reference for found in moved.verdict(done.run_id).comparisons} >= {"champion"}
+    assert not toy.var.exists()
