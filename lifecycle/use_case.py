@@ -158,7 +158,7 @@ class BudgetSpec(Frozen):
 
 
 class ComputeSpec(Frozen):
-    """Where the worker runs. `gpus` takes that many slots' worth of the pool `gpu` (1 slot a step)."""
+    """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu`."""
 
     launcher: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda"] = "auto"

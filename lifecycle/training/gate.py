@@ -48,7 +48,7 @@ def stage_checks(
             result.steps,
             result.planned_steps if result.alarm is None else MIN_STEPS,
             device=result.device,
-            evidence=f"{result.steps} updates on {result.rows:,} rows",
+            evidence="; ".join([f"{result.steps} updates on {result.rows:,} rows", *result.notes]),
             fix="" if result.steps >= result.planned_steps else "see the check finite for what ended the stage",
         ),
         "loss_rise": loss_rise_check(result.curve, result.device),
