@@ -46,6 +46,11 @@ class AssetOptions(TypedDict):
     code_version: str
 
 
+def gpu_pool(use_case: UseCase) -> str | None:
+    """The pool that bounds how many steps hold a GPU at once, over all runs of the instance."""
+    return "gpu" if use_case.spec.compute.gpus else None
+
+
 def asset_options(use_case: UseCase, step: Step) -> AssetOptions:
     """What Dagster is told about a step of a use case."""
     key = dg.AssetKey([use_case.name, step])

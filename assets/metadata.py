@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from lifecycle.checks import CheckResult
+from lifecycle.errors import TrainworthyError
+from lifecycle.provenance import git_state
 from lifecycle.records import (
     STAGES,
     Cost,
@@ -23,6 +25,7 @@ from lifecycle.records import (
 )
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.state import write_atomic
+from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     from assets.step import StepRun
@@ -45,6 +48,22 @@ def step_metadata(
     shown |= cost_metadata(Cost() if reused else record.cost)
     shown |= lineage(run, record)
     return shown | {"lineage/reused": str(reused).lower(), "mlflow/run": dg.MetadataValue.url(tracked.url)}
+
+
+def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, Any]:
+    """The same keys for a step that was refused before it began: what is declared, and a cost of nothing."""
+    declared = use_case.spec.dataset
+    commit, dirty = git_state(use_case.folder)
+    unknown = ("content_hash", "code_version", "environment_sha256", "seeds", "device", "identity", "record_sha256")
+    return {
+        "error": str(error),
+        **cost_metadata(Cost()),
+        "lineage/dataset_version": f"{declared.name}@{declared.version}",
+        "lineage/git_commit": commit or "none",
+        "lineage/git_dirty": "unknown" if dirty is None else str(dirty).lower(),
+        **{f"lineage/{name}": "none" for name in unknown},
+        "lineage/reused": "false",
+    }
 
 
 def lineage(run: StepRun, record: Record) -> dict[str, Any]:

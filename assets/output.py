@@ -21,7 +21,7 @@ def write_report(run: StepRun, stopped_at: Step | None) -> Path:
         "Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}",
         "MLflow run": tracked.url,
     }
-    page = render(run_records(run), links, stopped_at).encode()
+    page = render(run_records(run), links, stopped_at, run.run_id).encode()
     path = run.workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
     write_atomic(path, page)
     write_atomic(path.with_name("latest.html"), page)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 import dagster as dg
 
-from assets.metadata import check_result, step_metadata
+from assets.metadata import check_result, refusal_metadata, step_metadata
 from assets.output import write_report
 from assets.track import last_step, track
 from lifecycle.checks import CheckResult, stopping
@@ -94,10 +94,13 @@ def run_step(
     meter = Meter()
     try:
         run = _step_run(context, workspace, tracking, use_case, step, read)
+        earlier = workspace.records.by_identity(use_case.name, step, run.identity)
+        equal = earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier)
     except TrainworthyError as error:
-        raise dg.Failure(str(error), allow_retries=False) from None
-    earlier = workspace.records.by_identity(use_case.name, step, run.identity)
-    if earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier):
+        # Refused before it began: nothing was spent, and there may be no place for a record.
+        context.log_event(dg.AssetObservation(context.asset_key, metadata=refusal_metadata(use_case, error)))
+        raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
+    if earlier is not None and equal:
         workspace.records.reuse(earlier, run.run_id)
         context.log.info(f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost")
         yield from finish_step(run, earlier, reused=True)
@@ -115,7 +118,10 @@ def run_step(
     record = _record(run, outcome, meter, message)
     workspace.records.put(record, run.run_id)
     if outcome.after is not None and record.passed:
-        outcome.after(record)
+        try:
+            outcome.after(record)
+        except TrainworthyError as error:
+            raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
     yield from finish_step(run, record, reused=False)
 
 
@@ -151,6 +157,7 @@ def _step_run(
     read: Callable[[], Mapping[str, str]],
 ) -> StepRun:
     workspace.state.check_writable()
+    found = read()
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
@@ -159,7 +166,7 @@ def _step_run(
     }
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
-    identity = identity_of(use_case, step, code, upstream, read())
+    identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(context, workspace, tracking, use_case, step, context.run_id, intent, upstream, identity, code, sku)
 
 
@@ -195,8 +202,13 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     what = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
     fix = "run again: training resumes" if cancelled else "see the traceback"
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
-    run.workspace.records.put(_record(run, Outcome(checks=(check,), fields=None), meter, what), run.run_id)
-    run.tracking.end(run.tracked(), "KILLED" if cancelled else "FAILED")
+    record = _record(run, Outcome(checks=(check,), fields=None), meter, what)
+    run.workspace.records.put(record, run.run_id)
+    tracked = run.tracked()
+    track(run, tracked, record, reused=False, report=None)
+    metadata = step_metadata(run, record, tracked, reused=False, report=None)
+    run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
+    run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
 
 
 def _error_check(error: TrainworthyError) -> CheckResult:

@@ -1,20 +1,23 @@
 """smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import dagster as dg
 
-from assets.declare import asset_options
+from assets.declare import asset_options, gpu_pool
 from assets.step import Outcome, StepEvents, StepRun, run_step
-from lifecycle.artifact import artifact_sha256
+from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import load_contract
-from lifecycle.identity import sha256_file
+from lifecycle.data.snapshot import snapshot_is_whole
+from lifecycle.errors import CheckpointError, DatasetError
 from lifecycle.jobs import CheckpointRef, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.decide import check_first_model
 from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
+from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.training.gate import stage_checks
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
@@ -30,10 +33,7 @@ def stage_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
 
 
 def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
-    # A pool bounds how many stages hold a GPU at once, over all runs of the instance.
-    pool = "gpu" if use_case.spec.compute.gpus else None
-
-    @dg.asset(name=stage, pool=pool, kinds={"pytorch"}, **asset_options(use_case, stage))
+    @dg.asset(name=stage, pool=gpu_pool(use_case), kinds={"pytorch"}, **asset_options(use_case, stage))
     def stage_asset(
         context: dg.AssetExecutionContext,
         workspace: Workspace,
@@ -62,10 +62,12 @@ def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) 
         check_first_model(intent.first_model, champion.version if champion else None)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
+    started = time.perf_counter()
     result = launcher.run(run.context, train_job(run, snapshot, training_run, stage))
     assert isinstance(result, TrainResult)
     state = run.workspace.state
-    spent, still = _spent(run), _still_to_come(run, stage)
+    this_stage = (time.perf_counter() - started) / 3600 * run.sku.usd_per_hour
+    spent, still = _spent(run) + this_stage, _still_to_come(run, stage)
     return Outcome(
         checks=stage_checks(stage, result, spent, still, run.use_case.spec.budget.run_usd),
         fields={
@@ -136,10 +138,13 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
     """What every job names: the code, the folder of the answer, the device, and the columns."""
     contract = load_contract(run.use_case.contract_path)
     sensitive = set(contract.sensitive_columns)
+    if not snapshot_is_whole(run.workspace.state, snapshot.splits):
+        fix = f"materialize {run.use_case.name}/snapshot again"
+        raise DatasetError("a file of the snapshot is missing or was changed", value=snapshot.content_hash, fix=fix)
     return {
         "use_case_folder": str(run.use_case.folder),
         "out": str(out),
-        "device": run.use_case.spec.compute.device,
+        "device": device_of(run.use_case),
         "rows": Rows(
             features=snapshot.feature_columns,
             label=snapshot.label,
@@ -149,18 +154,24 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
     }
 
 
+def device_of(use_case: UseCase) -> Literal["auto", "cpu", "cuda"]:
+    """The declared device; `auto` looks for a GPU only where one is declared, so that none is used outside the pool."""
+    compute = use_case.spec.compute
+    return "cpu" if compute.device == "auto" and compute.gpus == 0 else compute.device
+
+
 def stage_is_whole(run: StepRun, record: Record) -> bool:
-    """True if the checkpoint and the artifact that later steps need are still the ones on record."""
+    """True if the checkpoint and the artifact that later steps need have the bytes on record."""
     report, state = cast(StageReport, record), run.workspace.state
-    if report.checkpoint is None or report.checkpoint_sha256 is None:
+    if report.checkpoint is None or (report.artifact is None and report.kind == "full"):
         return False
-    manifest = state.absolute(report.checkpoint) / "manifest.json"
-    if not manifest.is_file() or sha256_file(manifest) != report.checkpoint_sha256:
+    try:
+        verify_checkpoint(state.absolute(report.checkpoint), report.checkpoint_sha256)
+        if report.artifact is not None:
+            verify_artifact(state.absolute(report.artifact), report.artifact_sha256 or "")
+    except CheckpointError:
         return False
-    if report.artifact is None:
-        return report.kind != "full"
-    folder = state.absolute(report.artifact)
-    return (folder / "manifest.json").is_file() and artifact_sha256(folder) == report.artifact_sha256
+    return True
 
 
 def _spent(run: StepRun) -> float:

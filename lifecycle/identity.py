@@ -57,6 +57,7 @@ def step_code_sha256(use_case_folder: Path) -> str:
             "use_case": sha256_files(python_sources(use_case_folder)),
             "lifecycle": sha256_files(python_sources(ours, skip=("report",))),
             "expectations": sha256_files(python_sources(ours.parent / "expectations")),
+            "assets": sha256_files(python_sources(ours.parent / "assets")),
         }
     )
 
@@ -65,7 +66,8 @@ def deciding_packages() -> dict[str, str]:
     """Python's and the deciding packages' versions, without importing them."""
     import platform
 
-    versions = {name: metadata.version(name) for name in DECIDING_PACKAGES}
+    # Great Expectations decides what is accepted, and no served model needs it.
+    versions = {name: metadata.version(name) for name in (*DECIDING_PACKAGES, "great-expectations")}
     return {"python": platform.python_version(), **versions}
 
 

@@ -104,10 +104,12 @@ class Alarm(Frozen):
 
 
 class Learned(Frozen):
-    """Loss rise when predictions are permuted within their group: the network's and the linear baseline's.
+    """Loss rise when predictions are permuted within their group: the network's and logistic regression's.
 
     Survives a base rate that shifts between training and validation, which a comparison with the
-    label prior does not. Standard errors resample groups.
+    label prior does not. Standard errors resample groups. `label_entropy` is the loss of the validation
+    rows' own share of positives, in nats: what there is to explain. `network_loss` and `prior_loss` are
+    the losses of the network and of the training rows' share of positives.
     """
 
     network_rise: float
@@ -115,6 +117,9 @@ class Learned(Frozen):
     network_standard_error: float
     linear_rise: float
     linear_low: float
+    label_entropy: float
+    network_loss: float
+    prior_loss: float
 
 
 class TrainResult(Frozen):
@@ -153,13 +158,14 @@ class Trial(Frozen):
 
 
 class PreflightResult(Frozen):
-    """Answer to a PreflightJob. What could not be tried because one batch failed is None."""
+    """Answer to a PreflightJob. What could not be tried is None, and `untried` says why."""
 
     kind: Literal["preflight"] = "preflight"
     memory: Forecast | None
     seconds: Forecast | None
-    one_batch: Trial
+    one_batch: Trial | None
     overfit: Trial | None
+    untried: str = ""
     device: str
 
 

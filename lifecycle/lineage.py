@@ -1,6 +1,7 @@
 """Which declarations and inputs make up each step's identity.
 
-Owner, description, budget and compute belong to no step: they change nothing that is computed.
+Owner, description and compute belong to no step: they change nothing that is computed. The budget belongs to
+promotion alone, whose cost control judges it.
 """
 
 from __future__ import annotations

@@ -16,17 +16,27 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from lifecycle.errors import Problem, UseCaseError, did_you_mean
+from lifecycle.identity import canonical_json
 from lifecycle.records import Frozen
 from lifecycle.task import REQUIRED_FUNCTIONS
+from lifecycle.unique_keys import unique_keys_loader
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
-_DURATION = re.compile(r"^([1-9][0-9]*)d$")
+_DURATION = re.compile(r"[1-9][0-9]*d")
 
 
 def _days(value: str) -> str:
-    if not _DURATION.match(value):
+    if not _DURATION.fullmatch(value):
         raise ValueError("write a number of whole days, for example 14d")
     return value
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    try:
+        canonical_json(values)
+    except (TypeError, ValueError):
+        raise ValueError("write plain values: text, finite numbers, true or false, lists and mappings") from None
+    return values
 
 
 Days = Annotated[str, AfterValidator(_days)]
@@ -63,8 +73,8 @@ class SplitSpec(Frozen):
 
 class OptimizerSpec(Frozen):
     name: Literal["adamw", "sgd"]
-    learning_rate: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(ge=0, allow_inf_nan=False)
 
 
 class ScheduleSpec(Frozen):
@@ -80,7 +90,7 @@ class TrainingSpec(Frozen):
     batch_size: int = Field(ge=1)
     epochs: int = Field(ge=1)
     precision: Literal["fp32"]
-    clip_norm: float = Field(gt=0)
+    clip_norm: float = Field(gt=0, allow_inf_nan=False)
     seed: int = Field(ge=0)
     checkpoint_every_steps: int = Field(default=200, ge=1)
 
@@ -112,13 +122,13 @@ class PrimarySpec(Frozen):
     """The metric that decides; `margin` is the loss by which a model may be worse and still count as no worse."""
 
     metric: Literal["log_loss", "brier"]
-    margin: float = Field(gt=0)
+    margin: float = Field(gt=0, allow_inf_nan=False)
 
 
 class Guardrail(Frozen):
     metric: Literal["log_loss", "brier", "auc", "calibration_error"]
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: float | None = Field(default=None, allow_inf_nan=False)
+    at_least: float | None = Field(default=None, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _one_bound(self) -> Guardrail:
@@ -132,8 +142,8 @@ class BenchmarkSpec(Frozen):
     baselines: tuple[Literal["prior", "linear", "gradient_boosting"], ...]
     guardrails: tuple[Guardrail, ...] = ()
     slices: tuple[str, ...] = ()
-    latency_ms: float = Field(gt=0)
-    size_mb: float = Field(gt=0)
+    latency_ms: float = Field(gt=0, allow_inf_nan=False)
+    size_mb: float = Field(gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _baselines(self) -> BenchmarkSpec:
@@ -144,11 +154,11 @@ class BenchmarkSpec(Frozen):
 
 
 class BudgetSpec(Frozen):
-    run_usd: float = Field(gt=0)
+    run_usd: float = Field(gt=0, allow_inf_nan=False)
 
 
 class ComputeSpec(Frozen):
-    """Where the worker runs. `gpus` takes that many slots' worth of the pool `gpu` (1 slot a step)."""
+    """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu`."""
 
     launcher: Literal["local"] = "local"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -172,7 +182,7 @@ class UseCaseSpec(Frozen):
     prediction_time: str
     target: str
     split: SplitSpec
-    hyperparameters: dict[str, Any]
+    hyperparameters: Annotated[dict[str, Any], AfterValidator(_finite)]
     training: TrainingSpec
     stages: StagesSpec
     benchmark: BenchmarkSpec
@@ -226,21 +236,19 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem]]:
             Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
         ]
     try:
-        # The C loader reads the same YAML about ten times faster; both are safe loaders.
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506
-    except yaml.YAMLError as error:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")]
     if not isinstance(values, dict):
         return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)]
-    try:
-        spec = UseCaseSpec.model_validate(values)
-    except ValidationError as error:
-        return None, [_problem(item) for item in error.errors()]
-    if spec.name != folder.name:
+    name, problems = values.get("name"), []
+    if isinstance(name, str) and name != folder.name:
         fix = f"write name: {folder.name}, or rename the folder"
-        return None, [Problem("use_case.yaml: name", "differs from the folder's name", fix, spec.name)]
-    return spec, []
+        problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
+    try:
+        return UseCaseSpec.model_validate(values), problems
+    except ValidationError as error:
+        return None, problems + [_problem(item) for item in error.errors()]
 
 
 def _problem(item: Any) -> Problem:

@@ -23,12 +23,26 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lifecycle.errors import TrainworthyError
-from lifecycle.identity import canonical_json, sha256_json
-from lifecycle.jobs import AnyJob, AnyResult, JobFile, PredictJob, PreflightJob, ResultFile, TrainJob
+from pydantic import ValidationError
+
+from lifecycle.artifact import verify_artifact
+from lifecycle.errors import CheckpointError, TrainworthyError
+from lifecycle.identity import canonical_json, sha256_file, sha256_json
+from lifecycle.jobs import (
+    AnyJob,
+    AnyResult,
+    JobFile,
+    PredictJob,
+    PredictResult,
+    PreflightJob,
+    ResultFile,
+    TrainJob,
+    TrainResult,
+)
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
+from lifecycle.training.checkpoint import verify_checkpoint
 
 EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 73, 74, 75
 
@@ -37,7 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
     parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
-    job = JobFile.model_validate_json(parser.parse_args(arguments).job.read_bytes()).job
+    path = parser.parse_args(arguments).job
+    try:
+        job = JobFile.model_validate_json(path.read_bytes()).job
+    except (OSError, ValidationError) as error:
+        # Without a job there is no folder for error.json.
+        say(f"{path} is no job: {error}")
+        return EXIT_BAD_INPUT
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
     with _pipes() as pipes, _locked(out):
@@ -57,11 +77,37 @@ def job_sha256(job: AnyJob) -> str:
 
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
     """The answer to exactly this job, if it lies in the folder."""
-    path = out / "result.json"
-    if not path.is_file():
+    try:
+        found = ResultFile.model_validate_json((out / "result.json").read_bytes())
+    except (OSError, ValidationError):
         return None
-    found = ResultFile.model_validate_json(path.read_bytes())
     return found.result if found.job_sha256 == job_sha256(job) else None
+
+
+def files_are_whole(result: AnyResult) -> bool:
+    """True if the files that an answer names are still what was written; else its job must be done again."""
+    match result:
+        case TrainResult():
+            checkpoint = result.checkpoint is None or _verifies(
+                verify_checkpoint, result.checkpoint.path, result.checkpoint.sha256
+            )
+            artifact = result.artifact is None or _verifies(
+                verify_artifact, result.artifact, result.artifact_sha256 or ""
+            )
+            return checkpoint and artifact
+        case PredictResult():
+            path = Path(result.predictions.path)
+            return path.is_file() and sha256_file(path) == result.predictions.sha256
+        case _:
+            return True
+
+
+def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> bool:
+    try:
+        verify(Path(path), sha256)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None]:
@@ -73,7 +119,8 @@ def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None
     # Only a training has a step boundary to end at; the others end at once.
     should_stop = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
     try:
-        if read_result(out, job) is None:
+        earlier = read_result(out, job)
+        if earlier is None or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
             answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward))
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))

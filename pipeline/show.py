@@ -38,7 +38,7 @@ def verdict_text(verdict: Verdict) -> str:
     return (
         f"\n{verdict.use_case}: {verdict.decision.upper()} (model version {verdict.model_version})\n"
         f"{reasons}\n\n"
-        f"cost        {spent:.4f} USD for this run, {wall:.0f} s; "
+        f"cost        {spent:.4f} USD in the run that was judged, {wall:.0f} s; "
         f"the model in all {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"report      {report}\n"
         f"Dagster UI  make ui, then http://127.0.0.1:3000/runs/{run_id}\n"

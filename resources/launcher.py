@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -21,14 +21,22 @@ from resources.settings import PROJECT
 
 
 class Launcher(dg.ConfigurableResource):
-    """Runs jobs in a child process. `grace_seconds` is the time between SIGTERM and SIGKILL."""
+    """Runs jobs in a child process.
 
+    `device` overrides the device that use cases declare; `grace_seconds` is the time between SIGTERM and SIGKILL.
+    """
+
+    device: Literal["as_declared", "cpu", "cuda"] = "as_declared"
     grace_seconds: float = 10.0
 
     def run(self, context: dg.AssetExecutionContext, job: AnyJob) -> AnyResult:
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""
+        if self.device != "as_declared":
+            job = job.model_copy(update={"device": self.device})
         out = Path(job.out)
         path = out / "job.json"
+        # What an earlier attempt told is no cause of this one's end.
+        (out / "error.json").unlink(missing_ok=True)
         write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
         with dg.open_pipes_session(
             context=context.op_execution_context,

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from lifecycle.contract.model import Contract
-from lifecycle.errors import Problem, UseCaseError, did_you_mean
+from lifecycle.errors import Problem, did_you_mean
 from lifecycle.use_case import UseCase
-
-
-def refuse_disagreement(use_case: UseCase, contract: Contract) -> None:
-    """Raises UseCaseError with every key of use_case.yaml that names what the contract does not have."""
-    problems = agreement_problems(use_case, contract)
-    if problems:
-        raise UseCaseError(use_case.name, problems)
 
 
 def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:

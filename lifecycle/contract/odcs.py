@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from lifecycle.errors import Problem, did_you_mean
+from lifecycle.unique_keys import unique_keys_loader
 
 HOW_TO = "docs/how-to/contract.md"
 _CLOSED = ("additionalProperties", "unevaluatedProperties")
@@ -55,30 +56,12 @@ def read_document(path: Path) -> Document:
     if not path.is_file():
         return Document({}, (Problem(path.name, "the file is missing", f"create it; see {HOW_TO}"),))
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())  # noqa: S506 (a safe loader)
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         return Document({}, (Problem(path.name, f"not valid YAML: {error}", "mend the syntax at that line"),))
     if not isinstance(values, dict):
         return Document({}, (Problem(path.name, "must be a mapping of keys", f"see {HOW_TO}", values),))
     return _checked(values)
-
-
-@functools.cache
-def _loader() -> Any:
-    """A safe loader that refuses a repeated key: YAML's default keeps the last one in silence."""
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-            repeated = sorted({key for key in keys if keys.count(key) > 1}, key=str)
-            if repeated:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {repeated[0]!r} is given twice", node.start_mark
-                )
-            return super().construct_mapping(node, deep)
-
-    return Loader
 
 
 def _checked(values: dict[str, Any]) -> Document:

@@ -15,8 +15,8 @@ from lifecycle.records import Frozen
 class Sku(Frozen):
     """One kind of machine: its price an hour, and its memory if jobs are to be held against it."""
 
-    usd_per_hour: float = Field(ge=0)
-    memory_gb: float | None = None
+    usd_per_hour: float = Field(ge=0, allow_inf_nan=False)
+    memory_gb: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     description: str = ""
 
 
@@ -40,5 +40,5 @@ def load_prices(path: Path) -> Prices:
         raise PriceError("prices.yaml is missing", value=path.name, fix="restore it; cost is never guessed")
     try:
         return Prices.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValidationError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
         raise PriceError(f"prices.yaml cannot be read: {error}", fix="restore its form from the repository") from None

@@ -82,15 +82,25 @@ def snapshot_is_whole(state: StateFolder, splits: dict[str, Split]) -> bool:
 
 
 def _install(temporary: Path, target: Path) -> None:
-    """Rename into place. What lies there already is replaced, since it may be damaged; names are its content."""
-    if target.exists():
-        shutil.rmtree(target, ignore_errors=True)
+    """Rename into place, unless sound equal rows lie there already: another process may be reading them."""
+    if target.exists() and not _holds_its_content(target):
+        # Aside in one move, so that nobody finds half of it.
+        target.rename(temporary.with_name(f"{temporary.name}-damaged"))
     try:
         os.replace(temporary, target)
     except OSError:
-        if not target.is_dir():  # Another process did not win either.
+        if not _holds_its_content(target):
             raise
+    shutil.rmtree(temporary.with_name(f"{temporary.name}-damaged"), ignore_errors=True)
     sync_folder(target.parent)
+
+
+def _holds_its_content(target: Path) -> bool:
+    """True if the folder's rows are the ones that it is named after."""
+    try:
+        return content_hash(target).sha256 == target.name
+    except DatasetError:
+        return False
 
 
 def _split(state: StateFolder, use_case: UseCase, folder: Path, name: str, rows: pd.DataFrame, label: str) -> Split:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import DatasetError
+from lifecycle.evaluation.interval import MINIMUM_GROUPS
 from lifecycle.use_case import SplitSpec, days
 
 if TYPE_CHECKING:
@@ -43,12 +44,18 @@ def split_by_time(frame: pd.DataFrame, spec: SplitSpec) -> dict[str, pd.DataFram
 def splits_check(splits: dict[str, pd.DataFrame], spec: SplitSpec, label: str) -> CheckResult:
     """Fails if a split is empty or has one class only, or if two splits overlap or lie closer than the embargo.
 
+    Validation and benchmark are judged with intervals by group, so they need enough groups: found missing after the
+    pilot, it would have cost the pilot.
     Looks at the rows that were cut, not at how they were cut.
     """
     problems = [f"{name} has no rows" for name in SPLITS if not len(splits[name])]
     problems += [
         f"{name} has one class only" for name in SPLITS if len(splits[name]) and splits[name][label].nunique() < 2
     ]
+    for name in ("validation", "benchmark"):
+        groups = int(splits[name][spec.resample_by].nunique())
+        if len(splits[name]) and groups < MINIMUM_GROUPS:
+            problems.append(f"{name} has {groups} groups of {spec.resample_by}; intervals need {MINIMUM_GROUPS}")
     if not problems:
         spans = {name: day_of(splits[name], spec.column) for name in SPLITS}
         for before, after in itertools.pairwise(SPLITS):

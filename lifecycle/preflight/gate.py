@@ -25,27 +25,32 @@ def preflight_checks(
 ) -> tuple[CheckResult, ...]:
     """One check a trial; the upper end of a forecast decides. What was not measured is insufficient and stops."""
     return (
-        _trial("one_batch", result.one_batch, result.device),
-        _trial("overfit_ten_batches", result.overfit, result.device),
+        _trial("one_batch", result.one_batch, result),
+        _trial("overfit_ten_batches", result.overfit, result),
         _forecast(
             "memory_forecast",
             result.memory,
             memory_limit_bytes,
             "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)",
+            result,
         ),
         _forecast(
-            "cost_forecast", cost, budget_usd, "raise budget.run_usd, train for fewer epochs, or choose a cheaper SKU"
+            "cost_forecast",
+            cost,
+            budget_usd,
+            "raise budget.run_usd, train for fewer epochs, or choose a cheaper SKU",
+            result,
         ),
     )
 
 
-def _trial(name: str, trial: Trial | None, device: str) -> CheckResult:
+def _trial(name: str, trial: Trial | None, result: PreflightResult) -> CheckResult:
     if trial is None:
-        return _unmeasured(name)
+        return _unmeasured(name, result)
     return CheckResult(
         name=name,
         status="pass" if trial.worked else "fail",
-        device=device,
+        device=result.device,
         observed=trial.observed,
         threshold=trial.threshold,
         evidence=trial.evidence,
@@ -53,9 +58,9 @@ def _trial(name: str, trial: Trial | None, device: str) -> CheckResult:
     )
 
 
-def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str) -> CheckResult:
+def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str, result: PreflightResult) -> CheckResult:
     if forecast is None:
-        return _unmeasured(name)
+        return _unmeasured(name, result)
     value, low, high = (_shown(figure, forecast.unit) for figure in (forecast.value, forecast.low, forecast.high))
     evidence = f"forecast {value}, between {low} and {high}; the limit is {_shown(limit, forecast.unit)}"
     check = at_most(name, forecast.high, limit, evidence=evidence)
@@ -66,6 +71,6 @@ def _shown(value: float, unit: str) -> str:
     return f"{value / 2**30:.2f} GiB" if unit == "bytes" else f"{value:.4f} {unit.upper()}"
 
 
-def _unmeasured(name: str) -> CheckResult:
-    fix = "mend what one_batch found, then run again"
-    return CheckResult(name=name, status="insufficient", required=True, evidence="one batch failed", fix=fix)
+def _unmeasured(name: str, result: PreflightResult) -> CheckResult:
+    fix = "mend what the other checks found, then run again"
+    return CheckResult(name=name, status="insufficient", required=True, evidence=result.untried, fix=fix)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LOW, HIGH = 0.75, 1.4
 
 
-def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> Forecast:
-    """Peak bytes of the full stage's process."""
+def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, trained: int) -> Forecast:
+    """Peak bytes of the full stage's process; `trained` is what training_bytes gave."""
     import psutil
 
     held = psutil.Process().memory_info().rss
@@ -30,7 +30,7 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> Fo
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     # Preparing tensors holds a copy of the feature columns for a while.
     copied = rows[list(job.rows.features)].memory_usage(deep=False).sum()
-    value = held + tensors + copied + training_bytes(job, sample)
+    value = held + tensors + copied + trained
     return Forecast(name="memory", unit="bytes", value=float(value), low=value * LOW, high=value * HIGH)
 
 

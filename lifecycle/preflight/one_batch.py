@@ -82,11 +82,13 @@ def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
         _require(equal, "the weights differ after saving and loading")
 
     def export() -> None:
+        # With an example of one row, torch.export would fix the batch size to one.
+        several = sample.rows[list(job.rows.features)].head(max(2, size))
         artifact, sha256 = write_artifact(
             folder / "artifact",
             task_folder=Path(job.use_case_folder),
             model=state.model,
-            example=sample.task.to_tensors(features, sample.preprocessing),
+            example=sample.task.to_tensors(several, sample.preprocessing),
             preprocessing=sample.preprocessing,
             calibration=UNCALIBRATED,
             features=job.rows.features,

@@ -1,13 +1,15 @@
 """Overfit ten small batches: a network that cannot learn a handful of rows by heart will learn nothing.
 
 Two yardsticks, both measured on the same rows. The control is the same network on zeroed inputs: the
-best that it can do without looking. The oracle is logistic regression fitted to these rows: a small
-network need not memorise noise, but it must do as well as a straight line. All losses are log
-losses of predictions in evaluation mode, so that dropout and the form of loss_fn do not matter.
+best that it can do without looking, and never worse than the share of positives. The oracle is logistic
+regression fitted to these rows: a small network need not memorise noise, but it must come near to a
+straight line. All losses are log losses of predictions in evaluation mode, so that dropout and the
+form of loss_fn do not matter.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob, Trial
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 BATCHES, BATCH_ROWS, MAX_STEPS = 10, 32, 400
-# Half of the control's loss is memorising; what the oracle reaches is enough, if it is below the control at all.
-SHARE, BELOW_CONTROL = 0.5, 0.98
+# Half of the control's loss is memorising. Near to the oracle is enough, if it is below the control at all: a
+# linear network under AdamW ended 0.3 % of the way short of the oracle, a slow learning rate 1.3 %.
+SHARE, OF_ORACLE, BELOW_CONTROL = 0.5, 0.9, 0.98
 
 
 def try_overfit(job: PreflightJob, sample: Sample, device: str) -> Trial:
@@ -29,8 +32,10 @@ def try_overfit(job: PreflightJob, sample: Sample, device: str) -> Trial:
     small = TrainData({n: t[chosen] for n, t in sample.data.inputs.items()}, sample.data.targets[chosen])
     zeroed = TrainData({name: tensor * 0 for name, tensor in small.inputs.items()}, small.targets)
     control, _ = _fit(job, sample, zeroed, device, target=0.0, steps=MAX_STEPS // 4)
+    # A control that diverged is no yardstick.
+    control = min(control, _entropy(float(small.targets.mean())))
     oracle = _oracle(job, sample, chosen)
-    target = min(BELOW_CONTROL * control, max(SHARE * control, oracle))
+    target = min(BELOW_CONTROL * control, max(SHARE * control, control - OF_ORACLE * (control - oracle)))
     reached, steps = _fit(job, sample, small, device, target=target, steps=MAX_STEPS)
     evidence = (
         f"{len(chosen)} rows: log loss {reached:.4f} after {steps} updates, wanted {target:.4f}; "
@@ -80,6 +85,11 @@ def _log_loss(sample: Sample, model: nn.Module, data: TrainData) -> float:
     with torch.no_grad():
         probabilities = sample.task.predict(model(data.inputs)).reshape(-1).float().clamp(1e-7, 1 - 1e-7)
         return float(torch.nn.functional.binary_cross_entropy(probabilities, data.targets))
+
+
+def _entropy(share: float) -> float:
+    """Log loss of always predicting the share of positives."""
+    return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
 
 
 def _oracle(job: PreflightJob, sample: Sample, chosen: Tensor) -> float:

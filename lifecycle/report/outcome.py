@@ -66,13 +66,12 @@ def stopped_step(records: Records, stopped_at: Step | None) -> Step | None:
     return stopped_at or next((step for step in STEPS if step in records and not _may_go_on(records[step])), None)
 
 
-def costs_of_run(records: Records) -> dict[Step, Cost]:
-    """What each present step cost this run: 0 for a step that an earlier run made."""
+def costs_of_run(records: Records, run_id: str | None = None) -> dict[Step, Cost]:
+    """What each present step cost the run (without an id, the newest record's): 0 for a step that another run made."""
     present: list[Step] = [step for step in STEPS if step in records]
-    verdict = found(records, "promotion", Verdict)
-    told = verdict.step_costs if verdict else {}
-    run_id = records[present[-1]].provenance.run_id if present else ""
-    return {step: told.get(step, _cost_if_made_by(records[step], run_id)) for step in present}
+    if run_id is None:
+        run_id = records[present[-1]].provenance.run_id if present else ""
+    return {step: _cost_if_made_by(records[step], run_id) for step in present}
 
 
 def model_cost(records: Records) -> Cost:

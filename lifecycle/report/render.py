@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"^\s*([^/?#]*):")
 
 
-def render(records: Records, links: Mapping[str, str], stopped_at: Step | None = None) -> str:
+def render(
+    records: Records, links: Mapping[str, str], stopped_at: Step | None = None, run_id: str | None = None
+) -> str:
     """The report as one HTML page.
 
     records: any prefix of the steps; none at all gives a page that says so. links: label to URL or
     path; anything but http, https, file and plain paths is shown as text. stopped_at: the step whose
-    gate closed, also where it left no record.
+    gate closed, also where it left no record. run_id: the run that the report is about; what another
+    run made cost it nothing.
     """
     records = sections.ordered(records)
     stopped = outcome.stopped_step(records, stopped_at)
@@ -43,7 +46,7 @@ def render(records: Records, links: Mapping[str, str], stopped_at: Step | None =
             links=[(label, target, is_safe(target)) for label, target in links.items()],
             outcome=outcome.outcome(records, stopped),
             bought=outcome.bought(records, stopped),
-            costs=outcome.costs_of_run(records),
+            costs=outcome.costs_of_run(records, run_id),
             model_cost=outcome.model_cost(records),
             comparisons=outcome.all_comparisons(records),
             figures=figures.figures(records),

@@ -76,11 +76,14 @@ class FileRecordStore:
             fix = f"delete {path.name} and materialize {use_case}/{step} again"
             raise RecordError(f"the {step} record was changed after it was written", value=sha256, fix=fix)
         kind = StoppedStep if "error" in json.loads(content) else RECORD_TYPES[step]
+        fix = f"materialize {use_case}/{step} again"
         try:
-            return kind.model_validate_json(content)
+            record = kind.model_validate_json(content)
         except ValidationError:
-            fix = f"materialize {use_case}/{step} again"
             raise RecordError(f"the {step} record is of another version's form", value=sha256, fix=fix) from None
+        if record.kind != step:
+            raise RecordError(f"a pointer to the {step} record names one of {record.kind}", value=sha256, fix=fix)
+        return record
 
     def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None:
         """The record that this run made or reused for the step."""

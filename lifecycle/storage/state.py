@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lifecycle.errors import SettingsError
 
-_SAFE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$")
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 
 
 class StateFolder:
@@ -21,7 +21,7 @@ class StateFolder:
     def folder(self, *parts: str) -> Path:
         """A folder below the root; each part is a plain name, so that no name leads out of it."""
         for part in parts:
-            if not _SAFE.match(part):
+            if not _SAFE.fullmatch(part):
                 raise SettingsError("a name would leave the state folder", value=part, fix="use letters, digits, _ . -")
         return self.root.joinpath(*parts)
 

@@ -24,7 +24,7 @@ def upstream_records(store: RecordStore, use_case: str, step: Step, run_id: str)
                 fix=f"materialize {use_case}/{parent} first, or run the whole job",
             )
         found[parent] = record
-    _refuse_mixed(step, found)
+    _refuse_mixed(store, use_case, step, found)
     return found
 
 
@@ -33,11 +33,15 @@ def parent_hashes(upstream: Mapping[Step, Record]) -> dict[str, str]:
     return {str(step): record_sha256(record) for step, record in upstream.items()}
 
 
-def _refuse_mixed(step: Step, found: Mapping[Step, Record]) -> None:
+def _refuse_mixed(store: RecordStore, use_case: str, step: Step, found: Mapping[Step, Record]) -> None:
+    """Compared by identity: a parent whose files were lost and made again is another record of the same thing."""
     hashes = parent_hashes(found)
     for record in found.values():
         for name, sha256 in record.parents.items():
-            if hashes.get(name, sha256) != sha256:
+            if name not in hashes or hashes[name] == sha256:
+                continue
+            newest = next(other for kind, other in found.items() if kind == name)
+            if store.get(use_case, newest.kind, sha256).identity != newest.identity:
                 raise RecordError(
                     f"{step} refuses a stale upstream: {record.kind} was made from another {name} than the newest",
                     value=f"made from {sha256[:12]}, newest is {hashes[name][:12]}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import shutil
 from pathlib import Path
@@ -76,22 +77,30 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
     """Verify one checkpoint, then load it into `state` and the random number generators."""
     import torch
 
-    manifest = _manifest(path)
-    if sha256 is not None and sha256_file(path / "manifest.json") != sha256:
-        raise CheckpointError(
-            "the checkpoint is not the one on record", value=path.name, fix="run the stage before again"
-        )
-    if manifest["identity"] != identity:
+    if verify_checkpoint(path, sha256)["identity"] != identity:
         raise CheckpointError("the checkpoint belongs to another training", value=path.name, fix="delete it")
-    if sha256_file(path / "state.pt") != manifest["sha256"]:
-        raise CheckpointError("the checkpoint's bytes were changed", value=path.name, fix="delete it")
     # The hash proves that we wrote it; weights_only keeps pickled code out all the same.
-    loaded = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    try:
+        loaded = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, EOFError):
+        raise CheckpointError("the checkpoint holds no plain state", value=path.name, fix="delete it") from None
     state.model.load_state_dict(loaded["model"])
     state.optimizer.load_state_dict(loaded["optimizer"])
     state.curve.load_state_dict(loaded["curve"])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
     _restore_random(loaded["random"])
+
+
+def verify_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
+    """The manifest, if the state's bytes are the ones it names and its own hash is `sha256`. Raises CheckpointError."""
+    manifest = _manifest(path)
+    if sha256 is not None and sha256_file(path / "manifest.json") != sha256:
+        raise CheckpointError(
+            "the checkpoint is not the one on record", value=path.name, fix="run the stage before again"
+        )
+    if not (path / "state.pt").is_file() or sha256_file(path / "state.pt") != manifest["sha256"]:
+        raise CheckpointError("the checkpoint's bytes were changed", value=path.name, fix="delete it")
+    return manifest
 
 
 def parameters_finite(model: torch.nn.Module) -> bool:

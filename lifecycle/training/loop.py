@@ -82,9 +82,12 @@ def train_step(
     """One update. Returns the batch's mean loss and mean squared loss before the update, and the gradient norm.
 
     The losses are those of the training forward, so each row of the first pass is scored by weights
-    that have not seen it. If loss or gradient is not finite, the weights are left as they were.
+    that have not seen it. If loss or gradient is not finite, weights and buffers are left as they were.
     """
     import torch
+
+    # The forward pass already changes buffers (the running means of batch norm), and would leave NaN in them.
+    buffers = [(buffer, buffer.clone()) for buffer in state.model.buffers()]
 
     state.optimizer.zero_grad(set_to_none=True)
     losses = loss_fn(state.model({name: tensor[rows] for name, tensor in data.inputs.items()}), data.targets[rows])
@@ -95,10 +98,15 @@ def train_step(
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.
-    loss, squared, grad_norm = torch.stack([losses.mean(), losses.square().mean(), norm]).tolist()
+    # In float64, since the square of a loss of 2e19 is too large for float32.
+    wide = losses.detach().double()
+    loss, squared, grad_norm = torch.stack([wide.mean(), wide.square().mean(), norm.double()]).tolist()
     if _finite(loss, grad_norm):
         torch.nn.utils.clip_grads_with_norm_(list(state.model.parameters()), clip_norm, norm)
         state.optimizer.step()
+    else:
+        for buffer, before in buffers:
+            buffer.data.copy_(before)
     return loss, squared, grad_norm
 
 

@@ -1,0 +1,146 @@
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import toy_jobs
+from torch import nn
+
+from lifecycle.errors import UseCaseError
+from lifecycle.training.checkpoint import parameters_sha256
+from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train, train_step
+from lifecycle.training.plan import make_plan
+from lifecycle.training.stage import run_stage
+
+BATCH_NORM = (
+    "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))",
+    "nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))",
+)
+# Without it, one value that is not finite would reach every row by the mean.
+FIXED_SCALE = ("[float(training[name].mean()), float(training[name].std())]", "[0.0, 1.0]")
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+
+    def forward(self, inputs):
+        return self.layers(inputs["x"]).squeeze(1)
+
+
+def loss_fn(outputs, targets):
+    return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+
+
+def started(rows: int = 256, spec=toy_jobs.SPEC.training):
+    """State, data and plan of a small problem that can be learned."""
+    torch.manual_seed(0)
+    x = torch.randn(rows, 2)
+    model = Model()
+    state = TrainState(model, make_optimizer(model, spec.optimizer))
+    plan = make_plan(rows, spec, toy_jobs.SPEC.stages, "full")
+    return state, TrainData({"x": x}, (x[:, 0] > 0).float()), plan
+
+
+def never(state, loss):
+    return False
+
+
+def test_training_on_healthy_rows_ends_without_alarm_and_learns():
+    state, data, plan = started()
+    spec = toy_jobs.SPEC.training
+    assert train(state, data, plan, spec, loss_fn, never) is None
+    assert state.step == plan.last_step
+    assert sum(point.rows for point in state.curve.points) == plan.batch_size * plan.last_step
+    assert state.curve.points[-1].loss < 0.8 * state.curve.points[0].loss
+
+
+def test_training_ends_when_after_step_asks_for_it():
+    state, data, plan = started()
+    assert train(state, data, plan, toy_jobs.SPEC.training, loss_fn, lambda state, loss: state.step == 3) is None
+    assert state.step == 3
+
+
+def inf_gradient(outputs, targets):
+    """Finite losses whose gradient is not: the square root of zero."""
+    return (outputs * 0).sqrt() + loss_fn(outputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "what"),
+    [
+        (lambda outputs, targets: loss_fn(outputs, targets) * float("nan"), "non_finite_loss"),
+        (lambda outputs, targets: loss_fn(outputs, targets) + float("inf"), "non_finite_loss"),
+        (inf_gradient, "non_finite_gradient"),
+    ],
+)
+def test_training_on_what_is_not_finite_stops_with_weights_and_buffers_as_they_were(loss, what):
+    state, data, plan = started()
+    spec = toy_jobs.SPEC.training
+    train(state, data, plan, spec, loss_fn, lambda state, loss: state.step == 3)
+    before = parameters_sha256(state.model)
+    alarm = train(state, data, plan, spec, loss, never)
+    assert alarm is not None
+    assert (alarm.what, alarm.step, state.step) == (what, 3, 3)
+    assert parameters_sha256(state.model) == before
+
+
+def test_loss_beyond_float32_keeps_a_finite_curve():
+    state, data, plan = started()
+    train(state, data, plan, toy_jobs.SPEC.training, lambda o, t: loss_fn(o, t) * 1e25, lambda s, loss: s.step == 5)
+    assert all(np.isfinite(point.standard_error) for point in state.curve.points)
+
+
+def test_loss_of_the_wrong_shape_is_told():
+    state, data, plan = started()
+    with pytest.raises(AssertionError, match=r"one loss a row, shape \(4,\), got \(\)"):
+        train_step(state, data, plan.batch(0)[:4], 1.0, lambda o, t: loss_fn(o, t).mean())
+
+
+def test_update_is_held_to_the_norm():
+    state, data, plan = started(spec=toy_jobs.spec_with(training={"optimizer": {"name": "sgd"}}).training)
+    before = torch.nn.utils.parameters_to_vector(state.model.parameters()).detach().clone()
+    _, _, norm = train_step(state, data, plan.batch(0), 0.01, loss_fn)
+    moved = torch.nn.utils.parameters_to_vector(state.model.parameters()).detach() - before
+    assert norm > 0.01
+    assert float(moved.norm()) == pytest.approx(0.01 * 0.01, rel=0.02)
+
+
+def poisoned(rows: pd.DataFrame) -> pd.DataFrame:
+    x1 = rows["x1"].copy()
+    x1.iloc[2000] = np.inf
+    return rows.assign(x1=x1)
+
+
+def test_row_that_is_not_finite_is_named_and_reaches_no_checkpoint(splits, tmp_path):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", FIXED_SCALE, BATCH_NORM)
+    sick = toy_jobs.copy_splits(splits, tmp_path / "splits", training=poisoned)
+    spec = toy_jobs.spec_with(training={"checkpoint_every_steps": 1})
+    result = run_stage(toy_jobs.train_job(sick, tmp_path / "out", "full", use_case=use_case, spec=spec))
+    alarm = result.alarm
+    assert alarm is not None
+    assert alarm.what == "non_finite_loss"
+    bad = pd.read_parquet(sick / "training.parquet").iloc[2000]
+    assert alarm.row_keys == ({"row_id": str(bad["row_id"])},)
+    assert result.checkpoint is None
+    assert result.artifact is None
+    assert result.steps == alarm.step > 0
+    checkpoints = sorted((tmp_path / "out" / "checkpoints").glob("step-*"))
+    assert checkpoints[-1].name == f"step-{alarm.step:08d}"
+    for path in checkpoints:
+        model = torch.load(path / "state.pt", weights_only=True)["model"]
+        assert all(torch.isfinite(tensor).all() for tensor in model.values())
+    # The weights at the alarm are the ones of the newest checkpoint, bit for bit.
+    digest = hashlib.sha256()
+    for name, tensor in sorted(torch.load(checkpoints[-1] / "state.pt", weights_only=True)["model"].items()):
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    assert result.parameters_sha256 == digest.hexdigest()
+
+
+def test_preprocessing_that_is_not_finite_is_refused_before_training(splits, tmp_path):
+    sick = toy_jobs.copy_splits(splits, tmp_path / "splits", training=poisoned)
+    with pytest.raises(UseCaseError, match="fit_preprocessing"):
+        run_stage(toy_jobs.train_job(sick, tmp_path / "out", "full"))

@@ -1,0 +1,171 @@
+import resource
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import toy_jobs
+
+from lifecycle.checks import CheckResult
+from lifecycle.cost.prices import Sku
+from lifecycle.errors import UseCaseError
+from lifecycle.jobs import PreflightResult
+from lifecycle.preflight.gate import CHECKS, cost_forecast, preflight_checks
+from lifecycle.preflight.run import run_preflight
+from lifecycle.worker import read_result
+
+LIMIT = 4 * 2**30
+SKU = Sku(usd_per_hour=0.1)
+NETWORK = "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))"
+FORWARD = "    def forward(self, inputs):\n"
+OUTPUT = 'return self.layers(torch.cat([inputs["numbers"], self.shop(inputs["shop"])], dim=1)).squeeze(1)'
+DETACHED = ".detach().squeeze"
+BUILT = '    return Network(hyperparameters["width"])'
+
+
+def checks_of(result: PreflightResult, budget_usd: float = 0.5) -> dict[str, CheckResult]:
+    found = preflight_checks(result, cost_forecast(result.seconds, SKU), LIMIT, budget_usd)
+    assert tuple(check.name for check in found) == CHECKS
+    return {check.name: check for check in found}
+
+
+def tried(splits, tmp_path, *replacements, **sections) -> dict[str, CheckResult]:
+    """The checks of preflight with the toy's model changed."""
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
+    spec = toy_jobs.spec_with(**sections)
+    return checks_of(run_preflight(toy_jobs.preflight_job(splits, tmp_path, spec=spec, use_case=use_case)))
+
+
+def test_healthy_toy_passes_every_check(splits, tmp_path):
+    checks = tried(splits, tmp_path)
+    assert {check.status for check in checks.values()} == {"pass"}
+    assert all(part in checks["one_batch"].evidence for part in ("train", "validate", "checkpoint", "export"))
+
+
+@pytest.mark.parametrize(
+    ("replacements", "sections"),
+    [
+        ([("nn.Dropout(0.1)", "nn.Dropout(0.5)")], {}),
+        ([(NETWORK, "nn.Linear(4, 1)")], {}),
+        (
+            [(NETWORK, "nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))")],
+            {},
+        ),
+        ([], {"training": {"optimizer": {"learning_rate": 0.001}}}),
+        ([], {"training": {"optimizer": {"name": "sgd"}}}),
+        ([], {"training": {"batch_size": 1}}),
+        ([], {"stages": {"mode": "continue"}}),
+    ],
+    ids=["dropout", "linear", "batch_norm", "slow", "sgd", "batches_of_one", "continue"],
+)
+def test_other_healthy_models_pass_every_check(splits, tmp_path, replacements, sections):
+    checks = tried(splits, tmp_path, *replacements, **sections)
+    assert {name: check.evidence for name, check in checks.items() if check.status != "pass"} == {}
+
+
+def rare(rows: pd.DataFrame) -> pd.DataFrame:
+    """One positive in fifty."""
+    keep = (rows["positive"] == 0) | (np.random.default_rng(3).random(len(rows)) < 0.02)
+    return rows[keep].reset_index(drop=True)
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows.iloc[::29].reset_index(drop=True), rare], ids=["few", "rare"])
+def test_few_rows_and_rare_positives_pass_every_check(splits, tmp_path, change):
+    few = toy_jobs.copy_splits(splits, tmp_path / "splits", training=change)
+    checks = tried(few, tmp_path)
+    assert {name: check.evidence for name, check in checks.items() if check.status != "pass"} == {}
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ('torch.cat([inputs["numbers"]', 'torch.cat([inputs["numbers"] * 0'),
+        ("def to_tensors(rows, preprocessing):\n", "def to_tensors(rows, preprocessing):\n    rows = rows[::-1]\n"),
+        (BUILT, BUILT.replace("return", "model =") + "\n    model.layers.requires_grad_(False)\n    return model"),
+        (OUTPUT, OUTPUT.replace("self.layers(", "self.layers[-1].bias + self.layers(").replace(".squeeze", DETACHED)),
+    ],
+    ids=["zeroed_inputs", "rows_mixed_up", "frozen", "detached"],
+)  # fmt: skip
+def test_network_that_cannot_learn_its_rows_fails_overfit(splits, tmp_path, replacement):
+    checks = tried(splits, tmp_path, replacement)
+    assert checks["overfit_ten_batches"].stops
+    assert checks["overfit_ten_batches"].fix
+
+
+@pytest.mark.parametrize("learning_rate", [1e-7, 10.0])
+def test_learning_rate_that_is_far_off_fails_overfit(splits, tmp_path, learning_rate):
+    checks = tried(splits, tmp_path, training={"optimizer": {"learning_rate": learning_rate}})
+    assert checks["overfit_ten_batches"].stops
+
+
+@pytest.mark.parametrize(
+    ("replacement", "part"),
+    [
+        ((BUILT, BUILT.replace("return", "model =") + "\n    return model.requires_grad_(False)"), "train: "),
+        ((', reduction="none")', ")"), "train: AssertionError: loss_fn must give one loss a row"),
+        ((OUTPUT, OUTPUT.replace(".squeeze(1)", "")), "train: "),
+        ((OUTPUT, OUTPUT + ".detach()"), "train: "),
+        ((OUTPUT, OUTPUT + " * float('nan')"), "train: ValueError: the loss is nan"),
+        (("return torch.sigmoid(outputs)", "return outputs * 100"), "validate: ValueError: probabilities from"),
+        (("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs)[1:]"), "validate: ValueError: predict gave"),
+        ((FORWARD, FORWARD + "        if inputs['numbers'].sum() > 1e9:\n            raise ValueError\n"), "export: "),
+        ((FORWARD, FORWARD + "        assert len(inputs['shop']) == 128\n"), "export: "),
+    ],
+    ids=[
+        "frozen", "mean_loss", "loss_shape", "detached", "nan", "no_probabilities", "row_less", "branch", "fixed_batch",
+    ],
+)  # fmt: skip
+def test_model_that_breaks_somewhere_fails_one_batch_with_the_part_named(splits, tmp_path, replacement, part):
+    checks = tried(splits, tmp_path, replacement)
+    assert checks["one_batch"].stops
+    assert checks["one_batch"].evidence.startswith(part)
+    assert checks["one_batch"].fix
+    # What could not be tried is not passed.
+    assert all(checks[name].stops for name in CHECKS)
+
+
+def test_preprocessing_that_is_no_json_is_refused(splits, tmp_path):
+    with pytest.raises(UseCaseError, match="fit_preprocessing"):
+        tried(splits, tmp_path, ("float(training[name].std())", "float('nan')"))
+
+
+def test_model_that_does_not_fit_fails_memory_without_being_built(splits, tmp_path):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # A table of 16 GB; with gradients and two moments 64 GB.
+    checks = tried(splits, tmp_path, ("nn.Embedding(len(SHOPS) + 1, 2)", "nn.Embedding(2_000_000_000, 2)"))
+    assert checks["memory_forecast"].status == "fail"
+    assert float(checks["memory_forecast"].observed or 0) > 60 * 2**30
+    assert "not tried" in checks["one_batch"].evidence
+    assert all(check.stops for check in checks.values())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB
+
+
+def test_model_that_reads_values_leaves_memory_unmeasured_and_stops(splits, tmp_path):
+    checks = tried(
+        splits,
+        tmp_path,
+        ("        self.shop =", "        self.scale = float(torch.ones(3).sum())\n        self.shop ="),
+    )
+    assert checks["one_batch"].status == "pass"
+    assert checks["memory_forecast"].stops
+    assert "without values" in checks["memory_forecast"].evidence
+
+
+def test_memory_forecast_holds_against_the_worker_of_the_full_stage(splits, tmp_path):
+    # Both as processes of their own, since the forecast starts from what the process holds.
+    preflight = toy_jobs.preflight_job(splits, tmp_path / "preflight")
+    full = toy_jobs.train_job(splits, tmp_path / "full", "full")
+    answers = []
+    for job in (preflight, full):
+        assert toy_jobs.run_worker(job) == (0, {})
+        answers.append(read_result(Path(job.out), job))
+    forecast, peak = answers[0].memory, answers[1].metrics["peak_memory_bytes"]
+    assert forecast.low < peak < forecast.high
+
+
+def test_budget_that_is_too_small_fails_the_cost_forecast(splits, tmp_path):
+    result = run_preflight(toy_jobs.preflight_job(splits, tmp_path))
+    assert checks_of(result, budget_usd=0.5)["cost_forecast"].status == "pass"
+    check = checks_of(result, budget_usd=1e-6)["cost_forecast"]
+    assert check.stops
+    assert "budget.run_usd" in check.fix

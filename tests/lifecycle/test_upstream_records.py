@@ -1,0 +1,80 @@
+import pytest
+from test_record_store import PROVENANCE, common, dataset
+
+from lifecycle.checks import CheckResult
+from lifecycle.errors import RecordError
+from lifecycle.records import PreflightReport, Snapshot, StoppedStep
+from lifecycle.storage.records import FileRecordStore, record_sha256
+from lifecycle.storage.state import StateFolder
+from lifecycle.storage.upstream import parent_hashes, upstream_records
+
+
+@pytest.fixture
+def store(tmp_path):
+    return FileRecordStore(StateFolder(tmp_path / "var"))
+
+
+def snapshot(parent, identity="s1") -> Snapshot:
+    return Snapshot(
+        **common("snapshot", identity, {"dataset": record_sha256(parent)}, ()), content_hash="y", contract_sha256="c",
+        label_sha256="l", label="positive", feature_columns=("x1",), rows=1, excluded_rows=0, excluded_share=0.0,
+        benchmark="b", splits={},
+    )  # fmt: skip
+
+
+def preflight(parent, identity="p1", checks=()) -> PreflightReport:
+    return PreflightReport(
+        **common("preflight", identity, {"snapshot": record_sha256(parent)}, checks),
+        memory_bytes=None, seconds=None, cost_usd=None,
+    )  # fmt: skip
+
+
+def test_upstream_of_a_run_is_its_own_even_if_another_run_is_newer(store):
+    first, second = dataset("d1"), dataset("d2")
+    store.put(first, "r1")
+    store.put(second, "r2")
+    assert upstream_records(store, "toy", "snapshot", "r1") == {"dataset": first}
+    assert upstream_records(store, "toy", "snapshot", "alone") == {"dataset": second}
+    assert parent_hashes({"dataset": first}) == {"dataset": record_sha256(first)}
+
+
+def test_upstream_that_is_missing_is_refused(store):
+    with pytest.raises(RecordError, match="needs a record of dataset"):
+        upstream_records(store, "toy", "snapshot", "r1")
+
+
+def test_upstream_that_failed_in_the_run_is_refused_although_an_older_one_passed(store):
+    store.put(dataset("good"), "r1")
+    store.put(dataset("bad", status="fail"), "r2")
+    with pytest.raises(RecordError, match="passed its gate"):
+        upstream_records(store, "toy", "snapshot", "r2")
+
+
+def test_upstream_that_stopped_without_a_result_is_refused(store):
+    store.put(StoppedStep(**common("dataset", "d1", {}, ()), error="no bytes"), "r1")
+    with pytest.raises(RecordError, match="passed its gate"):
+        upstream_records(store, "toy", "snapshot", "r1")
+
+
+def test_upstream_with_a_required_check_unmeasured_is_refused(store):
+    data = dataset()
+    snap = snapshot(data)
+    unmeasured = CheckResult(name="memory_forecast", status="insufficient", required=True)
+    for record in (data, snap, preflight(snap, checks=(unmeasured,))):
+        store.put(record, "r1")
+    with pytest.raises(RecordError, match="preflight that passed"):
+        upstream_records(store, "toy", "smoke", "r1")
+
+
+def test_upstream_records_that_do_not_belong_together_are_refused(store):
+    old, new = dataset("d1"), dataset("d2")
+    snapshot_old, snapshot_new = snapshot(old, "s1"), snapshot(new, "s2")
+    for record in (old, new, snapshot_old, snapshot_new, preflight(snapshot_old)):
+        store.put(record, "r1" if record is not snapshot_new else "r2")
+    with pytest.raises(RecordError, match="stale upstream: preflight was made from another snapshot"):
+        upstream_records(store, "toy", "smoke", "alone")
+
+
+def test_provenance_of_a_record_is_kept(store):
+    store.put(dataset(), "r1")
+    assert store.newest("toy", "dataset").provenance == PROVENANCE

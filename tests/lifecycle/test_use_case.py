@@ -1,0 +1,158 @@
+from pathlib import Path
+
+import pytest
+import toy_jobs
+import yaml
+
+from lifecycle.contract.model import load_contract
+from lifecycle.errors import UseCaseError
+from lifecycle.use_case import load_use_case
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return toy_jobs.changed_use_case(tmp_path / "toy")
+
+
+def change(folder: Path, **sections) -> None:
+    """Replace values of use_case.yaml; nested mappings are merged."""
+    path = folder / "use_case.yaml"
+    path.write_text(yaml.safe_dump(toy_jobs.merged(yaml.safe_load(path.read_text()), sections)))
+
+
+def problems(folder: Path) -> list[str]:
+    with pytest.raises(UseCaseError) as caught:
+        load_use_case(folder)
+    for problem in caught.value.problems:
+        assert problem.fix
+        assert str(problem) in str(caught.value)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def only_problem(folder: Path) -> str:
+    found = problems(folder)
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ["toy", "flight_delays"])
+def test_healthy_use_case_loads(name):
+    folder = toy_jobs.TOY if name == "toy" else toy_jobs.ROOT / "use_cases" / name
+    assert load_use_case(folder).name == name
+
+
+def test_loading_runs_no_code_of_the_use_case(folder):
+    path = folder / "model.py"
+    path.write_text(path.read_text() + "\nraise RuntimeError('ran')\n")
+    assert load_use_case(folder).name == "toy"
+
+
+@pytest.mark.parametrize(
+    ("sections", "where", "meant"),
+    [
+        ({"ownr": "team:x"}, "ownr", "owner"),
+        ({"training": {"batchsize": 3}}, "training.batchsize", "batch_size"),
+        ({"training": {"optimizer": {"lr": 1, "learning_rte": 1}}}, "training.optimizer.learning_rte", "learning_rate"),
+        ({"benchmark": {"guardrails": [{"metrics": "auc", "metric": "auc", "at_least": 0.5}]}}, "metrics", "metric"),
+    ],
+)
+def test_unknown_key_is_told_with_the_nearest_known_one(folder, sections, where, meant):
+    change(folder, **sections)
+    assert any(where in line and f"did you mean '{meant}'?" in line for line in problems(folder))
+
+
+@pytest.mark.parametrize(
+    ("sections", "where"),
+    [
+        ({"training": {"batch_size": "many"}}, "training.batch_size"),
+        ({"training": {"batch_size": 0}}, "training.batch_size"),
+        ({"training": {"optimizer": {"learning_rate": 0}}}, "training.optimizer.learning_rate"),
+        ({"training": {"optimizer": {"learning_rate": float("inf")}}}, "training.optimizer.learning_rate"),
+        ({"training": {"clip_norm": float("nan")}}, "training.clip_norm"),
+        ({"training": {"optimizer": {"name": "adam"}}}, "training.optimizer.name"),
+        ({"hyperparameters": {"width": float("nan")}}, "hyperparameters"),
+        ({"hyperparameters": [1]}, "hyperparameters"),
+        ({"split": {"embargo": "1 day"}}, "split.embargo"),
+        ({"split": {"embargo": "0d"}}, "split.embargo"),
+        ({"split": {"embargo": "1d\n"}}, "split.embargo"),
+        ({"stages": {"smoke": 0.9}}, "stages"),
+        ({"stages": {"full": 0.9}}, "stages.full"),
+        ({"benchmark": {"baselines": ["prior"]}}, "benchmark"),
+        ({"benchmark": {"guardrails": [{"metric": "auc"}]}}, "benchmark.guardrails"),
+        ({"budget": {"run_usd": -1}}, "budget.run_usd"),
+        ({"owner": "me"}, "owner"),
+        ({"name": "Toy"}, "name"),
+        ({"training": None}, "training"),
+    ],
+)
+def test_wrong_value_is_told_with_its_place(folder, sections, where):
+    change(folder, **sections)
+    assert any(f"use_case.yaml: {where}" in line for line in problems(folder))
+
+
+@pytest.mark.parametrize("key", ["name", "owner", "training", "hyperparameters", "budget"])
+def test_missing_key_is_told(folder, key):
+    path = folder / "use_case.yaml"
+    values = yaml.safe_load(path.read_text())
+    del values[key]
+    path.write_text(yaml.safe_dump(values))
+    assert f"use_case.yaml: {key}: the key is missing" in only_problem(folder)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "name: [\n", "toy"])
+def test_file_that_is_no_mapping_is_told(folder, text):
+    (folder / "use_case.yaml").write_text(text)
+    assert "use_case.yaml" in only_problem(folder)
+
+
+def test_key_given_twice_is_told(folder):
+    path = folder / "use_case.yaml"
+    path.write_text(path.read_text() + "budget: {run_usd: 9}\n")
+    assert "'budget'" in only_problem(folder)
+
+
+@pytest.mark.parametrize("name", ["use_case.yaml", "model.py", "dataset.py", "contract.yaml"])
+def test_missing_file_is_told(folder, name):
+    (folder / name).unlink()
+    assert f"{name}: the file is missing" in only_problem(folder)
+
+
+def test_missing_function_is_told(folder):
+    path = folder / "model.py"
+    path.write_text(path.read_text().replace("def loss_fn(", "def los_fn("))
+    assert "the function loss_fn is missing" in only_problem(folder)
+
+
+def test_function_that_is_imported_counts_as_defined(folder):
+    path = folder / "model.py"
+    text = path.read_text().replace("def predict(", "def other(")
+    path.write_text(text + "\nfrom somewhere import probabilities as predict\n")
+    assert load_use_case(folder).name == "toy"
+
+
+def test_broken_python_is_told_with_its_line(folder):
+    (folder / "model.py").write_text("import torch\ndef predict(:\n")
+    assert "model.py:2: not valid Python" in only_problem(folder)
+
+
+def test_name_that_differs_from_the_folder_is_told(folder):
+    change(folder, name="other")
+    assert "differs from the folder's name" in only_problem(folder)
+
+
+def test_broken_contract_alone_is_told_when_it_is_read(folder):
+    path = folder / "contract.yaml"
+    path.write_text(path.read_text().replace("logicalType: integer", "logicalType: whole"))
+    with pytest.raises(UseCaseError, match="whole"):
+        load_contract(path)
+
+
+def test_everything_that_is_wrong_is_told_at_once(folder):
+    change(folder, name="other", ownr="team:x", training={"batch_size": "many"}, budget={"run_usd": 0})
+    model, contract = folder / "model.py", folder / "contract.yaml"
+    model.write_text(model.read_text().replace("def loss_fn(", "def los_fn(").replace("def predict(", "def predct("))
+    contract.write_text(contract.read_text().replace("logicalType: integer", "logicalType: whole"))
+    (folder / "dataset.py").unlink()
+    told = "\n".join(problems(folder))
+    for part in ("folder's name", "ownr", "batch_size", "run_usd", "loss_fn", "predict", "dataset.py", "contract.yaml"):
+        assert part in told

@@ -1,0 +1,180 @@
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import toy_jobs
+
+from lifecycle.jobs import TrainResult
+from lifecycle.worker import (
+    EXIT_BAD_INPUT,
+    EXIT_DISK_FULL,
+    EXIT_INTERNAL,
+    EXIT_STORAGE,
+    files_are_whole,
+    main,
+    read_result,
+)
+
+
+@pytest.fixture(scope="module")
+def done(splits, tmp_path_factory):
+    """A job that the worker has answered, to be copied by tests that change it."""
+    job = toy_jobs.train_job(splits, tmp_path_factory.mktemp("done"), "full")
+    assert toy_jobs.run_worker(job) == (0, {})
+    return job
+
+
+def run_here(job) -> int:
+    """The worker's main in this process: as the process, without the second to start it."""
+    out = Path(job.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "job.json").write_bytes(toy_jobs.canonical_json(toy_jobs.JobFile(job=job).model_dump(mode="json")))
+    return main(["--job", str(out / "job.json")])
+
+
+def told(job) -> dict[str, str]:
+    import json
+
+    return json.loads((Path(job.out) / "error.json").read_text())
+
+
+def test_worker_alone_answers_its_job_with_files_that_are_whole(done):
+    result = read_result(Path(done.out), done)
+    assert isinstance(result, TrainResult)
+    assert files_are_whole(result)
+    assert sorted(path.name for path in Path(done.out).iterdir()) == [
+        ".lock", "artifact", "checkpoints", "job.json", "result.json",
+    ]  # fmt: skip
+
+
+def test_worker_module_loads_without_dagster_and_torch():
+    code = "import sys, lifecycle.worker; sys.exit(bool({'dagster', 'mlflow', 'dvc', 'torch'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=toy_jobs.ROOT, env={**os.environ, "PYTHONPATH": "."})
+    assert done.returncode == 0
+
+
+def test_answer_is_reused_for_the_same_job_only(done):
+    before = (Path(done.out) / "result.json").stat().st_mtime_ns
+    assert run_here(done) == 0
+    assert (Path(done.out) / "result.json").stat().st_mtime_ns == before
+    other = done.model_copy(update={"hyperparameters": {"width": 33}})
+    assert read_result(Path(done.out), other) is None
+
+
+@pytest.mark.parametrize("lost", ["artifact", "checkpoints"])
+def test_answer_whose_files_are_lost_is_made_again(done, splits, tmp_path, lost):
+    first = read_result(Path(done.out), done)
+    assert isinstance(first, TrainResult)
+    job = toy_jobs.train_job(splits, tmp_path / "out", "full")
+    shutil.copytree(done.out, job.out)
+    path = Path(job.out) / lost
+    shutil.rmtree(path)
+    assert run_here(job) == 0
+    again = read_result(Path(job.out), job)
+    assert isinstance(again, TrainResult)
+    assert files_are_whole(again)
+    assert (again.parameters_sha256, again.artifact_sha256) == (first.parameters_sha256, first.artifact_sha256)
+
+
+def test_changed_artifact_is_noticed(done, splits, tmp_path):
+    result = read_result(Path(done.out), done)
+    assert isinstance(result, TrainResult)
+    copied = shutil.copytree(result.artifact or "", tmp_path / "artifact")
+    moved = result.model_copy(update={"artifact": str(copied)})
+    assert files_are_whole(moved)
+    (Path(copied) / "calibration.json").write_text("{}")
+    assert not files_are_whole(moved)
+
+
+def test_answer_that_cannot_be_read_counts_as_none(done, tmp_path):
+    (tmp_path / "result.json").write_text('{"job_sha256": "x"')
+    assert read_result(tmp_path, done) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "problem"),
+    [
+        ({"training_file": "/nowhere/rows.parquet"}, EXIT_BAD_INPUT, "the split's file is missing"),
+        ({"rows": toy_jobs.ROWS.model_copy(update={"features": ("x9",)})}, EXIT_BAD_INPUT, "cannot be read"),
+        ({"device": "cuda"}, EXIT_BAD_INPUT, "torch sees no CUDA device"),
+        ({"hyperparameters": {}}, EXIT_INTERNAL, "KeyError: 'width'"),
+        ({"use_case_folder": "/nowhere"}, EXIT_STORAGE, "FileNotFoundError"),
+    ],
+)
+def test_job_that_cannot_be_done_ends_with_its_code_and_a_word(splits, tmp_path, change, code, problem):
+    if "device" in change:
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("there is a CUDA device here")
+    job = toy_jobs.train_job(splits, tmp_path, "smoke", **change)
+    assert run_here(job) == code
+    assert problem in told(job)["problem"]
+    assert told(job)["fix"]
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("raise RuntimeError('boom')", EXIT_INTERNAL),
+        ("raise OSError(28, 'No space left on device')", EXIT_DISK_FULL),
+        ("raise RuntimeError('write failed: No space left on device')", EXIT_DISK_FULL),
+        ("raise OSError(5, 'Input/output error')", EXIT_STORAGE),
+    ],
+)
+def test_model_that_raises_ends_with_its_code_and_line(splits, tmp_path, source, code):
+    use_case = toy_jobs.changed_use_case(
+        tmp_path / "toy", ("    return nn.functional.binary", f"    {source}\n    return nn.functional.binary")
+    )
+    job = toy_jobs.train_job(splits, tmp_path / "out", "smoke", use_case=use_case)
+    assert run_here(job) == code
+    lines = (use_case / "model.py").read_text().splitlines()
+    assert told(job)["value"] == f"model.py:{lines.index(f'    {source}') + 1} in loss_fn"
+    assert not (tmp_path / "out" / "result.json").exists()
+
+
+def test_error_of_an_earlier_try_is_gone_after_a_good_one(splits, tmp_path):
+    bad = toy_jobs.train_job(splits, tmp_path, "smoke", training_file="/nowhere/rows.parquet")
+    assert run_here(bad) == EXIT_BAD_INPUT
+    assert run_here(toy_jobs.train_job(splits, tmp_path, "smoke")) == 0
+    assert not (tmp_path / "error.json").exists()
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", '{"job": {"kind": "fly"}}'])
+def test_file_that_is_no_job_ends_with_its_code(tmp_path, content, capsys):
+    path = tmp_path / "job.json"
+    if content is not None:
+        path.write_text(content)
+    assert main(["--job", str(path)]) == EXIT_BAD_INPUT
+    assert "is no job" in capsys.readouterr().err
+
+
+def test_second_worker_on_the_same_folder_waits_for_the_first(splits, tmp_path):
+    job = toy_jobs.train_job(splits, tmp_path, "smoke")
+    with (tmp_path / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = toy_jobs.start_worker(job)
+        assert process.stderr is not None
+        assert "waiting for it to end" in process.stderr.readline()
+        assert process.poll() is None
+        assert read_result(tmp_path, job) is None
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert read_result(tmp_path, job) is not None
+
+
+def test_preflight_and_prediction_run_in_the_worker_too(done, splits, tmp_path):
+    assert run_here(toy_jobs.preflight_job(splits, tmp_path / "preflight")) == 0
+    trained = read_result(Path(done.out), done)
+    assert isinstance(trained, TrainResult)
+    artifact, sha256 = trained.artifact or "", trained.artifact_sha256 or ""
+    job = toy_jobs.predict_job(artifact, sha256, splits / "benchmark.parquet", tmp_path / "predict", limit=50)
+    assert run_here(job) == 0
+    result = read_result(Path(job.out), job)
+    assert result is not None
+    assert files_are_whole(result)
+    Path(result.predictions.path).write_bytes(b"")  # pyright: ignore[reportAttributeAccessIssue]
+    assert not files_are_whole(result)

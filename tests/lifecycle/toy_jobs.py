@@ -1,0 +1,151 @@
+"""The toy use case as jobs for the worker: its split files, built once, and copies of its code with a fault in it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lifecycle.contract.model import load_contract
+from lifecycle.data.snapshot import with_label
+from lifecycle.data.split import SPLITS, split_by_time
+from lifecycle.identity import canonical_json
+from lifecycle.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
+from lifecycle.training.loop import TrainState
+from lifecycle.use_case import UseCaseSpec, load_use_case
+
+ROOT = Path(__file__).parents[2]
+TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"
+SPEC = load_use_case(TOY).spec
+ROWS = Rows(features=("shop", "x1", "x2"), label="positive", group="day", keys=("row_id",))
+
+
+def spec_with(**sections: Any) -> UseCaseSpec:
+    """The toy's spec with some values replaced: training={"epochs": 1}; nested mappings are merged."""
+    return UseCaseSpec.model_validate(merged(SPEC.model_dump(mode="json"), sections))
+
+
+def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Values with some replaced, mapping by mapping."""
+    both = {name for name, change in changes.items() if isinstance(change, dict) and isinstance(values.get(name), dict)}
+    return values | changes | {name: merged(values[name], changes[name]) for name in both}
+
+
+def build_splits(folder: Path) -> Path:
+    """training, validation, calibration and benchmark of the toy's first 120 days as Parquet files."""
+    sys.path.insert(0, str(TOY))
+    try:
+        from dataset import one_day  # pyright: ignore[reportMissingImports]
+    finally:
+        sys.path.remove(str(TOY))
+        sys.modules.pop("dataset", None)
+    frame = pd.concat([one_day(day, 1) for day in range(120)], ignore_index=True)
+    labelled = with_label(frame, load_contract(TOY / "contract.yaml").label)
+    for name, rows in split_by_time(labelled, SPEC.split).items():
+        rows.to_parquet(folder / f"{name}.parquet", index=False)
+    return folder
+
+
+def copy_splits(splits: Path, folder: Path, **changes: Any) -> Path:
+    """The split files anew, each named one changed by a function: training=lambda rows: rows.head(200)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in SPLITS:
+        rows = pd.read_parquet(splits / f"{name}.parquet")
+        changes.get(name, lambda rows: rows)(rows).to_parquet(folder / f"{name}.parquet", index=False)
+    return folder
+
+
+def changed_use_case(folder: Path, *replacements: tuple[str, str]) -> Path:
+    """A copy of the toy use case; each (old, new) is replaced in its model.py, and old has to be there."""
+    shutil.copytree(TOY, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    source = (folder / "model.py").read_text()
+    for old, new in replacements:
+        assert old in source, old
+        source = source.replace(old, new)
+    (folder / "model.py").write_text(source)
+    return folder
+
+
+def train_job(
+    splits: Path, out: Path, stage: str = "smoke", *, spec: UseCaseSpec = SPEC, use_case: Path = TOY, **fields: Any
+) -> TrainJob:
+    """A job for one stage of the toy."""
+    values: dict[str, Any] = {
+        "use_case_folder": str(use_case),
+        "out": str(out),
+        "device": "cpu",
+        "rows": ROWS,
+        "identity": f"toy:{stage}" if spec.stages.mode == "restart" else "toy",
+        "stage": stage,
+        "stages": spec.stages,
+        "training": spec.training,
+        "hyperparameters": spec.hyperparameters,
+        **{f"{name}_file": str(splits / f"{name}.parquet") for name in ("training", "validation", "calibration")},
+    }
+    return TrainJob(**(values | fields))
+
+
+def preflight_job(
+    splits: Path, out: Path, *, spec: UseCaseSpec = SPEC, use_case: Path = TOY, **fields: Any
+) -> PreflightJob:
+    """A preflight job of the toy against 4 GiB."""
+    values: dict[str, Any] = {
+        "use_case_folder": str(use_case),
+        "out": str(out),
+        "device": "cpu",
+        "rows": ROWS,
+        "training": spec.training,
+        "stages": spec.stages,
+        "hyperparameters": spec.hyperparameters,
+        "training_file": str(splits / "training.parquet"),
+        "memory_limit_bytes": 4 * 2**30,
+    }
+    return PreflightJob(**(values | fields))
+
+
+def predict_job(artifact: str, sha256: str, rows_file: Path, out: Path, **fields: Any) -> PredictJob:
+    """A job that scores `rows_file` with an artifact."""
+    return PredictJob(
+        use_case_folder=str(TOY), out=str(out), device="cpu", rows=ROWS, artifact=artifact, artifact_sha256=sha256,
+        rows_file=str(rows_file), **fields,
+    )  # fmt: skip
+
+
+def start_worker(job: AnyJob) -> subprocess.Popen[str]:
+    """The worker as a real process on the job; its lines are read from stderr."""
+    out = Path(job.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "job.json").write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "lifecycle.worker", "--job", str(out / "job.json")],
+        cwd=ROOT,
+        env=environment | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_worker(job: AnyJob) -> tuple[int, dict[str, Any]]:
+    """Exit code of the worker and what it told in error.json, {} if nothing."""
+    with start_worker(job) as process:
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    told = Path(job.out) / "error.json"
+    return process.returncode, json.loads(told.read_text()) if told.is_file() else {}
+
+
+def plain_state(parameters: int = 3, value: float = 1.0) -> TrainState:
+    """A tiny model and its optimizer after no step."""
+    import torch
+
+    model = torch.nn.Linear(parameters, 1)
+    torch.nn.init.constant_(model.weight, value)
+    torch.nn.init.zeros_(model.bias)
+    return TrainState(model, torch.optim.AdamW(model.parameters(), lr=0.1))
