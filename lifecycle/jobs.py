@@ -71,7 +71,11 @@ class PreflightJob(_Job):
 
 
 class PredictJob(_Job):
-    """Score rows with an artifact, by the artifact's own code, and with baselines fitted on `training_file`."""
+    """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
+
+    Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`;
+    both are needed if there are any.
+    """
 
     kind: Literal["predict"] = "predict"
     artifact: str
@@ -80,6 +84,7 @@ class PredictJob(_Job):
     limit: int | None = None
     columns: tuple[str, ...] = ()
     training_file: str | None = None
+    calibration_file: str | None = None
     baselines: tuple[str, ...] = ()
     seed: int = 0
 

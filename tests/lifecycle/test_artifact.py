@@ -122,6 +122,7 @@ def test_prediction_holds_the_artifact_and_its_baselines_beside_the_labels(train
     job = toy_jobs.predict_job(
         trained.artifact, trained.artifact_sha256, rows_file, tmp_path,
         columns=("shop",), baselines=("prior", "linear"), training_file=str(splits / "training.parquet"),
+        calibration_file=str(splits / "calibration.parquet"),
     )  # fmt: skip
     result = run_predict(job)
     table, rows = pd.read_parquet(result.predictions.path), benchmark(splits)
