@@ -175,7 +175,7 @@ class PreflightResult(Frozen):
 
 
 class PredictResult(Frozen):
-    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, a column a baseline."""
+    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, slice:<name>, each baseline."""
 
     kind: Literal["predict"] = "predict"
     predictions: StoredFile

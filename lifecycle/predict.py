@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.artifact import load_artifact
 from lifecycle.data.rows import read_rows
+from lifecycle.evaluation.slices import slice_column
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult
 from lifecycle.progress import say
@@ -38,7 +39,7 @@ def run_predict(job: PredictJob) -> PredictResult:
             "group": rows[job.rows.group].to_numpy(),
             "label": rows[job.rows.label].to_numpy(),
             "candidate": score(rows),
-            **{name: rows[name].to_numpy() for name in job.columns},
+            **{slice_column(name): rows[name].to_numpy() for name in job.columns},
         }
     )
     for name, probabilities in _baselines(job, rows).items():

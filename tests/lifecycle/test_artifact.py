@@ -126,9 +126,9 @@ def test_prediction_holds_the_artifact_and_its_baselines_beside_the_labels(train
     )  # fmt: skip
     result = run_predict(job)
     table, rows = pd.read_parquet(result.predictions.path), benchmark(splits)
-    assert list(table) == ["row", "group", "label", "candidate", "shop", "prior", "linear"]
+    assert list(table) == ["row", "group", "label", "candidate", "slice:shop", "prior", "linear"]
     assert (table["label"] == rows["positive"].to_numpy()).all()
-    assert (table["shop"] == rows["shop"].to_numpy()).all()
+    assert (table["slice:shop"] == rows["shop"].to_numpy()).all()
     assert auc(table["label"], table["candidate"]) > auc(table["label"], table["linear"]) > 0.8
     assert result.rows == len(rows)
     assert result.latency_ms > 0

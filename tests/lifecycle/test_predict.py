@@ -27,6 +27,11 @@ def drifted(splits, tmp_path_factory) -> Path:
     )
 
 
+@pytest.fixture(scope="module")
+def trained(splits, tmp_path_factory) -> TrainResult:
+    return run_stage(toy_jobs.train_job(splits, tmp_path_factory.mktemp("trained"), "full"))
+
+
 def predictions(trained: TrainResult, splits: Path, out: Path, split: str = "benchmark", **fields) -> pd.DataFrame:
     job = toy_jobs.predict_job(
         trained.artifact or "", trained.artifact_sha256 or "", splits / f"{split}.parquet", out,
@@ -54,3 +59,16 @@ def test_every_baseline_is_calibrated_on_the_calibration_rows(drifted, tmp_path)
     table = predictions(trained, drifted, tmp_path, "calibration", baselines=names)
     for name in (*names, "candidate"):
         assert fit_platt(table["label"], table[name]) == pytest.approx({"slope": 1.0, "intercept": 0.0}, abs=1e-2)
+
+
+def test_slice_columns_replace_no_column_of_the_predictions(splits, trained, tmp_path):
+    names = ("row", "group", "label", "candidate", "prior")
+    named = toy_jobs.copy_splits(
+        splits, tmp_path / "named", benchmark=lambda rows: rows.assign(**{name: rows["shop"] for name in names})
+    )
+    plain = predictions(trained, splits, tmp_path, baselines=("prior",))
+    table = predictions(trained, named, tmp_path, baselines=("prior",), columns=(*names, "day", "positive"))
+    pd.testing.assert_frame_equal(table[list(plain)], plain)
+    rows = pd.read_parquet(named / "benchmark.parquet")
+    for name in (*names, "day", "positive"):
+        assert (table[f"slice:{name}"] == rows[name]).all()
