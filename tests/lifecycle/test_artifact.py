@@ -1,3 +1,4 @@
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,22 @@ def test_reloaded_artifact_keeps_the_order_of_its_preprocessing(splits, tmp_path
     rows = benchmark(splits)
     probabilities = load_artifact(Path(result.artifact), result.artifact_sha256 or "")(rows)
     assert auc(rows["positive"], probabilities) > 0.85
+
+
+def test_artifact_of_equal_code_in_another_folder_is_the_same_and_names_neither(splits, tmp_path):
+    results = []
+    for name in ("private_one", "private_two"):
+        use_case = toy_jobs.changed_use_case(tmp_path / name)
+        job = toy_jobs.train_job(splits, tmp_path / f"out_{name}", "full", use_case=use_case)
+        results.append(run_stage(job))
+    assert results[0].artifact_sha256 == results[1].artifact_sha256
+    with zipfile.ZipFile(Path(results[0].artifact or "") / "model.pt2") as model:
+        members = {name: model.read(name) for name in model.namelist()}
+    assert any(name.endswith("models/model.json") for name in members)
+    for content in members.values():
+        assert b"private_one" not in content
+        assert str(tmp_path).encode() not in content
+        assert b"site-packages" not in content
 
 
 def test_artifact_answers_one_row_and_many_alike(trained, splits):
