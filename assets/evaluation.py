@@ -52,6 +52,7 @@ def score_benchmark(run: StepRun, launcher: Launcher) -> Outcome:
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         columns=spec.benchmark.slices,
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
+        calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         baselines=spec.benchmark.baselines,
         seed=spec.training.seed,
     )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
 
+# What torch.export notes in each node about the source that it came from.
+_SOURCES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
 
 def write_artifact(
     folder: Path,
@@ -59,7 +62,10 @@ def write_artifact(
 
 
 def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path: Path) -> None:
-    """torch.export on the CPU in evaluation mode, with a free batch dimension for every input."""
+    """torch.export on the CPU in evaluation mode, with a free batch dimension for every input.
+
+    Where the code lay is left out of the file, so that equal weights and code give equal bytes.
+    """
     import copy
 
     import torch
@@ -68,7 +74,19 @@ def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path:
     batch = torch.export.Dim("batch")
     shapes = ({name: {0: batch} for name in example},)
     program = torch.export.export(exported, ({n: t.cpu() for n, t in example.items()},), dynamic_shapes=shapes)
+    _forget_sources(program)
     torch.export.save(program, path)
+
+
+def _forget_sources(program: torch.export.ExportedProgram) -> None:
+    """Drop what only tracing a graph back to its source needs: it holds absolute paths and module names."""
+    import torch
+
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                for name in _SOURCES:
+                    node.meta.pop(name, None)
 
 
 def artifact_sha256(folder: Path) -> str:

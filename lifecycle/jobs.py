@@ -71,7 +71,11 @@ class PreflightJob(_Job):
 
 
 class PredictJob(_Job):
-    """Score rows with an artifact, by the artifact's own code, and with baselines fitted on `training_file`."""
+    """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
+
+    Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`;
+    both are needed if there are any.
+    """
 
     kind: Literal["predict"] = "predict"
     artifact: str
@@ -80,6 +84,7 @@ class PredictJob(_Job):
     limit: int | None = None
     columns: tuple[str, ...] = ()
     training_file: str | None = None
+    calibration_file: str | None = None
     baselines: tuple[str, ...] = ()
     seed: int = 0
 
@@ -170,7 +175,7 @@ class PreflightResult(Frozen):
 
 
 class PredictResult(Frozen):
-    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, a column a baseline."""
+    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, slice:<name>, each baseline."""
 
     kind: Literal["predict"] = "predict"
     predictions: StoredFile

@@ -5,16 +5,17 @@ Trainworthy sees a use case only through these functions, its YAML and its contr
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lifecycle.errors import Problem, UseCaseError
+from lifecycle.identity import python_sources, sha256_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,13 +73,29 @@ def line_of(error: BaseException, folder: Path) -> str:
 
 
 def load_task(folder: Path) -> Task:
-    """Import model.py of a use case's folder under a name of its own; runs the user's code."""
-    path = (folder / "model.py").resolve()
-    name = f"trainworthy_model_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    """Import model.py of a use case's folder; runs the user's code.
+
+    The folder becomes a package, so that `from .layers import X` works. Its name comes from the code and not from
+    where it lies: two use cases do not mix, and what is exported does not depend on the folder.
+    """
+    folder = folder.resolve()
+    package = f"trainworthy_{sha256_files(python_sources(folder))[:12]}"
+    _declare_package(package, folder)
+    spec = importlib.util.spec_from_file_location(f"{package}.model", folder / "model.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return cast(Task, module)
+
+
+def _declare_package(name: str, folder: Path) -> None:
+    """A package of the folder's modules, without those imported before: their lines lie in another folder."""
+    for known in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
+        del sys.modules[known]
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
+    # A module written in the same tick of the clock as the last look into its folder would not be found.
+    importlib.invalidate_caches()

@@ -12,7 +12,7 @@ from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.comparison import paired_gain
 from lifecycle.evaluation.interval import MINIMUM_GROUPS, grouped_estimate, shortage
 from lifecycle.evaluation.metrics import METRICS, checked, checked_labels, reliability
-from lifecycle.evaluation.slices import SliceResults, slice_metrics
+from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.evaluation.window import window_check
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
 from lifecycle.use_case import BenchmarkSpec
@@ -49,8 +49,8 @@ def evaluate(
     """Metrics of every model, slices of the candidate, and its paired gain over every other model.
 
     `predictions` has the columns row (unique), group, label, candidate, one for each of the spec's
-    baselines, champion if there is one, and the spec's slices; `benchmark_rows` is how many rows the
-    benchmark has. Times are ISO timestamps of the last or first row. Invalid input is told by the checks
+    baselines, champion if there is one, and slice_column of the spec's slices; `benchmark_rows` is how many
+    rows the benchmark has. Times are ISO timestamps of the last or first row. Invalid input is told by the checks
     predictions, groups and benchmark_window, not raised.
     """
     models = [CANDIDATE, *spec.baselines, *([CHAMPION] if CHAMPION in predictions.columns else [])]
@@ -95,7 +95,7 @@ def _predictions_check(
     predictions: pd.DataFrame, models: list[str], spec: BenchmarkSpec, benchmark_rows: int
 ) -> CheckResult:
     """Every benchmark row once, with its label, its group and a probability of every model."""
-    wanted = ["row", "group", "label", *models, *spec.slices]
+    wanted = ["row", "group", "label", *models, *map(slice_column, spec.slices)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, benchmark_rows)

@@ -38,8 +38,13 @@ class SliceResults:
     insufficient: tuple[dict[str, Any], ...]
 
 
+def slice_column(name: str) -> str:
+    """Where the predictions hold the slice column `name`: apart, since it may be called label, group or prior."""
+    return f"slice:{name}"
+
+
 def slice_metrics(predictions: pd.DataFrame, columns: Sequence[str], model: str) -> SliceResults:
-    """Metrics of `model` per slice. `predictions` has the columns label, group, the model's and `columns`."""
+    """Metrics of `model` per slice. `predictions` has label, group, the model's column and slice_column of each."""
     found = [_column(predictions, column, model) for column in columns]
     return SliceResults(
         tuple(metric for results in found for metric in results.metrics),
@@ -51,7 +56,7 @@ def _column(predictions: pd.DataFrame, column: str, model: str) -> SliceResults:
     """The slices of one column. Of those too small the greatest 20 are named, the others counted together."""
     import numpy as np
 
-    codes, names = slice_codes(predictions[column])
+    codes, names = slice_codes(predictions[slice_column(column)].rename(column))
     sizes = np.bincount(codes, minlength=len(names))
     metrics: list[Metric] = []
     named: list[dict[str, Any]] = []

@@ -33,7 +33,7 @@ def predictions(days: int = 20, rows: int = 2000) -> pd.DataFrame:
     frame["candidate"] = truth
     frame["linear"] = 0.5 * truth + 0.125
     frame["prior"] = 0.25
-    frame["carrier"] = random.choice(["A", "B", "rare"], rows, p=[0.5, 0.46, 0.04])
+    frame["slice:carrier"] = random.choice(["A", "B", "rare"], rows, p=[0.5, 0.46, 0.04])
     return frame
 
 
@@ -62,6 +62,16 @@ def test_evaluate_lists_thin_slices_in_the_groups_check():
     (check,) = [check for check in run(predictions()).checks if check.name == "groups"]
     assert [item["slice"] for item in check.details] == ["carrier=rare"]
     assert "1 slice is too small" in check.evidence
+
+
+@pytest.mark.parametrize("name", ["row", "group", "label", "candidate", "prior", "linear"])
+def test_evaluate_slices_by_a_column_named_like_one_of_the_predictions(name):
+    spec = SPEC.model_copy(update={"slices": (name,)})
+    frame = predictions().rename(columns={"slice:carrier": f"slice:{name}"})
+    body, plain = evaluate(frame, spec, benchmark_rows=2000, **TIMES), run(predictions())
+    assert status(body) == status(plain)
+    assert {m.slice for m in body.metrics if m.slice} == {f"{name}=A", f"{name}=B"}
+    assert [m for m in body.metrics if not m.slice] == [m for m in plain.metrics if not m.slice]
 
 
 def test_evaluate_with_a_champion_compares_with_it():
@@ -94,7 +104,7 @@ def test_evaluate_gives_json_without_nan():
         (lambda f: f.head(1999), "1999 rows were scored, the benchmark has 2000"),
         (lambda f: f.head(0), "0 rows were scored"),
         (lambda f: f.drop(columns="linear"), "the column linear is missing"),
-        (lambda f: f.drop(columns="carrier"), "the column carrier is missing"),
+        (lambda f: f.drop(columns="slice:carrier"), "the column slice:carrier is missing"),
         (lambda f: f.drop(columns="group"), "the column group is missing"),
         (lambda f: f.assign(champion=np.nan), "champion: "),
     ],

@@ -12,10 +12,10 @@ def predictions(rows: int = 3000) -> pd.DataFrame:
     random = np.random.default_rng(0)
     truth = random.beta(2, 4, rows)
     frame = pd.DataFrame({"group": np.arange(rows) % 20, "label": (random.random(rows) < truth).astype(int)})
-    frame["carrier"] = random.choice(["A", "B"], rows)
-    frame.loc[:49, "carrier"] = "C"
-    frame.loc[50:54, "carrier"] = "D"
-    frame["candidate"] = np.where(frame["carrier"] == "B", 1 - truth, truth)
+    frame["slice:carrier"] = random.choice(["A", "B"], rows)
+    frame.loc[:49, "slice:carrier"] = "C"
+    frame.loc[50:54, "slice:carrier"] = "D"
+    frame["candidate"] = np.where(frame["slice:carrier"] == "B", 1 - truth, truth)
     frame["distance"] = random.integers(100, 2500, rows)
     return frame
 
@@ -26,7 +26,7 @@ def test_slices_of_text_show_the_planted_bad_one():
     aucs = {m.slice: m for m in results.metrics if m.metric == "auc"}
     assert set(aucs) == {"carrier=A", "carrier=B"}
     assert aucs["carrier=B"].estimate.high < 0.5 < aucs["carrier=A"].estimate.low
-    rows = frame[frame["carrier"] == "A"]
+    rows = frame[frame["slice:carrier"] == "A"]
     assert aucs["carrier=A"].estimate.value == pytest.approx(auc(rows["label"], rows["candidate"]))
     assert aucs["carrier=A"].rows == len(rows)
 
@@ -47,8 +47,8 @@ def test_slices_hold_every_row_once():
 
 def test_slices_of_a_column_with_many_values_name_twenty_and_count_the_rest():
     frame = predictions()
-    frame["plane"] = np.arange(len(frame)) % 100
-    frame["plane"] = frame["plane"].astype(str)
+    frame["slice:plane"] = np.arange(len(frame)) % 100
+    frame["slice:plane"] = frame["slice:plane"].astype(str)
     insufficient = slice_metrics(frame, ["plane"], "candidate").insufficient
     assert len(insufficient) == 21
     assert insufficient[-1] == {
@@ -60,8 +60,8 @@ def test_slices_of_a_column_with_many_values_name_twenty_and_count_the_rest():
 
 def test_slice_of_few_groups_or_one_class_is_listed():
     frame = predictions()
-    frame["late"] = np.where(frame["group"] < 7, "few", "many")
-    frame["sure"] = np.where(frame["label"] == 1, "yes", "no")
+    frame["slice:late"] = np.where(frame["group"] < 7, "few", "many")
+    frame["slice:sure"] = np.where(frame["label"] == 1, "yes", "no")
     reasons = {
         item["slice"]: item["reason"] for item in slice_metrics(frame, ["late", "sure"], "candidate").insufficient
     }

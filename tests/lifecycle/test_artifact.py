@@ -1,3 +1,4 @@
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,22 @@ def test_reloaded_artifact_keeps_the_order_of_its_preprocessing(splits, tmp_path
     assert auc(rows["positive"], probabilities) > 0.85
 
 
+def test_artifact_of_equal_code_in_another_folder_is_the_same_and_names_neither(splits, tmp_path):
+    results = []
+    for name in ("private_one", "private_two"):
+        use_case = toy_jobs.changed_use_case(tmp_path / name)
+        job = toy_jobs.train_job(splits, tmp_path / f"out_{name}", "full", use_case=use_case)
+        results.append(run_stage(job))
+    assert results[0].artifact_sha256 == results[1].artifact_sha256
+    with zipfile.ZipFile(Path(results[0].artifact or "") / "model.pt2") as model:
+        members = {name: model.read(name) for name in model.namelist()}
+    assert any(name.endswith("models/model.json") for name in members)
+    for content in members.values():
+        assert b"private_one" not in content
+        assert str(tmp_path).encode() not in content
+        assert b"site-packages" not in content
+
+
 def test_artifact_answers_one_row_and_many_alike(trained, splits):
     score, rows = load_artifact(Path(trained.artifact), trained.artifact_sha256), benchmark(splits).head(50)
     one_by_one = np.concatenate([score(rows.iloc[[number]]) for number in range(50)])
@@ -122,12 +139,13 @@ def test_prediction_holds_the_artifact_and_its_baselines_beside_the_labels(train
     job = toy_jobs.predict_job(
         trained.artifact, trained.artifact_sha256, rows_file, tmp_path,
         columns=("shop",), baselines=("prior", "linear"), training_file=str(splits / "training.parquet"),
+        calibration_file=str(splits / "calibration.parquet"),
     )  # fmt: skip
     result = run_predict(job)
     table, rows = pd.read_parquet(result.predictions.path), benchmark(splits)
-    assert list(table) == ["row", "group", "label", "candidate", "shop", "prior", "linear"]
+    assert list(table) == ["row", "group", "label", "candidate", "slice:shop", "prior", "linear"]
     assert (table["label"] == rows["positive"].to_numpy()).all()
-    assert (table["shop"] == rows["shop"].to_numpy()).all()
+    assert (table["slice:shop"] == rows["shop"].to_numpy()).all()
     assert auc(table["label"], table["candidate"]) > auc(table["label"], table["linear"]) > 0.8
     assert result.rows == len(rows)
     assert result.latency_ms > 0

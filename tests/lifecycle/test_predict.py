@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import toy_jobs
+
+from lifecycle.evaluation.calibration import fit_platt
+from lifecycle.evaluation.metrics import log_loss
+from lifecycle.jobs import TrainResult
+from lifecycle.predict import run_predict
+from lifecycle.training.stage import run_stage
+
+# The toy's network, with its answer replaced by one number for every row.
+CONSTANT = ("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs * 0.0 - 2.0)")
+
+
+def more_positives(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with every second negative one left out: a base rate that has drifted upwards."""
+    negatives = rows.index[rows["positive"] == 0]
+    return rows.drop(negatives[::2])
+
+
+@pytest.fixture(scope="module")
+def drifted(splits, tmp_path_factory) -> Path:
+    return toy_jobs.copy_splits(
+        splits, tmp_path_factory.mktemp("drifted"), calibration=more_positives, benchmark=more_positives
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(splits, tmp_path_factory) -> TrainResult:
+    return run_stage(toy_jobs.train_job(splits, tmp_path_factory.mktemp("trained"), "full"))
+
+
+def predictions(trained: TrainResult, splits: Path, out: Path, split: str = "benchmark", **fields) -> pd.DataFrame:
+    job = toy_jobs.predict_job(
+        trained.artifact or "", trained.artifact_sha256 or "", splits / f"{split}.parquet", out,
+        training_file=str(splits / "training.parquet"), calibration_file=str(splits / "calibration.parquet"),
+        **fields,
+    )  # fmt: skip
+    return pd.read_parquet(run_predict(job).predictions.path)
+
+
+def test_constant_candidate_gains_nothing_over_the_prior_when_the_base_rate_drifts(drifted, tmp_path):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", CONSTANT)
+    trained = run_stage(toy_jobs.train_job(drifted, tmp_path / "out", "full", use_case=use_case))
+    table = predictions(trained, drifted, tmp_path, baselines=("prior",))
+    rates = [pd.read_parquet(drifted / f"{name}.parquet")["positive"].mean() for name in ("training", "calibration")]
+    assert rates[1] > rates[0] + 0.05
+    assert table["candidate"].nunique() == 1
+    gain = (log_loss(table["label"], table["prior"]) - log_loss(table["label"], table["candidate"])).mean()
+    assert gain == pytest.approx(0.0, abs=1e-6)
+    assert table["prior"].iloc[0] == pytest.approx(rates[1], abs=0.001)
+
+
+def test_every_baseline_is_calibrated_on_the_calibration_rows(drifted, tmp_path):
+    trained = run_stage(toy_jobs.train_job(drifted, tmp_path / "out", "full"))
+    names = ("prior", "linear", "gradient_boosting")
+    table = predictions(trained, drifted, tmp_path, "calibration", baselines=names)
+    for name in (*names, "candidate"):
+        assert fit_platt(table["label"], table[name]) == pytest.approx({"slope": 1.0, "intercept": 0.0}, abs=1e-2)
+
+
+def test_slice_columns_replace_no_column_of_the_predictions(splits, trained, tmp_path):
+    names = ("row", "group", "label", "candidate", "prior")
+    named = toy_jobs.copy_splits(
+        splits, tmp_path / "named", benchmark=lambda rows: rows.assign(**{name: rows["shop"] for name in names})
+    )
+    plain = predictions(trained, splits, tmp_path, baselines=("prior",))
+    table = predictions(trained, named, tmp_path, baselines=("prior",), columns=(*names, "day", "positive"))
+    pd.testing.assert_frame_equal(table[list(plain)], plain)
+    rows = pd.read_parquet(named / "benchmark.parquet")
+    for name in (*names, "day", "positive"):
+        assert (table[f"slice:{name}"] == rows[name]).all()
