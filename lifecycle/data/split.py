@@ -77,6 +77,9 @@ def day_of(frame: pd.DataFrame, column: str) -> pd.Series:
     import pandas as pd
 
     values = frame[column]
+    if pd.api.types.infer_dtype(values, skipna=True) == "date":
+        # Parquet's date32 is read as Python dates.
+        values = pd.to_datetime(values)
     if not pd.api.types.is_datetime64_any_dtype(values):
         fix = "name a date or timestamp column in split.column"
         raise DatasetError(f"the split column {column} is not a date or timestamp", value=str(values.dtype), fix=fix)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.rows import read_rows
+from lifecycle.errors import Problem, UseCaseError
+from lifecycle.identity import python_sources, sha256_files
 from lifecycle.jobs import Alarm, CheckpointRef, Learned, TrainJob, TrainResult
 from lifecycle.progress import Progress
 from lifecycle.task import Task, fit_preprocessing, load_task
@@ -34,9 +36,10 @@ class PreemptedError(Exception):
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a stage trains on."""
+    """What a stage trains on; `code_sha256` is the hash of the use case's code as it was loaded."""
 
     task: Task
+    code_sha256: str
     rows: pd.DataFrame
     preprocessing: dict[str, Any]
     data: TrainData
@@ -47,7 +50,10 @@ def run_stage(
     should_stop: Callable[[], bool] = lambda: False,
     forward: Callable[[str], None] | None = None,
 ) -> TrainResult:
-    """Train the stage, resuming from its newest checkpoint. Raises PreemptedError, CheckpointError, DatasetError."""
+    """Train the stage, resuming from its newest checkpoint.
+
+    Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
+    """
     device = choose_device(job.device)
     prepared = prepare(job, device)
     state, notes = _start(job, prepared, device)
@@ -116,6 +122,7 @@ def prepare(job: TrainJob, device: str) -> Prepared:
 
     In mode continue every stage sees all training rows, since the stages are pauses of one run.
     """
+    code = _code_sha256(job)
     task = load_task(Path(job.use_case_folder))
     rows = read_rows(job.training_file, job.rows)
     if job.stages.mode == "restart":
@@ -124,7 +131,18 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     seed_everything(job.training.seed)
     features = rows[list(job.rows.features)]
     preprocessing = fit_preprocessing(task, features, job.hyperparameters)
-    return Prepared(task, rows, preprocessing, to_train_data(task, rows, preprocessing, job, device))
+    return Prepared(task, code, rows, preprocessing, to_train_data(task, rows, preprocessing, job, device))
+
+
+def _code_sha256(job: TrainJob) -> str:
+    return sha256_files(python_sources(Path(job.use_case_folder)))
+
+
+def _require_same_code(job: TrainJob, prepared: Prepared) -> None:
+    """An artifact with other code than the trained one would score with weights that do not belong to it."""
+    if _code_sha256(job) != prepared.code_sha256:
+        problem = "the use case's code changed during the training"
+        raise UseCaseError(Path(job.use_case_folder).name, [Problem("model.py", problem, "run the training again")])
 
 
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
@@ -225,10 +243,14 @@ def _validate(
 
 
 def _export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[str, str]:
-    """Calibrate on the calibration split, then write the artifact that will be evaluated and shipped."""
+    """Calibrate on the calibration split, then write the artifact that will be evaluated and shipped.
+
+    Raises UseCaseError if the code on disk, which is copied, is no longer the code that was trained.
+    """
     from lifecycle.artifact import write_artifact
     from lifecycle.evaluation.calibration import fit_platt
 
+    _require_same_code(job, prepared)
     rows = read_rows(job.calibration_file, job.rows)
     features = rows[list(job.rows.features)]
     probabilities = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)

@@ -7,7 +7,7 @@ import pytest
 import toy_jobs
 
 from lifecycle.artifact import load_artifact, verify_artifact
-from lifecycle.errors import CheckpointError, EvaluationError
+from lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
 from lifecycle.evaluation.calibration import apply_platt
 from lifecycle.evaluation.metrics import auc
 from lifecycle.jobs import TrainResult
@@ -76,6 +76,25 @@ def test_artifact_of_equal_code_in_another_folder_is_the_same_and_names_neither(
         assert b"private_one" not in content
         assert str(tmp_path).encode() not in content
         assert b"site-packages" not in content
+
+
+@pytest.mark.parametrize(("name", "stopped"), [("model.py", True), ("more.py", True), ("notes.txt", False)])
+def test_artifact_is_not_written_from_code_that_changed_during_the_training(splits, tmp_path, name, stopped):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy")
+    job = toy_jobs.train_job(splits, tmp_path / "out", "full", use_case=use_case)
+
+    def change() -> bool:
+        with (use_case / name).open("a") as file:
+            file.write("# another thought\n")
+        return False
+
+    if not stopped:
+        assert run_stage(job, should_stop=change).artifact
+        return
+    with pytest.raises(UseCaseError, match="changed during the training") as caught:
+        run_stage(job, should_stop=change)
+    assert "run the training again" in str(caught.value)
+    assert not (tmp_path / "out" / "artifact").exists()
 
 
 def test_artifact_answers_one_row_and_many_alike(trained, splits):

@@ -56,6 +56,17 @@ def test_split_takes_days_in_the_columns_own_time_zone():
         assert set(part["day"]) == set(split_by_time(frame, SPEC)[name]["day"])
 
 
+def test_split_column_of_parquet_dates_is_cut_like_timestamps(tmp_path):
+    frame = rows()
+    frame.assign(day=frame["day"].dt.date).to_parquet(tmp_path / "rows.parquet")
+    dates = pd.read_parquet(tmp_path / "rows.parquet")
+    assert dates["day"].dtype == object
+    for name, part in split_by_time(dates, SPEC).items():
+        assert part.index.equals(split_by_time(frame, SPEC)[name].index)
+        assert part["day"].dtype == object
+    assert splits_check(split_by_time(dates, SPEC), SPEC, "positive").status == "pass"
+
+
 def test_rows_of_too_few_days_are_refused():
     assert len(split_by_time(rows(days=48), SPEC)["training"]) == 10
     with pytest.raises(DatasetError, match="too few days") as caught:
@@ -69,6 +80,9 @@ def test_rows_of_too_few_days_are_refused():
         (lambda frame: frame.assign(day=frame["day"].where(frame.index != 3)), "has nulls"),
         (lambda frame: frame.head(0), "is empty"),
         (lambda frame: frame.assign(day=frame["day"].astype(str)), "not a date or timestamp"),
+        (lambda frame: frame.assign(day=frame["day"].dt.date.where(frame.index != 3)), "has nulls"),
+        (lambda frame: frame.assign(day=None), "not a date or timestamp"),
+        (lambda frame: frame.assign(day=frame["day"].dt.date.where(frame.index != 3, 7)), "not a date or timestamp"),
         (lambda frame: frame.assign(day=7), "not a date or timestamp"),
     ],
 )
