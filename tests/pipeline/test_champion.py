@@ -27,6 +27,7 @@ def test_champion_missing_and_not_declared_stops_at_smoke_with_the_fix(unjudged)
     assert not (unjudged.var / "verdicts" / "toy.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_champion_that_exists_refuses_a_declared_first_model_before_training(toy):
     toy.edit("use_case.yaml", "{width: 32}", "{width: 16}")
     done = toy.execute(intent=FIRST)
