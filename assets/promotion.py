@@ -29,7 +29,7 @@ from lifecycle.promotion.controls import (
     deployment_control,
     reproducibility_control,
 )
-from lifecycle.promotion.decide import decide
+from lifecycle.promotion.decide import REMOVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.provenance import git_state
@@ -102,7 +102,7 @@ def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=f"{name} version {champion.version}",
-            fix="remove first_model: the model is compared with the champion",
+            fix=REMOVE_FIRST_MODEL,
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
