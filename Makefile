@@ -24,8 +24,9 @@ $(READY): constraints.txt pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## train, evaluate and promote the first flight_delays model
-	dagster job execute -m pipeline.definitions -j train_flight_delays -c use_cases/flight_delays/first_model.yaml
+demo: $(READY)  ## train, evaluate and judge a flight_delays model; the first one is declared to be the first
+	if trainworthy champion flight_delays; then first=; else first="-c use_cases/flight_delays/first_model.yaml"; fi; \
+		dagster job execute -m pipeline.definitions -j train_flight_delays $$first
 	@trainworthy verdict flight_delays
 
 test: $(READY)  ## all tests that need nothing but the registry's packages

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from assets.step import StepRun
 from assets.training import job_base, train_job
-from lifecycle.errors import WorkerError
+from lifecycle.errors import ChampionError, WorkerError
 from lifecycle.evaluation.comparison import paired_gain
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
@@ -32,7 +33,8 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
         "size_mb": size_mb,
     }  # fmt: skip
     try:
-        result = _predict(run, launcher, model, "deployment", limit=GOLDEN_ROWS)
+        features = run.record("snapshot", Snapshot).feature_columns
+        result = _predict(run, launcher, model, "deployment", features, limit=GOLDEN_ROWS)
     except WorkerError as error:
         _raise_unless_about_the_model(error)
         run.context.log.error(f"deployment: {error}")
@@ -66,12 +68,15 @@ def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
 
 
 def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredModel) -> Comparison | None:
-    """Paired gain over the champion, re-scored on this benchmark by its own code in its own process."""
+    """Paired gain over the champion, re-scored on this benchmark by its own code and columns in its own process.
+
+    None if it could not be scored. Raises ChampionError for a champion that no longer says what it needs.
+    """
     import pandas as pd
 
-    evaluation = run.record("evaluation", EvaluationReport)
+    evaluation, features = run.record("evaluation", EvaluationReport), own_features(champion)
     try:
-        result = _predict(run, launcher, champion, "champion", limit=None)
+        result = _predict(run, launcher, champion, "champion", features, limit=None)
     except WorkerError as error:
         _raise_unless_about_the_model(error)
         run.context.log.error(f"champion: {error}")
@@ -80,6 +85,24 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
     theirs = pd.read_parquet(result.predictions.path)
     metric = run.use_case.spec.benchmark.primary.metric
     return paired_gain(mine["label"], mine["candidate"], theirs["candidate"], mine["group"], metric, name="champion")
+
+
+def own_features(champion: RegisteredModel) -> tuple[str, ...]:
+    """The columns that the champion was trained on, by its own artifact. Raises ChampionError if it does not say.
+
+    A column that the present snapshot lacks ends its scoring, and so the comparison. The worker verifies the
+    file read here against the artifact's hash before it scores a row.
+    """
+    told, fix = f"{champion.name} version {champion.version}", "restore the version as it was registered"
+    if not champion.tags.get("artifact_sha256"):
+        raise ChampionError("the champion's tag artifact_sha256 is missing", value=told, fix=fix)
+    try:
+        features = json.loads((champion.artifact / "features.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ChampionError(f"the champion's features.json cannot be read: {error}", value=told, fix=fix) from None
+    if not isinstance(features, list) or not features or not all(isinstance(name, str) for name in features):
+        raise ChampionError("the champion's features.json is no list of columns", value=told, fix=fix)
+    return tuple(features)
 
 
 def split_ends(snapshot: Snapshot, champion: RegisteredModel | None) -> dict[str, str]:
@@ -98,11 +121,17 @@ def _raise_unless_about_the_model(error: WorkerError) -> None:
 
 
 def _predict(
-    run: StepRun, launcher: Launcher, model: RegisteredModel, purpose: str, limit: int | None
+    run: StepRun,
+    launcher: Launcher,
+    model: RegisteredModel,
+    purpose: str,
+    features: tuple[str, ...],
+    limit: int | None,
 ) -> PredictResult:
     state, snapshot = run.workspace.state, run.record("snapshot", Snapshot)
+    base = job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id))
     job = PredictJob(
-        **job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id)),
+        **base | {"rows": base["rows"].model_copy(update={"features": features})},
         artifact=str(model.artifact),
         artifact_sha256=model.tags["artifact_sha256"],
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),

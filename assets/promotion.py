@@ -4,12 +4,12 @@ import contextlib
 import fcntl
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost, stage_costs, step_costs
+from assets.champion import champion_of, verdict_log
 from assets.declare import asset_options
 from assets.evidence import (
     champion_comparison,
@@ -20,7 +20,7 @@ from assets.evidence import (
 from assets.step import Outcome, StepEvents, StepRun, run_step
 from lifecycle.checks import CheckResult
 from lifecycle.data.versions import published_version
-from lifecycle.errors import ChampionError
+from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
     benchmark_control,
@@ -29,7 +29,7 @@ from lifecycle.promotion.controls import (
     deployment_control,
     reproducibility_control,
 )
-from lifecycle.promotion.decide import decide
+from lifecycle.promotion.decide import REMOVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.provenance import git_state
@@ -97,12 +97,12 @@ def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
     name, log_path = run.use_case.name, verdict_log(run)
-    champion = run.tracking.champion(name)
+    champion = champion_of(run)
     if intent.first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=f"{name} version {champion.version}",
-            fix="remove first_model: the model is compared with the champion",
+            fix=REMOVE_FIRST_MODEL,
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
@@ -217,19 +217,19 @@ def _evidence(
 
 
 def verdict_stands(run: StepRun, record: Record, intent: Intent) -> bool:
-    """True if the newest verdict is this one and nothing that it depends on has changed."""
-    entries = log.read(verdict_log(run))
+    """True if the newest verdict is this one and nothing that it depends on has changed.
+
+    False for a log or a champion that cannot be trusted: judging anew stops with the reason.
+    """
+    try:
+        entries, champion = log.read(verdict_log(run)), champion_of(run)
+    except TrainworthyError:
+        return False
     if not isinstance(record, Verdict) or not entries or entries[-1].verdict_sha256 != record_sha256(record):
         return False
-    champion = run.tracking.champion(run.use_case.name)
     dirty = git_state(run.use_case.folder)[1]
     version = champion.version if champion else None
     return still_answers(record, run.identity, dirty, version, intent.first_model)
-
-
-def verdict_log(run: StepRun) -> Path:
-    """The append-only log of the use case's verdicts."""
-    return run.workspace.state.folder("verdicts", f"{run.use_case.name}.jsonl")
 
 
 def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel | None, bool]:

@@ -7,12 +7,13 @@ from typing import Any, Literal, cast
 
 import dagster as dg
 
+from assets.champion import champion_of
 from assets.declare import asset_options, gpu_pool
 from assets.step import Outcome, StepEvents, StepRun, run_step
 from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import load_contract
 from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.errors import CheckpointError, DatasetError
+from lifecycle.errors import CheckpointError, DatasetError, TrainworthyError
 from lifecycle.jobs import CheckpointRef, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.decide import check_first_model
@@ -58,7 +59,7 @@ def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) 
     """Train the stage in the worker and judge go or no-go."""
     if stage == "smoke" and run.intent == "candidate":
         # Asked before training spends money: promotion would refuse it afterwards.
-        champion = run.tracking.champion(run.use_case.name)
+        champion = champion_of(run)
         check_first_model(intent.first_model, champion.version if champion else None)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
@@ -97,10 +98,15 @@ def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) 
 def starts_undeclared(run: StepRun, intent: Intent, stage: Stage) -> bool:
     """True for a candidate without champion that is not declared the first model, so that smoke refuses it.
 
-    An experiment may have trained the same stages already, and their reuse must not skip the question.
+    An experiment may have trained the same stages already, and their reuse must not skip the question. Also
+    True if the champion is in doubt: the step's own work stops with the reason.
     """
-    asked = stage == "smoke" and run.intent == "candidate" and not intent.first_model
-    return asked and run.tracking.champion(run.use_case.name) is None
+    if stage != "smoke" or run.intent != "candidate":
+        return False
+    try:
+        return champion_of(run) is None and not intent.first_model
+    except TrainworthyError:
+        return True
 
 
 def train_job(

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import functools
 import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from lifecycle.identity import sha256_json
+from lifecycle.identity import python_sources, sha256_json
 from lifecycle.records import Provenance
+
+# Trainworthy itself: a result is as much its code's as the use case's.
+PRODUCT = Path(__file__).resolve().parent.parent
+OUR_CODE = ("lifecycle", "expectations", "resources", "assets", "pipeline")
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Commit and whether tracked or untracked files differ from it; (None, None) outside git."""
-    status = _git(folder, "status", "--porcelain=v2", "--branch")
-    if status is None:
+    """Commit of the use case in `folder`, and whether any code that a step runs is not what a commit holds.
+
+    True if its repository or Trainworthy's has a change, an untracked file, or code that git ignores; None if
+    either lies outside git (an installed Trainworthy does), and the commit is None if the use case does.
+    """
+    commit, dirty = _state(folder, [*python_sources(folder).values(), *folder.rglob("*.yaml")])
+    ours = [path for name in OUR_CODE for path in python_sources(PRODUCT / name).values()]
+    _, product_dirty = _state(PRODUCT, ours)
+    if dirty is None or product_dirty is None:
+        return commit, None
+    return commit, dirty or product_dirty
+
+
+def _state(folder: Path, code: Iterable[Path]) -> tuple[str | None, bool | None]:
+    """Commit of the folder's repository, and whether it has a change or does not track a file of `code`."""
+    status = _git(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=normal")
+    tracked = _git(folder, "ls-files", "-z")
+    if status is None or tracked is None:
         return None, None
     lines = status.splitlines()
     commits = [line.split()[2] for line in lines if line.startswith("# branch.oid ")]
     commit = commits[0] if commits and commits[0] != "(initial)" else None
-    return commit, any(not line.startswith("#") for line in lines)
+    changed = any(not line.startswith("#") for line in lines)
+    # git names no ignored file in its status, and one name for a whole untracked folder.
+    in_git = {folder / name for name in tracked.split("\0") if name}
+    return commit, changed or any(path not in in_git for path in code)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

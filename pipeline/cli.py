@@ -29,6 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     verdict = commands.add_parser("verdict", help="the newest verdict of a use case: decision, reasons, cost, links")
     verdict.add_argument("use_case")
     verdict.set_defaults(command=_verdict)
+    champion = commands.add_parser("champion", help="version of the present champion; exit code 1 if there is none")
+    champion.add_argument("use_case")
+    champion.set_defaults(command=_champion)
     datasets = commands.add_parser("datasets", help="published dataset versions")
     datasets.set_defaults(command=_datasets)
     actions = datasets.add_subparsers(metavar="ACTION")
@@ -45,6 +48,14 @@ def _verdict(parsed: argparse.Namespace) -> int:
 
     print(verdict_text(newest_verdict(parsed.use_case)))
     return 0
+
+
+def _champion(parsed: argparse.Namespace) -> int:
+    from pipeline.show import champion_version
+
+    version = champion_version(parsed.use_case)
+    print(version or f"{parsed.use_case} has no champion yet")
+    return 0 if version else 1
 
 
 def _datasets(parsed: argparse.Namespace) -> int:

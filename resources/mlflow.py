@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import dagster as dg
 
+from lifecycle.errors import ChampionError
 from lifecycle.identity import DECIDING_PACKAGES
 from lifecycle.records import CurvePoint
 from resources.mlflow_folder import settle
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CHAMPION, ROLLBACK = "champion", "rollback"
+# What MLflow answers for a name, an alias or a file that does not exist.
+_NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,41 @@ class TrackedRun:
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A version in the registry, and the folder that holds its artifact."""
+    """A version in the registry. `source` is the address of its files."""
 
     name: str
     version: str
-    artifact: Path
+    source: str
     tags: Mapping[str, str]
+
+    @property
+    def local(self) -> Path | None:
+        """The folder that `source` names, there or not; None if the files lie on a server."""
+        address = urlsplit(self.source)
+        return Path(unquote(self.source.removeprefix("file://"))) if address.scheme in ("", "file") else None
+
+    @cached_property
+    def artifact(self) -> Path:
+        """Folder of the artifact, downloaded from a server at its first use. Raises ChampionError if it is gone."""
+        folder = (self.local or self._downloaded()) / "artifacts" / "artifact"
+        if not folder.is_dir():
+            raise self._gone()
+        return folder
+
+    def _downloaded(self) -> Path:
+        from mlflow.artifacts import download_artifacts
+        from mlflow.exceptions import MlflowException
+
+        try:
+            return Path(download_artifacts(self.source))
+        except MlflowException as error:
+            if error.error_code in _NOT_THERE:
+                raise self._gone() from error
+            raise
+
+    def _gone(self) -> ChampionError:
+        problem = f"{self.name} version {self.version} is registered, its artifact is gone"
+        return ChampionError(problem, value=self.source, fix="restore this folder from a backup; a verdict needs it")
 
 
 class Tracking(dg.ConfigurableResource):
@@ -149,7 +181,7 @@ class Tracking(dg.ConfigurableResource):
     ) -> RegisteredModel:
         """Register the artifact as a new version without alias, or return the version that holds it already."""
         for model in self.versions(name):
-            if model.tags.get("artifact_sha256") == artifact_sha256 and model.artifact.is_dir():
+            if model.tags.get("artifact_sha256") == artifact_sha256 and _has_files(model):
                 return model
         from mlflow.exceptions import MlflowException
 
@@ -162,39 +194,36 @@ class Tracking(dg.ConfigurableResource):
         source = f"{self.client.get_run(run.run_id).info.artifact_uri}/model"
         all_tags = {"artifact_sha256": artifact_sha256, **tags}
         version = self.client.create_model_version(name, source, run_id=run.run_id, tags=all_tags)
-        return self._model(version)
+        return _model(version)
 
     def versions(self, name: str) -> list[RegisteredModel]:
         """Every version of a model, newest first; [] if it was never registered."""
         found = self.client.search_model_versions(f"name = '{name}'")
-        return sorted((self._model(version) for version in found), key=lambda model: -int(model.version))
+        return sorted((_model(version) for version in found), key=lambda model: -int(model.version))
 
     def champion(self, name: str) -> RegisteredModel | None:
-        """The version that the alias `champion` points to, or None."""
+        """The version that the alias `champion` points to, or None if there is no such alias.
+
+        Raises ChampionError if the version's files are gone; on a server they are looked for at their first use.
+        """
         from mlflow.exceptions import MlflowException
 
         try:
-            return self._model(self.client.get_model_version_by_alias(name, CHAMPION))
+            found = self.client.get_model_version_by_alias(name, CHAMPION)
         except MlflowException as error:
-            if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            if error.error_code in _NOT_THERE:
                 return None
             raise
+        model = _model(found)
+        if model.local is not None:
+            _ = model.artifact
+        return model
 
     def promote(self, name: str, version: str, previous: str | None) -> None:
         """Point `champion` at the version and `rollback` at the one before."""
         if previous is not None and previous != version:
             self.client.set_registered_model_alias(name, ROLLBACK, previous)
         self.client.set_registered_model_alias(name, CHAMPION, version)
-
-    def _model(self, version: Any) -> RegisteredModel:
-        from mlflow.artifacts import download_artifacts
-
-        # A local store gives the folder itself; a remote one is downloaded.
-        source = Path(unquote(version.source.removeprefix("file://")))
-        folder = source if source.is_dir() else Path(download_artifacts(version.source))
-        return RegisteredModel(
-            version.name, str(version.version), folder / "artifacts" / "artifact", dict(version.tags)
-        )
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
@@ -209,6 +238,17 @@ class Tracking(dg.ConfigurableResource):
             found = self.client.get_experiment_by_name(name)
             assert found is not None
             return found.experiment_id
+
+
+def _model(version: Any) -> RegisteredModel:
+    return RegisteredModel(version.name, str(version.version), version.source, dict(version.tags))
+
+
+def _has_files(model: RegisteredModel) -> bool:
+    try:
+        return model.artifact.is_dir()
+    except ChampionError:
+        return False
 
 
 def _save_pyfunc(path: Path, artifact: Path) -> None:

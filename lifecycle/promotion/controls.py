@@ -106,9 +106,12 @@ def reproducibility_control(
 ) -> Control:
     """The code is a commit, and a rerun of the first `prefix_steps` updates gave the same parameters."""
     if git_commit is None or git_dirty is None:
-        code: Finding = ("insufficient", "the code is in no git commit: commit it")
+        code: Finding = ("insufficient", "the code, the use case's or Trainworthy's, is in no git commit: commit it")
     else:
-        code = ("insufficient" if git_dirty else "pass", f"the code differs from commit {git_commit[:12]}: commit it")
+        code = (
+            "insufficient" if git_dirty else "pass",
+            f"the code, the use case's or Trainworthy's, differs from commit {git_commit[:12]}: commit it",
+        )
     steps: Finding = ("pass" if prefix_steps > 0 else "insufficient", "no step was run again")
     return _control(
         "reproducibility",

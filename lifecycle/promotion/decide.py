@@ -65,16 +65,24 @@ def decide(evidence: PromotionEvidence) -> Decision:
     )
 
 
+# As a file for `dagster job execute -c FILE`.
+FIRST_MODEL_CONFIG = "resources: {intent: {config: {first_model: true}}}"
+REMOVE_FIRST_MODEL = (
+    f"remove first_model ({FIRST_MODEL_CONFIG}) from the config given with -c: the model is compared with the champion"
+)
+
+
 def check_first_model(declared: bool, champion: str | None) -> None:
     """Raises ChampionError unless the run declares what the registry holds; call it before any cost."""
     if declared and champion is not None:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=champion,
-            fix="remove first_model: the model is compared with the champion",
+            fix=REMOVE_FIRST_MODEL,
         )
     if not declared and champion is None:
-        raise ChampionError("there is no champion to compare with", value=None, fix="declare first_model: true")
+        fix = f"declare first_model: true in a config file, given with -c: {FIRST_MODEL_CONFIG}"
+        raise ChampionError("there is no champion to compare with", value=None, fix=fix)
 
 
 def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """What a run declares about the champion, what is compared with it, and which verdict moves the alias."""
 
+import re
 import shutil
 
 import pytest
@@ -37,6 +38,36 @@ def test_champion_that_exists_refuses_a_declared_first_model_before_training(toy
     assert "fix: remove first_model" in done.out
     training = {path.name for path in (toy.var / "training" / "toy").iterdir()}
     assert len(training) == 1
+
+
+@pytest.mark.parametrize("intent", [FIRST, {}])
+def test_champion_whose_alias_was_deleted_is_no_reason_to_promote_without_a_comparison(toy, intent):
+    with toy.tracking() as tracking:
+        tracking.client.delete_registered_model_alias("toy", "champion")
+    before = toy.verdict_log()
+    toy.edit("use_case.yaml", "seed: 7", "seed: 8")
+    done = toy.execute(intent=intent)
+    assert done.code == 1
+    assert list(toy.observed(done.run_id)) == ["smoke"]
+    assert "the verdict log and the alias champion disagree" in done.out
+    assert "{'verdict log': '1', 'alias': None}" in done.out
+    assert toy.verdict_log() == before
+
+
+def test_champion_after_a_crash_before_the_alias_moved_is_mended_by_the_command_in_the_message(toy):
+    with toy.tracking() as tracking:
+        tracking.client.delete_registered_model_alias("toy", "champion")
+    # Nothing else changed: the reuse of every step must not hide it.
+    done = toy.execute(intent=FIRST)
+    assert done.code == 1
+    assert "Traceback" not in done.out, done.out
+    command = re.search(r'python -c "(from mlflow .*?)"', done.out)
+    assert command is not None, done.out
+    assert toy.call("-c", command[1]).code == 0
+    assert toy.champion() == "1"
+    mended = toy.execute(intent=FIRST)
+    assert mended.code == 0, mended.out
+    assert len(toy.verdict_log()) == 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,11 @@
 """The command `trainworthy` on real state."""
 
+import os
 import shutil
+import subprocess
+
+import pytest
+from toy_project import ROOT
 
 
 def test_cli_verdict_of_a_trained_use_case_tells_decision_reasons_cost_and_links(trained):
@@ -22,6 +27,46 @@ def test_cli_verdict_before_any_run_says_what_to_run_and_writes_nothing(fresh):
     done = fresh.call("-m", "pipeline.cli", "verdict", "toy")
     assert (done.code, "-j train_toy" in done.out, "Traceback" in done.out) == (1, True, False)
     assert not fresh.var.exists()
+
+
+def test_cli_champion_prints_the_version_of_the_log_without_mlflow(trained):
+    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "champion", "toy")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1")
+    imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
+    assert "pipeline.show" in imported
+    assert not {"mlflow", "dagster", "torch"} & imported
+
+
+def test_cli_champion_that_does_not_exist_or_cannot_be_known_exits_with_1(fresh):
+    done = fresh.call("-m", "pipeline.cli", "champion", "toy")
+    assert (done.code, done.out) == (1, "toy has no champion yet\n")
+    assert not fresh.var.exists()
+    wrong = fresh.call("-m", "pipeline.cli", "champion", "toi")
+    assert (wrong.code, "did you mean 'toy'?" in wrong.out) == (1, True)
+    (fresh.var / "verdicts").mkdir(parents=True)
+    (fresh.var / "verdicts" / "toy.jsonl").write_text("{")
+    broken = fresh.call("-m", "pipeline.cli", "champion", "toy")
+    assert (broken.code, "verdict log" in broken.out, "Traceback" in broken.out) == (1, True, False)
+
+
+@pytest.mark.parametrize("champion", [0, 1])
+def test_make_demo_declares_the_first_model_only_while_there_is_no_champion(tmp_path, champion):
+    (tmp_path / "trainworthy").write_text(f'#!/bin/sh\ntest "$1" = verdict && exit 0\nexit {champion}\n')
+    (tmp_path / "dagster").write_text('#!/bin/sh\necho "told: $*"\n')
+    for name in ("trainworthy", "dagster"):
+        (tmp_path / name).chmod(0o755)
+    make = [
+        "make",
+        "--directory",
+        str(ROOT),
+        "demo",
+        "READY=",
+        f"BIN={tmp_path}",
+        f"PATH={tmp_path}:{os.environ['PATH']}",
+    ]
+    out = subprocess.run(make, capture_output=True, text=True, check=True).stdout
+    (told,) = [line for line in out.splitlines() if line.startswith("told:")]
+    assert told.endswith("-c use_cases/flight_delays/first_model.yaml") is (champion == 1)
 
 
 def test_cli_datasets_lists_the_versions_of_the_project_of_the_use_cases(fresh):

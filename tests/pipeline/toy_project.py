@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,21 @@ from lifecycle.storage.state import StateFolder
 from resources.mlflow import Tracking
 
 ROOT = Path(__file__).parents[2]
+# Kept for the life of the tests' process, then removed.
+_COPY = tempfile.TemporaryDirectory(prefix="trainworthy-")
 FIRST = {"first_model": True}
+
+
+@functools.cache
+def product() -> Path:
+    """Trainworthy's code as it is now, in a clean git repository: a verdict asks that its code is committed."""
+    root = Path(_COPY.name).resolve() / "trainworthy"
+    for name in ("lifecycle", "expectations", "resources", "assets", "pipeline"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (ROOT / ".gitignore", ROOT / "pyproject.toml", *ROOT.glob("*.yaml")):
+        shutil.copy(path, root)
+    committed(root)
+    return root
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,7 @@ class Toy:
         return kept | {
             "TRAINWORTHY_VAR": str(self.var),
             "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(product()),
             "PYTHONWARNINGS": "ignore",
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
@@ -77,7 +93,7 @@ class Toy:
         """Start a command in the project's root, as a shell would: a group of its own."""
         return subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=product(),
             env=self.environment() | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -126,7 +142,7 @@ class Toy:
     @contextlib.contextmanager
     def instance(self) -> Iterator[dg.DagsterInstance]:
         """The Dagster instance of dagster.yaml on this state folder, as the bare commands open it."""
-        with self._settings(), dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        with self._settings(), dg.DagsterInstance.from_config(str(product())) as instance:
             yield instance
 
     @contextlib.contextmanager
@@ -212,12 +228,17 @@ def new_toy(into: Path) -> Toy:
     """tests/toy in a git repository of its own, and a state folder that does not exist yet."""
     root = into / "project"
     shutil.copytree(ROOT / "tests" / "toy", root, ignore=shutil.ignore_patterns("__pycache__", "toy_rows"))
+    committed(root)
+    return Toy(root, into / "state")
+
+
+def committed(root: Path) -> None:
+    """Make the folder a git repository with all of it in one commit."""
     git(root, "init", "--quiet")
     git(root, "config", "user.name", "Tests")
     git(root, "config", "user.email", "tests@example.org")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "start")
-    return Toy(root, into / "state")
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -193,7 +193,7 @@ def test_decide_puts_what_held_the_model_back_first():
 @pytest.mark.parametrize("declared", [True, False])
 def test_check_first_model_agrees_or_raises(declared):
     check_first_model(declared, None if declared else "flights/3")
-    with pytest.raises(ChampionError, match="fix"):
+    with pytest.raises(ChampionError, match=r"resources: \{intent: \{config: \{first_model: true\}\}\}"):
         check_first_model(declared, "flights/3" if declared else None)
 
 

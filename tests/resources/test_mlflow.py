@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle.errors import ChampionError
 from lifecycle.records import CurvePoint
 from resources.mlflow import Tracking
 
@@ -22,7 +23,7 @@ def template(tmp_path_factory):
         patch.setenv("TRAINWORTHY_VAR", str(folder))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         run = Tracking().run("toy", "11111111-0000", {"intent": "candidate"})
-        register(Tracking(), run, folder / "artifact", "a" * 64)
+        register(Tracking(), run, folder, "a" * 64)
     return folder
 
 
@@ -38,7 +39,8 @@ def used(monkeypatch, folder):
     return folder
 
 
-def register(tracking, run, artifact, sha256):
+def register(tracking, run, folder, sha256):
+    artifact = folder / "artifact"
     artifact.mkdir(parents=True, exist_ok=True)
     (artifact / "model.txt").write_text(sha256)
     return tracking.register(run, "toy", artifact, sha256, tags={"trained_until": "2024-01-31"})
@@ -98,6 +100,39 @@ def test_mlflow_promotion_points_champion_and_rollback(state):
     tracking.promote("toy", "2", "2")
     assert tracking.champion("toy").version == "2"
     assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "1"
+
+
+def test_mlflow_champion_without_its_files_is_an_error_and_not_no_champion(state):
+    tracking = Tracking()
+    tracking.promote("toy", "1", None)
+    shutil.rmtree(tracking.champion("toy").artifact.parents[1])
+    with pytest.raises(ChampionError, match="toy version 1 is registered, its artifact is gone") as caught:
+        tracking.champion("toy")
+    assert "restore" in caught.value.fix
+
+
+def test_mlflow_server_champion_is_downloaded_once_and_only_when_it_is_used(state, monkeypatch):
+    import mlflow.artifacts
+
+    asked = []
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", lambda uri: asked.append(uri) or str(state / "down"))
+    (state / "down" / "artifacts" / "artifact").mkdir(parents=True)
+    tracking = Tracking()
+    version = tracking.client.create_model_version("toy", "s3://bucket/model")
+    tracking.promote("toy", str(version.version), None)
+    champion = tracking.champion("toy")
+    assert asked == []
+    assert [champion.artifact, champion.artifact] == [state / "down" / "artifacts" / "artifact"] * 2
+    assert asked == ["s3://bucket/model"]
+
+
+def test_mlflow_register_needs_no_files_of_other_versions_and_replaces_lost_ones(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "88888888-0000", {})
+    shutil.rmtree(tracking.versions("toy")[0].artifact.parents[1])
+    other = register(tracking, run, state / "other", "b" * 64)
+    again = register(tracking, tracking.run("toy", "99999999-0000", {}), state / "again", "a" * 64)
+    assert [(model.version, model.artifact.is_dir()) for model in (other, again)] == [("2", True), ("3", True)]
 
 
 @pytest.mark.parametrize("how", ["moved", "copied"])

@@ -1,0 +1,62 @@
+"""With which columns the champion is scored, and what it must still say about itself."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from assets import evidence
+from assets.evidence import champion_comparison, own_features
+from lifecycle.errors import ChampionError, WorkerError
+from lifecycle.jobs import Rows
+from lifecycle.worker import EXIT_BAD_INPUT
+from resources.mlflow import RegisteredModel
+
+
+@pytest.fixture
+def champion(tmp_path):
+    """A registered version whose artifact names the columns of its own time."""
+    folder = tmp_path / "artifacts" / "artifact"
+    folder.mkdir(parents=True)
+    (folder / "features.json").write_text(json.dumps(["old", "dropped"]))
+    return RegisteredModel("toy", "1", tmp_path.as_uri(), {"artifact_sha256": "a" * 64})
+
+
+def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champion, tmp_path, monkeypatch):
+    jobs = []
+
+    def launch(_context: object, job: object) -> None:
+        jobs.append(job)
+        raise WorkerError("a column is missing", fix="", exit_code=EXIT_BAD_INPUT)
+
+    split = SimpleNamespace(file=SimpleNamespace(path="rows.parquet"))
+    record = SimpleNamespace(feature_columns=("old", "new"), splits={"benchmark": split})
+    state = SimpleNamespace(folder=lambda *parts: tmp_path.joinpath(*parts), absolute=lambda path: tmp_path / path)
+    run = SimpleNamespace(
+        workspace=SimpleNamespace(state=state), use_case=SimpleNamespace(name="toy"), run_id="1",
+        record=lambda *_: record, context=SimpleNamespace(log=SimpleNamespace(error=lambda _: None)),
+    )  # fmt: skip
+    base = {"use_case_folder": "u", "out": "o", "device": "cpu"}
+    rows = Rows(features=("old", "new"), label="y", group="g")
+    monkeypatch.setattr(evidence, "job_base", lambda *_: {**base, "rows": rows})
+    launcher = SimpleNamespace(run=launch)
+    assert champion_comparison(cast(Any, run), cast(Any, launcher), champion) is None
+    (job,) = jobs
+    assert job.rows == Rows(features=("old", "dropped"), label="y", group="g")
+    assert Path(job.artifact) == champion.artifact
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", "[1]"])
+def test_own_features_that_cannot_be_read_are_refused(champion, content):
+    path = champion.artifact / "features.json"
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(ChampionError, match=r"features\.json"):
+        own_features(champion)
+
+
+def test_own_features_without_the_hash_of_the_artifact_are_refused(champion):
+    untagged = RegisteredModel("toy", "1", champion.source, {})
+    with pytest.raises(ChampionError, match="artifact_sha256"):
+        own_features(untagged)

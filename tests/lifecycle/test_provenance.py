@@ -1,0 +1,88 @@
+"""Whether all code that a step runs is in a commit, in real git repositories."""
+
+import subprocess
+
+import pytest
+
+from lifecycle import provenance
+from lifecycle.provenance import OUR_CODE, git_state
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=Tests", "-c", "user.email=tests@example.org")
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+def commit(folder):
+    git(folder, "add", "--all")
+    git(folder, "commit", "--message", "change")
+
+
+def repository(root, files):
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    git(root, "init")
+    commit(root)
+    return root
+
+
+@pytest.fixture
+def product(tmp_path, monkeypatch):
+    """A stand-in for Trainworthy's own repository."""
+    root = repository(tmp_path / "product", [f"{name}/code.py" for name in OUR_CODE])
+    monkeypatch.setattr(provenance, "PRODUCT", root)
+    return root
+
+
+@pytest.fixture
+def toy(tmp_path, product):
+    """A use case in a repository of its own."""
+    return repository(tmp_path / "mine", ["use_cases/toy/model.py", "use_cases/toy/use_case.yaml"]) / "use_cases/toy"
+
+
+def test_git_state_with_all_code_committed_is_clean_in_one_repository_and_in_two(toy, product):
+    found, dirty = git_state(toy)
+    assert (len(found or ""), dirty) == (40, False)
+    (product / "use_cases" / "own").mkdir(parents=True)
+    (product / "use_cases" / "own" / "model.py").write_text("")
+    commit(product)
+    assert git_state(product / "use_cases" / "own")[1] is False
+
+
+def test_git_state_of_a_changed_or_untracked_use_case_is_dirty(toy):
+    (toy / "notes.txt").write_text("new")
+    assert git_state(toy)[1] is True
+    commit(toy)
+    (toy / "model.py").write_text("changed")
+    assert git_state(toy)[1] is True
+
+
+@pytest.mark.parametrize("ignored", ["/use_cases/", "/use_cases/toy/extra.py", "*.yaml"])
+def test_git_state_of_code_that_git_ignores_is_dirty(toy, ignored):
+    root = toy.parent.parent
+    (root / ".gitignore").write_text(ignored)
+    git(root, "rm", "-r", "--cached", "use_cases") if ignored != "/use_cases/toy/extra.py" else None
+    (toy / "extra.py").write_text("")
+    commit(root)
+    assert subprocess.run(["git", "-C", root, "status", "--porcelain"], capture_output=True, check=True).stdout == b""
+    assert git_state(toy)[1] is True
+
+
+def test_git_state_while_trainworthy_itself_is_changed_or_not_tracked_is_dirty(toy, product):
+    (product / "lifecycle" / "code.py").write_text("changed")
+    assert git_state(toy)[1] is True
+    commit(product)
+    assert git_state(toy)[1] is False
+    (product / ".gitignore").write_text("new.py")
+    (product / "assets" / "new.py").write_text("")
+    commit(product)
+    assert git_state(toy)[1] is True
+
+
+def test_git_state_of_code_outside_git_is_unknown(toy, tmp_path, monkeypatch):
+    (tmp_path / "loose").mkdir()
+    assert git_state(tmp_path / "loose") == (None, None)
+    monkeypatch.setattr(provenance, "PRODUCT", tmp_path / "loose")
+    found, dirty = git_state(toy)
+    assert (len(found or ""), dirty) == (40, None)

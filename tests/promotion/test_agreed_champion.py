@@ -1,0 +1,39 @@
+"""The champion by the verdict log, and what the registry's alias says about it."""
+
+import pytest
+
+from lifecycle.errors import ChampionError
+from lifecycle.promotion import log
+from lifecycle.promotion.champion import agreed_champion
+
+
+@pytest.fixture
+def entries(tmp_path):
+    """Version 1 promoted, version 2 held back."""
+    path, previous = tmp_path / "toy.jsonl", None
+    for number, action in (("1", "promote"), ("2", "shadow")):
+        log.append(
+            path, use_case="toy", action=action, model_version=number, verdict_sha256=number * 64,
+            previous_verdict_sha256=previous,
+        )  # fmt: skip
+        previous = number * 64
+    return log.read(path)
+
+
+def test_agreed_champion_is_the_one_of_log_and_alias(entries):
+    assert agreed_champion(entries, "toy", "1", "sqlite:///mlflow.db") == "1"
+    assert agreed_champion((), "toy", None, "sqlite:///mlflow.db") is None
+
+
+@pytest.mark.parametrize("aliased", [None, "2"])
+def test_agreed_champion_with_another_alias_names_both_and_the_command(entries, aliased):
+    with pytest.raises(ChampionError, match="disagree") as caught:
+        agreed_champion(entries, "toy", aliased, "sqlite:///mlflow.db")
+    assert caught.value.value == {"verdict log": "1", "alias": aliased}
+    assert "MlflowClient('sqlite:///mlflow.db').set_registered_model_alias('toy', 'champion', '1')" in caught.value.fix
+
+
+def test_agreed_champion_that_no_verdict_promoted_is_refused(entries):
+    with pytest.raises(ChampionError, match="disagree") as caught:
+        agreed_champion((), "toy", "1", "sqlite:///mlflow.db")
+    assert "delete_registered_model_alias('toy', 'champion')" in caught.value.fix
