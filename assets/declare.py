@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from pathlib import Path
 from typing import TypedDict
 
 import dagster as dg
@@ -61,5 +63,11 @@ def asset_options(use_case: UseCase, step: Step) -> AssetOptions:
         "group_name": use_case.name,
         "owners": [use_case.spec.owner],
         "description": DESCRIPTIONS[step],
-        "code_version": step_code_sha256(use_case.folder)[:16],
+        "code_version": code_version(use_case.folder),
     }
+
+
+@functools.cache
+def code_version(use_case_folder: Path) -> str:
+    """The code that this process loaded, hashed once for the eight assets. A step hashes anew what lies on disk."""
+    return step_code_sha256(use_case_folder)[:16]

@@ -6,11 +6,13 @@ Identity is what was declared plus what was read. Run ids, paths, prices and hos
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 # The packages that decide numbers; the version of any other one is provenance.
@@ -62,13 +64,14 @@ def step_code_sha256(use_case_folder: Path) -> str:
     )
 
 
-def deciding_packages() -> dict[str, str]:
-    """Python's and the deciding packages' versions, without importing them."""
+@functools.cache
+def deciding_packages() -> Mapping[str, str]:
+    """Python's and the deciding packages' versions, without importing them; read once a process."""
     import platform
 
     # Great Expectations decides what is accepted, and no served model needs it.
     versions = {name: metadata.version(name) for name in (*DECIDING_PACKAGES, "great-expectations")}
-    return {"python": platform.python_version(), **versions}
+    return MappingProxyType({"python": platform.python_version(), **versions})
 
 
 def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str, str], code_sha256: str) -> str:
@@ -79,6 +82,6 @@ def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str
             "sections": dict(sections),
             "inputs": dict(inputs),
             "code": code_sha256,
-            "packages": deciding_packages(),
+            "packages": dict(deciding_packages()),
         }
     )

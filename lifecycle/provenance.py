@@ -57,7 +57,14 @@ def _git(folder: Path, *arguments: str) -> str | None:
 @functools.cache
 def environment_sha256() -> str:
     """Hash of every installed distribution's name and version."""
-    return sha256_json(sorted({f"{found.name.lower()}=={found.version}" for found in metadata.distributions()}))
+    return sha256_json(sorted({_name_and_version(found) for found in metadata.distributions()}))
+
+
+def _name_and_version(found: metadata.Distribution) -> str:
+    """`name==version` from the head of its metadata; `found.name` parses all of it, 60 ms for 200 distributions."""
+    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
+    head = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
+    return f"{head.get('Name', 'unknown').lower()}=={head.get('Version', 'unknown')}"
 
 
 def collect_provenance(

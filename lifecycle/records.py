@@ -33,7 +33,8 @@ PARENTS: dict[Step, tuple[Step, ...]] = {
 class Frozen(BaseModel):
     """Base of every value: frozen, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Validators are built at first use: Dagster's process loads many forms that it never reads.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Cost(Frozen):

@@ -19,7 +19,6 @@ from lifecycle.worker import EXIT_PREEMPTED, job_sha256, read_result
 from resources.process_group import run_group
 from resources.settings import PROJECT
 
-
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
 # and 130 s under load.
 QUIET_WAIT = {"OMP_WAIT_POLICY": "PASSIVE"}

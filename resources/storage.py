@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from typing import Any
 
 import click
@@ -11,11 +12,16 @@ from dagster._serdes import ConfigurableClassData
 
 from lifecycle.errors import TrainworthyError
 from lifecycle.storage.state import StateFolder
+from resources.event_log import KeptOpenEventLog
 from resources.settings import read_settings
 
 
 class StateFolderStorage(DagsterSqliteStorage):
     """SQLite at <state folder>/dagster; named in dagster.yaml."""
+
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        super().__init__(base_dir, inst_data)
+        self._event_log_storage = KeptOpenEventLog(os.path.join(base_dir, "history", "runs", ""))
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:

@@ -1,0 +1,158 @@
+"""Our frame around eight steps whose own work is a constant. Dagster's process loads this module.
+
+What is real: the definitions of the use case, identities, records, provenance, checks, metadata, data versions.
+What is left out: the steps' work with its workers, MLflow, the report and the pictures.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+import dagster as dg
+
+from assets import metadata, step
+from assets.declare import asset_options
+from assets.step import Outcome, StepEvents, run_step
+from lifecycle.checks import holds
+from lifecycle.records import STEPS, Cost, Forecast, Split, Step, StoredFile
+from lifecycle.use_case import UseCase
+from pipeline.console import console
+from pipeline.definitions import load_all
+from resources.mlflow import TrackedRun, Tracking
+from resources.workspace import Workspace
+
+CHECKS_AN_ASSET = int(os.environ.get("BENCHMARK_CHECKS", "3"))
+SHA256 = "0" * 64
+
+
+class NoTracking(Tracking):
+    """Takes everything and keeps nothing."""
+
+    def run(self, use_case: str, dagster_run_id: str, tags: Mapping[str, str]) -> TrackedRun:
+        return TrackedRun("none", "none")
+
+    def log_values(self, run: TrackedRun, **values: Any) -> None:
+        pass
+
+    def log_curve(self, run: TrackedRun, *curve: Any) -> None:
+        pass
+
+    def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:
+        pass
+
+    def end(self, run: TrackedRun, passed: bool) -> None:
+        pass
+
+
+def frame_asset(use_case: UseCase, name: Step) -> dg.AssetsDefinition:
+    """The step `name` with CHECKS_AN_ASSET checks and constants for its work."""
+    options = asset_options(use_case, name)
+    names = [f"check_{number}" for number in range(CHECKS_AN_ASSET)]
+    options["check_specs"] = [dg.AssetCheckSpec(c, asset=[use_case.name, name], blocking=True) for c in names]
+    checks = tuple(holds(c, True, observed=1.0, threshold=2.0, evidence="a constant") for c in names)
+
+    @dg.asset(name=name, **options)
+    def frame(context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking) -> StepEvents:
+        yield from run_step(
+            context,
+            workspace,
+            tracking,
+            use_case,
+            name,
+            lambda run: Outcome(checks=checks, fields=constant_fields(name)),
+        )
+
+    return frame
+
+
+def constant_fields(name: Step) -> dict[str, Any]:
+    """A valid result of the step, small and the same each time."""
+    file = StoredFile(path="file", sha256=SHA256, bytes=1)
+    split = Split(name="split", file=file, rows=1, positives=1, groups=1, start="2024-01-01", end="2024-01-02")
+    forecast = Forecast(name="f", unit="usd", value=1.0, low=0.5, high=2.0)
+    stage = dict(
+        training_run="run",
+        fraction=1.0,
+        seed=0,
+        rows=1,
+        steps=1,
+        resumed_from_step=0,
+        checkpoint=None,
+        checkpoint_sha256=None,
+        prefix_steps=1,
+        prefix_sha256=SHA256,
+        parameters=1,
+        parameters_sha256=SHA256,
+        artifact="artifact",
+        artifact_sha256=SHA256,
+        metrics={"log_loss": 0.5},
+        curve=(),
+    )
+    fields: dict[Step, dict[str, Any]] = {
+        "dataset": dict(
+            name="toy_rows", revision="v1", dvc_hash="h", content_hash=SHA256, rows=1, path="p", files=(file,)
+        ),
+        "snapshot": dict(
+            content_hash=SHA256,
+            contract_sha256=SHA256,
+            label_sha256=SHA256,
+            label="positive",
+            feature_columns=("x",),
+            rows=4,
+            excluded_rows=0,
+            excluded_share=0.0,
+            benchmark="b",
+            splits={n: split for n in ("training", "validation", "calibration", "benchmark")},
+        ),
+        "preflight": dict(memory_bytes=forecast, seconds=forecast, cost_usd=forecast),
+        "smoke": stage,
+        "pilot": stage,
+        "full": stage,
+        "evaluation": dict(
+            benchmark="b",
+            rows=1,
+            groups=1,
+            primary="log_loss",
+            metrics=(),
+            comparisons=(),
+            reliability=(),
+            predictions=file,
+            latency_ms=1.0,
+            artifact="artifact",
+            artifact_sha256=SHA256,
+        ),
+        "promotion": dict(
+            decision="promote",
+            reasons=("a constant",),
+            controls=(),
+            comparisons=(),
+            model_name="toy",
+            model_version="1",
+            champion=None,
+            first_model=True,
+            evaluation_identity=SHA256,
+            evidence={},
+            binds={},
+            step_costs={},
+            model_cost=Cost(),
+            previous_verdict_sha256=None,
+        ),
+    }
+    return fields[name]
+
+
+mock.patch.object(step, "write_report", return_value=None).start()
+mock.patch.object(metadata, "pictures_of", return_value={}).start()
+use_case = next(found for found in load_all() if found.name == "toy")
+_assets = [frame_asset(use_case, name) for name in STEPS]
+defs = dg.Definitions(
+    assets=_assets,
+    resources={"workspace": Workspace(), "tracking": NoTracking()},
+    loggers={"console": console},
+    jobs=[
+        dg.define_asset_job(
+            "frame", selection=_assets, executor_def=dg.in_process_executor, config={"loggers": {"console": {}}}
+        )
+    ],
+)
