@@ -64,7 +64,8 @@ def write_artifact(
 def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path: Path) -> None:
     """torch.export on the CPU in evaluation mode, with a free batch dimension for every input.
 
-    Where the code lay is left out of the file, so that equal weights and code give equal bytes.
+    Where the code lay is left out of the file, so that equal weights and code give equal bytes. The
+    example's shapes are traced, not its values: the file keeps its example, and rows must not ship with it.
     """
     import copy
 
@@ -73,7 +74,8 @@ def export_model(model: torch.nn.Module, example: dict[str, torch.Tensor], path:
     exported = copy.deepcopy(model).cpu().eval()
     batch = torch.export.Dim("batch")
     shapes = ({name: {0: batch} for name in example},)
-    program = torch.export.export(exported, ({n: t.cpu() for n, t in example.items()},), dynamic_shapes=shapes)
+    blank = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in example.items()}
+    program = torch.export.export(exported, (blank,), dynamic_shapes=shapes)
     _forget_sources(program)
     torch.export.save(program, path)
 

@@ -174,3 +174,10 @@ def test_prediction_of_the_first_rows_only_is_limited(trained, splits, tmp_path)
     rows_file = splits / "benchmark.parquet"
     job = toy_jobs.predict_job(trained.artifact, trained.artifact_sha256, rows_file, tmp_path, limit=7)
     assert len(pd.read_parquet(run_predict(job).predictions.path)) == 7
+
+
+def test_artifact_ships_no_training_rows(trained):
+    import torch
+
+    inputs, _ = torch.export.load(Path(trained.artifact) / "model.pt2").example_inputs
+    assert all(float(tensor.abs().sum()) == 0 for tensor in inputs[0].values())
