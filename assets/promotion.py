@@ -19,8 +19,9 @@ from assets.evidence import (
 )
 from assets.step import Outcome, StepEvents, StepRun, run_step
 from lifecycle.checks import CheckResult
+from lifecycle.data.content import content_hash
 from lifecycle.data.versions import published_version
-from lifecycle.errors import ChampionError, TrainworthyError
+from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
     benchmark_control,
@@ -168,7 +169,7 @@ def _evidence(
     controls = (
         dataset_control(
             published_content_hash=published.content_hash,
-            found_content_hash=dataset.content_hash,
+            found_content_hash=recomputed_content_hash(run, dataset),
             contract_passed=snapshot.passed,
             snapshot_dataset_sha256=snapshot.parents.get("dataset"),
             dataset_sha256=record_sha256(dataset),
@@ -214,6 +215,14 @@ def _evidence(
     )
     told = {"deployment": deployment, "rerun_prefix_sha256": rerun_sha256, "git_commit": commit, "git_dirty": dirty}
     return Evidence(promotion, told)
+
+
+def recomputed_content_hash(run: StepRun, dataset: DatasetVersion) -> str | None:
+    """The content hash of the rows as they lie there now; None if they cannot be read."""
+    try:
+        return content_hash(run.workspace.state.absolute(dataset.path)).sha256
+    except DatasetError:
+        return None
 
 
 def verdict_stands(run: StepRun, record: Record, intent: Intent) -> bool:
