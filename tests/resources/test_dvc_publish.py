@@ -1,0 +1,91 @@
+"""Publishing a version through real DVC: what is entered, and what is refused."""
+
+import pytest
+import yaml
+from trips_project import DVC_YAML, assert_right
+
+from lifecycle.data.versions import read_versions, versions_path
+from lifecycle.errors import DatasetError
+
+
+def test_publish_writes_the_entry_and_fetch_reads_it_without_a_build(trips):
+    entry = yaml.safe_load(versions_path(trips.project).read_text())["trips"]["v3"]
+    assert (entry["rows"], entry["parameters"]) == (150, {"files": 3, "source": "1.0.0"})
+    fetched = trips.fetch()
+    assert_right(fetched, trips)
+    assert fetched.dvc_hash == entry["dvc_hash"]
+    assert trips.num_builds == 1
+
+
+def test_publish_of_a_next_version_keeps_the_files_of_the_earlier_one(unpublished):
+    unpublished.publish("v1", 1)
+    unpublished.publish("v3", 3)
+    first, next_one = unpublished.fetch("v1"), unpublished.fetch("v3")
+    assert [path.name for path in sorted(first.path.iterdir())] == ["2013-01.parquet"]
+    assert (first.path / "2013-01.parquet").read_bytes() == (next_one.path / "2013-01.parquet").read_bytes()
+    unpublished.publish("v2", 2)
+    assert list(read_versions(unpublished.project)["trips"]) == ["v1", "v3", "v2"]
+
+
+def test_publish_of_changed_files_is_refused_and_writes_nothing(trips):
+    before = versions_path(trips.project).read_text()
+    trips.write_builder("row * month", "row * month + (month == 2)")
+    with pytest.raises(DatasetError, match=r"trips@v4 changes or lacks files of trips@v3") as caught:
+        trips.publish("v4", 4)
+    assert caught.value.value == ["2013-02.parquet"]
+    trips.write_builder("range(1,", "range(2,")
+    with pytest.raises(DatasetError, match=r"2013-01\.parquet"):
+        trips.publish("v4", 4)
+    assert versions_path(trips.project).read_text() == before
+
+
+def test_publish_of_the_same_content_or_name_is_refused(trips):
+    with pytest.raises(DatasetError, match="the same as trips@v3"):
+        trips.publish("v4", 3)
+    with pytest.raises(DatasetError, match="already has this version"):
+        trips.publish("v3", 2)
+
+
+def test_publish_of_a_version_without_rows_is_refused(unpublished):
+    unpublished.write_builder("rows.to_parquet", "rows[:0].to_parquet")
+    with pytest.raises(DatasetError, match="has no rows"):
+        unpublished.publish("v1", 1)
+
+
+@pytest.mark.parametrize(
+    ("revision", "parameters", "message"),
+    [
+        ("v4", {"files": 4, "source": "1; rm x"}, "can't be published"),
+        ("v4", {"files": float("nan"), "source": "1"}, "can't be published"),
+        ("V 4", {"files": 4, "source": "1"}, "can't be published"),
+        ("v4", {"file": 4, "source": "1"}, "did you mean 'files'"),
+        ("v4", {"files": 4}, r"missing[^$]*source"),
+    ],
+)
+def test_publish_of_bad_parameters_is_refused_before_a_build(trips, revision, parameters, message):
+    with pytest.raises(DatasetError, match=message):
+        trips.store.publish(trips.project, "trips", revision, parameters)
+    assert trips.num_builds == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"outs": ["data/other"]}, "must write one folder"),
+        ({"wdir": "build"}, "must write one folder"),
+        ({"deps": ["build/missing.py"]}, "missing file"),
+        ({"deps": ["../secret.py"]}, "outside the project"),
+        ({"cmd": "python build/dataset.py ${file}"}, "Could not find 'file'"),
+    ],
+)
+def test_publish_of_an_unfit_stage_is_refused(unpublished, change, message):
+    stage = DVC_YAML["stages"]["trips"] | change
+    (unpublished.project / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"trips": stage}}))
+    with pytest.raises(DatasetError, match=message):
+        unpublished.publish("v3", 3)
+
+
+def test_publish_of_an_unknown_dataset_is_refused(unpublished):
+    (unpublished.project / "data" / "trip.yaml").write_text("files: 3\n")
+    with pytest.raises(DatasetError, match="did you mean 'trips'"):
+        unpublished.store.publish(unpublished.project, "trip", "v1", {"files": 3})
