@@ -28,7 +28,7 @@ $(READY): constraints.txt pyproject.toml
 
 demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version
 	if config=$$(trainworthy champion flight_delays --run-config); \
-		then dagster job execute -m pipeline.definitions -j train_flight_delays --config-json "$$config"; \
+		then echo "$$config" | dagster job execute -m pipeline.definitions -j train_flight_delays -c /dev/stdin; \
 		else dagster job execute -m pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL); fi
 	@trainworthy verdict flight_delays
 

@@ -13,7 +13,7 @@ from lifecycle.promotion.champion import agreed_champion
 from lifecycle.promotion.decide import check_first_model
 from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
 from lifecycle.records import Snapshot
-from lifecycle.run_config import config_option
+from lifecycle.run_config import config_text
 from lifecycle.use_case import days
 from resources.mlflow import RegisteredModel
 
@@ -70,7 +70,7 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
     trained_on = standing(run.use_case, log.read(verdict_log(run)), run.workspace.records).trained_on
     assert trained_on is not None
     newer = waiting(tuple(read_versions(run.use_case.project)[declared.name]), (trained_on.version,), declared.version)
-    fix = f"use a newer dataset version: {config_option(dataset_version=newer[0])}" if newer else NOTHING_NEWER
+    fix = f"use a newer dataset version: run config {config_text(dataset_version=newer[0])}" if newer else NOTHING_NEWER
     raise ChampionError(
         f"the champion saw days of this benchmark, so comparing would flatter it and could only end in reject: "
         f"{window.evidence}, embargo {embargo} days",

@@ -12,7 +12,7 @@ from typing import Any, cast
 from lifecycle.errors import RecordError
 from lifecycle.identity import sha256_file, step_identity
 from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
-from lifecycle.run_config import config_option
+from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
 from lifecycle.use_case import DatasetSpec, UseCase
 
@@ -82,5 +82,5 @@ def _refuse_other_version(use_case: UseCase, record: DatasetVersion) -> None:
         return
     fix = f"materialize {use_case.name}/dataset again, or run the whole job"
     if found.name == wanted.name:
-        fix += f"; to work with {found} here too, give {config_option(dataset_version=found.version)}"
+        fix += f"; to work with {found} here too, give the run config {config_text(dataset_version=found.version)}"
     raise RecordError(f"the newest dataset is stale: it is {found}, and this run works with {wanted}", fix=fix)

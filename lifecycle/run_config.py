@@ -12,11 +12,16 @@ def run_config(**intent: Any) -> dict[str, Any]:
     return {"resources": {"intent": {"config": intent}}, "loggers": {"console": {}}}
 
 
-def config_option(**intent: Any) -> str:
-    """The same as the option of `dagster job execute` and `dagster asset materialize`, quoted for a shell."""
-    return f"--config-json '{json.dumps(run_config(**intent))}'"
+def config_text(**intent: Any) -> str:
+    """The same on one line: a file for `dagster job execute -c`, or text for the UI's launchpad."""
+    return json.dumps(run_config(**intent))
 
 
-def train_command(use_case: str, **intent: Any) -> str:
-    """The command that trains and judges a model with this intent."""
-    return f"dagster job execute -m pipeline.definitions -j train_{use_case} {config_option(**intent)}"
+def train_command(use_case: str, file: str = "FILE") -> str:
+    """The command that trains and judges a model with the run config in the file."""
+    return f"dagster job execute -m pipeline.definitions -j train_{use_case} -c {file}"
+
+
+def first_model_fix(use_case: str) -> str:
+    """What to do where there is no champion yet."""
+    return f"train the first model: {train_command(use_case)}, where FILE holds {config_text(first_model=True)}"

@@ -10,7 +10,7 @@ import dagster as dg
 
 from lifecycle.data.versions import published_version
 from lifecycle.promotion.judged import NOTHING_NEWER, Standing
-from lifecycle.run_config import run_config, train_command
+from lifecycle.run_config import first_model_fix, run_config
 from lifecycle.use_case import UseCase
 from pipeline.show import standing_of
 
@@ -73,8 +73,7 @@ def due_version(use_case: UseCase, instance: dg.DagsterInstance) -> str | dg.Ski
     """
     standing = standing_of(use_case)
     if standing.champion is None:
-        fix = f"train the first model: {train_command(use_case.name, first_model=True)}"
-        return dg.SkipReason(f"there is no champion to compare with; {fix}")
+        return dg.SkipReason(f"there is no champion to compare with; {first_model_fix(use_case.name)}")
     if not standing.waiting:
         return dg.SkipReason(nothing_waits(standing))
     under_way = instance.get_runs(dg.RunsFilter(job_name=_job(use_case), statuses=_UNDER_WAY), limit=1)

@@ -30,11 +30,9 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _data(parsed: argparse.Namespace) -> str:
-    import json
-
-    from lifecycle.run_config import run_config
+    from lifecycle.run_config import config_text
     from pipeline.show import find_use_case, standing_of
 
     trained_on = standing_of(find_use_case(parsed.use_case)).trained_on
     assert trained_on is not None
-    return json.dumps(run_config(dataset_version=trained_on.version)) if parsed.run_config else str(trained_on)
+    return config_text(dataset_version=trained_on.version) if parsed.run_config else str(trained_on)

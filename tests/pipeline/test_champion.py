@@ -70,6 +70,22 @@ def test_champion_after_a_crash_before_the_alias_moved_is_mended_by_the_command_
     assert len(toy.verdict_log()) == 1
 
 
+def test_champion_that_saw_days_of_the_benchmark_stops_the_candidate_before_preflight(toy):
+    before = toy.verdict_log()
+    with toy.tracking() as tracking:
+        tracking.client.set_model_version_tag("toy", "1", "calibrated_until", "2024-04-20")
+    done = toy.execute()
+    assert done.code == 1
+    assert list(toy.observed(done.run_id)) == ["preflight"]
+    assert "the champion saw days of this benchmark" in done.out
+    assert "champion's calibration ends 2024-04-20" in done.out
+    assert "champion version 1 of toy_rows@v1, this run toy_rows@v1" in done.out
+    assert '"dataset_version": "v2"' in done.out
+    assert toy.verdict_log() == before
+    # An experiment meets no champion and no benchmark.
+    assert toy.execute("experiment_toy").code == 0
+
+
 @pytest.mark.slow
 def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjudged):
     (unjudged.folder / "notes.txt").write_text("not committed")
