@@ -10,8 +10,10 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 # The UI alone, without its workers for language model scoring.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
+# Declares that there is no champion yet.
+FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo test test-slow check ui mlflow-ui bench setup clean
+.PHONY: demo next test test-slow check ui mlflow-ui bench setup clean
 
 setup: $(READY)
 
@@ -24,9 +26,14 @@ $(READY): constraints.txt pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(READY)
 
-demo: $(READY)  ## train, evaluate and judge a flight_delays model; the first one is declared to be the first
-	if trainworthy champion flight_delays; then first=; else first="-c use_cases/flight_delays/first_model.yaml"; fi; \
-		dagster job execute -m pipeline.definitions -j train_flight_delays $$first
+demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version
+	if config=$$(trainworthy champion flight_delays --run-config); \
+		then echo "$$config" | dagster job execute -m pipeline.definitions -j train_flight_delays -c /dev/stdin; \
+		else dagster job execute -m pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL); fi
+	@trainworthy verdict flight_delays
+
+next: $(READY)  ## a month later: train on the next published dataset version and judge it against the champion
+	trainworthy next flight_delays
 	@trainworthy verdict flight_delays
 
 test: $(READY)  ## all tests that need nothing but the registry's packages

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.declare import asset_options
-from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.declare import step_asset
+from assets.step import Outcome, StepRun
 from lifecycle.checks import holds
 from lifecycle.contract.agreement import agreement_problems
 from lifecycle.contract.model import contract_problems, load_contract
@@ -16,25 +16,26 @@ from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Record
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore
-from resources.mlflow import Tracking
 from resources.workspace import Workspace
 
 
 def dataset_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/dataset."""
+    return step_asset(
+        use_case,
+        "dataset",
+        fetch_dataset,
+        kinds={"dvc", "parquet"},
+        read=published_content,
+        reusable=dataset_is_whole,
+    )
 
-    @dg.asset(name="dataset", kinds={"dvc", "parquet"}, **asset_options(use_case, "dataset"))
-    def dataset(context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking) -> StepEvents:
-        def content() -> dict[str, str]:
-            refuse_declarations(use_case, workspace.prices)
-            declared = use_case.spec.dataset
-            return {"content_hash": published_version(use_case.project, declared.name, declared.version).content_hash}
 
-        yield from run_step(
-            context, workspace, tracking, use_case, "dataset", fetch_dataset, read=content, reusable=dataset_is_whole
-        )
-
-    return dataset
+def published_content(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
+    """The content hash that the version was published with. Raises UseCaseError for wrong declarations."""
+    refuse_declarations(use_case, workspace.prices)
+    declared = use_case.spec.dataset
+    return {"content_hash": published_version(use_case.project, declared.name, declared.version).content_hash}
 
 
 def fetch_dataset(run: StepRun) -> Outcome:

@@ -1,18 +1,24 @@
-"""What Dagster is told about a step before it runs: key, dependencies, checks, owner, words."""
+"""A step as a Dagster asset: key, dependencies, checks, owner, words, and the resources that it is handed.
 
-from __future__ import annotations
+Each step's own file calls step_asset with the step's name and its own work.
+"""
 
 import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TypedDict
 
 import dagster as dg
 
+from assets.step import Read, Reusable, StepEvents, StepResources, Work, run_step
 from lifecycle.identity import step_code_sha256
 from lifecycle.preflight.gate import CHECKS as PREFLIGHT_CHECKS
 from lifecycle.records import PARENTS, Step
 from lifecycle.training.gate import CHECKS as STAGE_CHECKS
 from lifecycle.use_case import UseCase
+from resources.launcher import Launcher
+from resources.mlflow import Tracking
+from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash",),
@@ -36,35 +42,49 @@ DESCRIPTIONS: dict[Step, str] = {
 }
 
 
-class AssetOptions(TypedDict):
-    """The arguments of @dg.asset that every step has in common."""
+def step_asset(
+    use_case: UseCase,
+    step: Step,
+    work: Work,
+    *,
+    kinds: set[str],
+    pool: str | None = None,
+    read: Read = lambda use_case, workspace: {},
+    reusable: Reusable = lambda run, record: True,
+    around: Callable[[StepResources, UseCase, str], AbstractContextManager[None]] = lambda *_: nullcontext(),
+) -> dg.AssetsDefinition:
+    """The asset <use case>/<step>. `around` is entered with the resources, the use case and the run id."""
+    key = dg.AssetKey([use_case.name, step])
 
-    key_prefix: str
-    deps: list[dg.AssetKey]
-    check_specs: list[dg.AssetCheckSpec]
-    group_name: str
-    owners: list[str]
-    description: str
-    code_version: str
+    @dg.asset(
+        name=step,
+        key_prefix=use_case.name,
+        deps=[dg.AssetKey([use_case.name, parent]) for parent in PARENTS[step]],
+        check_specs=[dg.AssetCheckSpec(name, asset=key, blocking=True) for name in CHECKS[step]],
+        group_name=use_case.name,
+        owners=[use_case.spec.owner],
+        description=DESCRIPTIONS[step],
+        code_version=code_version(use_case.folder),
+        kinds=kinds,
+        pool=pool,
+    )
+    def asset(
+        context: dg.AssetExecutionContext,
+        workspace: Workspace,
+        tracking: Tracking,
+        launcher: Launcher,
+        intent: Intent,
+    ) -> StepEvents:
+        resources = StepResources(workspace, tracking, launcher, intent)
+        with around(resources, use_case, context.run_id):
+            yield from run_step(context, resources, use_case, step, work, read=read, reusable=reusable)
+
+    return asset
 
 
 def gpu_pool(use_case: UseCase) -> str | None:
     """The pool that bounds how many steps hold a GPU at once, over all runs of the instance."""
     return "gpu" if use_case.spec.compute.gpus else None
-
-
-def asset_options(use_case: UseCase, step: Step) -> AssetOptions:
-    """What Dagster is told about a step of a use case."""
-    key = dg.AssetKey([use_case.name, step])
-    return {
-        "key_prefix": use_case.name,
-        "deps": [dg.AssetKey([use_case.name, parent]) for parent in PARENTS[step]],
-        "check_specs": [dg.AssetCheckSpec(name, asset=key, blocking=True) for name in CHECKS[step]],
-        "group_name": use_case.name,
-        "owners": [use_case.spec.owner],
-        "description": DESCRIPTIONS[step],
-        "code_version": code_version(use_case.folder),
-    }
 
 
 @functools.cache

@@ -4,40 +4,22 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.declare import asset_options
-from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.declare import step_asset
+from assets.step import Outcome, StepRun
 from assets.training import job_base
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult
 from lifecycle.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
 from lifecycle.use_case import UseCase, days
-from resources.launcher import Launcher
-from resources.mlflow import Tracking
-from resources.workspace import Workspace
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/evaluation."""
-
-    @dg.asset(name="evaluation", kinds={"scikit-learn"}, **asset_options(use_case, "evaluation"))
-    def evaluation(
-        context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking, launcher: Launcher
-    ) -> StepEvents:
-        yield from run_step(
-            context,
-            workspace,
-            tracking,
-            use_case,
-            "evaluation",
-            lambda run: score_benchmark(run, launcher),
-            reusable=predictions_stay,
-        )
-
-    return evaluation
+    return step_asset(use_case, "evaluation", score_benchmark, kinds={"scikit-learn"}, reusable=predictions_stay)
 
 
-def score_benchmark(run: StepRun, launcher: Launcher) -> Outcome:
+def score_benchmark(run: StepRun) -> Outcome:
     """Score every benchmark row in the worker, then measure."""
     import pandas as pd
 
@@ -56,7 +38,7 @@ def score_benchmark(run: StepRun, launcher: Launcher) -> Outcome:
         baselines=spec.benchmark.baselines,
         seed=spec.training.seed,
     )
-    result = launcher.run(run.context, job)
+    result = run.launcher.run(run.context, job)
     assert isinstance(result, PredictResult)
     splits = snapshot.splits
     body = evaluate(

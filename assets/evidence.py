@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from assets.champion import champion_ends
 from assets.step import StepRun
 from assets.training import job_base, train_job
 from lifecycle.errors import ChampionError, WorkerError
@@ -109,8 +110,7 @@ def split_ends(snapshot: Snapshot, champion: RegisteredModel | None) -> dict[str
     """The last day that either model saw, by name; the benchmark must start after all of them."""
     ends = {name: snapshot.splits[name].end for name in ("training", "calibration")}
     if champion is not None:
-        ends["champion's training"] = champion.tags.get("trained_until", "")
-        ends["champion's calibration"] = champion.tags.get("calibrated_until", "")
+        ends |= champion_ends(champion)
     return ends
 
 

@@ -2,42 +2,34 @@
 
 import dagster as dg
 
-from assets.declare import asset_options, gpu_pool
-from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.champion import candidate_is_refused, refuse_candidate
+from assets.declare import gpu_pool, step_asset
+from assets.step import Outcome, StepRun
 from assets.training import job_base
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.gate import cost_forecast, preflight_checks
 from lifecycle.records import PreflightReport, Record, Snapshot
 from lifecycle.use_case import UseCase
-from resources.launcher import Launcher
-from resources.mlflow import Tracking
-from resources.workspace import Workspace
 
 GIB = 2**30
 
 
 def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/preflight."""
-
-    @dg.asset(name="preflight", pool=gpu_pool(use_case), kinds={"pytorch"}, **asset_options(use_case, "preflight"))
-    def preflight(
-        context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking, launcher: Launcher
-    ) -> StepEvents:
-        yield from run_step(
-            context,
-            workspace,
-            tracking,
-            use_case,
-            "preflight",
-            lambda run: try_out(run, launcher),
-            reusable=forecasts_still_fit,
-        )
-
-    return preflight
+    return step_asset(
+        use_case,
+        "preflight",
+        try_out,
+        kinds={"pytorch"},
+        pool=gpu_pool(use_case),
+        # An experiment may have made an equal preflight, and its reuse must not skip the questions to a candidate.
+        reusable=lambda run, record: forecasts_still_fit(run, record) and not candidate_is_refused(run),
+    )
 
 
-def try_out(run: StepRun, launcher: Launcher) -> Outcome:
+def try_out(run: StepRun) -> Outcome:
     """Run the worker's preflight and hold its answer against memory and budget."""
+    refuse_candidate(run)
     spec, snapshot, state = run.use_case.spec, run.record("snapshot", Snapshot), run.workspace.state
     limit = memory_limit_bytes(run.sku.memory_gb)
     job = PreflightJob(
@@ -48,7 +40,7 @@ def try_out(run: StepRun, launcher: Launcher) -> Outcome:
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         memory_limit_bytes=limit,
     )
-    result = launcher.run(run.context, job)
+    result = run.launcher.run(run.context, job)
     assert isinstance(result, PreflightResult)
     cost = cost_forecast(result.seconds, run.sku)
     return Outcome(

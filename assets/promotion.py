@@ -10,14 +10,14 @@ import dagster as dg
 
 from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost, stage_costs, step_costs
 from assets.champion import champion_of, verdict_log
-from assets.declare import asset_options
+from assets.declare import step_asset
 from assets.evidence import (
     champion_comparison,
     deployment_evidence,
     reproducibility_evidence,
     split_ends,
 )
-from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.step import Outcome, StepResources, StepRun
 from lifecycle.checks import CheckResult
 from lifecycle.data.content import content_hash
 from lifecycle.data.versions import published_version
@@ -46,47 +46,31 @@ from lifecycle.records import (
 )
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import UseCase, days
-from resources.launcher import Launcher
-from resources.mlflow import RegisteredModel, Tracking
-from resources.workspace import Intent, Workspace
+from resources.mlflow import RegisteredModel
 
 
 def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/promotion."""
-
-    @dg.asset(name="promotion", kinds={"mlflow"}, **asset_options(use_case, "promotion"))
-    def promotion(
-        context: dg.AssetExecutionContext,
-        workspace: Workspace,
-        tracking: Tracking,
-        launcher: Launcher,
-        intent: Intent,
-    ) -> StepEvents:
-        with judged_alone(workspace, use_case):
-            yield from run_step(
-                context,
-                workspace,
-                tracking,
-                use_case,
-                "promotion",
-                lambda run: judge(run, launcher, intent),
-                reusable=lambda run, record: verdict_stands(run, record, intent),
-            )
-        verdict = workspace.records.of_run(use_case.name, "promotion", context.run_id)
-        if isinstance(verdict, Verdict) and fails_the_run(intent.fail_on, verdict.decision):
-            raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {intent.fail_on}", allow_retries=False)
-
-    return promotion
+    return step_asset(use_case, "promotion", judge, kinds={"mlflow"}, reusable=verdict_stands, around=judged_alone)
 
 
 @contextlib.contextmanager
-def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[None]:
-    """One judgement of a use case at a time: the later one sees the earlier one's verdict and champion."""
-    path = workspace.state.folder("verdicts", f"{use_case.name}.lock")
+def judged_alone(resources: StepResources, use_case: UseCase, run_id: str) -> Iterator[None]:
+    """One judgement of a use case at a time: the later one sees the earlier one's verdict and champion.
+
+    Ends with a failure if the run config wants one for the verdict that this run has.
+    """
+    path = resources.workspace.state.folder("verdicts", f"{use_case.name}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    verdict, fail_on = (
+        resources.workspace.records.of_run(use_case.name, "promotion", run_id),
+        resources.declared.fail_on,
+    )
+    if isinstance(verdict, Verdict) and fails_the_run(fail_on, verdict.decision):
+        raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {fail_on}", allow_retries=False)
 
 
 def fails_the_run(fail_on: str, decision: str) -> bool:
@@ -94,12 +78,13 @@ def fails_the_run(fail_on: str, decision: str) -> bool:
     return decision in {"never": (), "reject": ("reject",), "shadow": ("reject", "shadow")}[fail_on]
 
 
-def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
+def judge(run: StepRun) -> Outcome:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
     name, log_path = run.use_case.name, verdict_log(run)
     champion = champion_of(run)
-    if intent.first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
+    first_model = run.declared.first_model
+    if first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=f"{name} version {champion.version}",
@@ -109,11 +94,10 @@ def judge(run: StepRun, launcher: Launcher, intent: Intent) -> Outcome:
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
         tags=benchmark_tags(run),
     )  # fmt: skip
-    first_model = intent.first_model
     if champion is not None and champion.version == model.version:
         # A model is never compared with itself, but with what it replaced when it was promoted.
         champion, first_model = _replaced(run, champion)
-    evidence = _evidence(run, launcher, first_model, model, champion)
+    evidence = _evidence(run, first_model, model, champion)
     decision = decide(evidence.promotion)
     newest = log.read(log_path)
     fields = {
@@ -154,15 +138,13 @@ class Evidence:
     told: dict[str, Any]
 
 
-def _evidence(
-    run: StepRun, launcher: Launcher, first_model: bool, model: RegisteredModel, champion: RegisteredModel | None
-) -> Evidence:
+def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion: RegisteredModel | None) -> Evidence:
     spec, full = run.use_case.spec, run.record("full", StageReport)
     evaluation, snapshot = run.record("evaluation", EvaluationReport), run.record("snapshot", Snapshot)
     dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
-    deployment = deployment_evidence(run, launcher, model)
-    rerun_sha256 = reproducibility_evidence(run, launcher)
-    comparison = champion_comparison(run, launcher, champion) if champion else None
+    deployment = deployment_evidence(run, run.launcher, model)
+    rerun_sha256 = reproducibility_evidence(run, run.launcher)
+    comparison = champion_comparison(run, run.launcher, champion) if champion else None
     commit, dirty = git_state(run.use_case.folder)
     published = published_version(run.use_case.project, dataset.name, dataset.revision)
     costs = model_cost(run)
@@ -225,8 +207,8 @@ def recomputed_content_hash(run: StepRun, dataset: DatasetVersion) -> str | None
         return None
 
 
-def verdict_stands(run: StepRun, record: Record, intent: Intent) -> bool:
-    """True if the newest verdict is this one and nothing that it depends on has changed.
+def verdict_stands(run: StepRun, record: Record) -> bool:
+    """True if the log holds this verdict and nothing that it depends on has changed.
 
     False for a log or a champion that cannot be trusted: judging anew stops with the reason.
     """
@@ -234,11 +216,11 @@ def verdict_stands(run: StepRun, record: Record, intent: Intent) -> bool:
         entries, champion = log.read(verdict_log(run)), champion_of(run)
     except TrainworthyError:
         return False
-    if not isinstance(record, Verdict) or not entries or entries[-1].verdict_sha256 != record_sha256(record):
+    if not isinstance(record, Verdict) or record_sha256(record) not in {entry.verdict_sha256 for entry in entries}:
         return False
     dirty = git_state(run.use_case.folder)[1]
     version = champion.version if champion else None
-    return still_answers(record, run.identity, dirty, version, intent.first_model)
+    return still_answers(record, run.identity, dirty, version, run.declared.first_model)
 
 
 def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel | None, bool]:

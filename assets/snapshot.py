@@ -2,8 +2,8 @@
 
 import dagster as dg
 
-from assets.declare import asset_options
-from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.declare import step_asset
+from assets.step import Outcome, StepRun
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import load_contract
@@ -12,18 +12,12 @@ from lifecycle.data.split import split_by_time, splits_check
 from lifecycle.progress import say
 from lifecycle.records import DatasetVersion, Record, Snapshot
 from lifecycle.use_case import UseCase
-from resources.mlflow import Tracking
-from resources.workspace import Workspace
 
 
 def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/snapshot."""
-
-    @dg.asset(name="snapshot", kinds={"great_expectations", "parquet"}, **asset_options(use_case, "snapshot"))
-    def snapshot(context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking) -> StepEvents:
-        yield from run_step(context, workspace, tracking, use_case, "snapshot", make_snapshot, reusable=snapshot_stays)
-
-    return snapshot
+    kinds = {"great_expectations", "parquet"}
+    return step_asset(use_case, "snapshot", make_snapshot, kinds=kinds, reusable=snapshot_stays)
 
 
 def make_snapshot(run: StepRun) -> Outcome:

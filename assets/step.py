@@ -19,6 +19,7 @@ from assets.track import last_step, track
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
+from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
@@ -26,8 +27,9 @@ from lifecycle.provenance import collect_provenance
 from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
+from resources.launcher import Launcher
 from resources.mlflow import TrackedRun, Tracking
-from resources.workspace import Workspace
+from resources.workspace import Intent, Workspace
 
 # The tag that a job puts on its runs: candidate, experiment or preflight.
 INTENT_TAG = "trainworthy/intent"
@@ -36,12 +38,27 @@ StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
 
 @dataclass(frozen=True)
+class StepResources:
+    """What Dagster hands to every step; `declared` is the run config's."""
+
+    workspace: Workspace
+    tracking: Tracking
+    launcher: Launcher
+    declared: Intent
+
+
+@dataclass(frozen=True)
 class StepRun:
-    """What a step may use: declarations, upstream records, its identity, and the stores."""
+    """What a step may use: declarations, upstream records, its identity, and the stores.
+
+    `use_case` is at the dataset version of this run, `intent` what the job is for (INTENT_TAG).
+    """
 
     context: dg.AssetExecutionContext
     workspace: Workspace
     tracking: Tracking
+    launcher: Launcher
+    declared: Intent
     use_case: UseCase
     step: Step
     run_id: str
@@ -76,24 +93,30 @@ class Outcome:
     after: Callable[[Record], None] | None = field(default=None)
 
 
+# What a step's own work is, what it reads beside its upstream, and whether an equal record may be reused.
+Work = Callable[[StepRun], Outcome]
+Read = Callable[[UseCase, Workspace], Mapping[str, str]]
+Reusable = Callable[[StepRun, Record], bool]
+
+
 def run_step(
     context: dg.AssetExecutionContext,
-    workspace: Workspace,
-    tracking: Tracking,
+    resources: StepResources,
     use_case: UseCase,
     step: Step,
-    work: Callable[[StepRun], Outcome],
+    work: Work,
     *,
-    read: Callable[[], Mapping[str, str]] = dict,
-    reusable: Callable[[StepRun, Record], bool] = lambda run, record: True,
+    read: Read = lambda use_case, workspace: {},
+    reusable: Reusable = lambda run, record: True,
 ) -> StepEvents:
-    """Reuse an equal step or do its work, then finish. `read` names what it reads beside its upstream.
+    """Reuse an equal step or do its work, then finish. The dataset version that the run config names holds for all.
 
     A TrainworthyError of the work ends the step with its record, cost and report, and one clear message.
     """
-    meter = Meter()
+    meter, workspace = Meter(), resources.workspace
+    use_case = use_case.at_version(resources.declared.dataset_version)
     try:
-        run = _step_run(context, workspace, tracking, use_case, step, read)
+        run = _step_run(context, resources, use_case, step, read)
         earlier = workspace.records.by_identity(use_case.name, step, run.identity)
         equal = earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier)
     except TrainworthyError as error:
@@ -149,15 +172,13 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
 
 
 def _step_run(
-    context: dg.AssetExecutionContext,
-    workspace: Workspace,
-    tracking: Tracking,
-    use_case: UseCase,
-    step: Step,
-    read: Callable[[], Mapping[str, str]],
+    context: dg.AssetExecutionContext, resources: StepResources, use_case: UseCase, step: Step, read: Read
 ) -> StepRun:
+    workspace, dataset = resources.workspace, use_case.spec.dataset
     workspace.state.check_writable()
-    found = read()
+    if resources.declared.dataset_version:
+        published_version(use_case.project, dataset.name, dataset.version)
+    found = read(use_case, workspace)
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
@@ -167,7 +188,10 @@ def _step_run(
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
     identity = identity_of(use_case, step, code, upstream, found)
-    return StepRun(context, workspace, tracking, use_case, step, context.run_id, intent, upstream, identity, code, sku)
+    return StepRun(
+        context, workspace, resources.tracking, resources.launcher, resources.declared, use_case, step,
+        context.run_id, intent, upstream, identity, code, sku,
+    )  # fmt: skip
 
 
 def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str) -> bool:

@@ -7,23 +7,18 @@ from typing import Any, Literal, cast
 
 import dagster as dg
 
-from assets.champion import champion_of
-from assets.declare import asset_options, gpu_pool
-from assets.step import Outcome, StepEvents, StepRun, run_step
+from assets.declare import gpu_pool, step_asset
+from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import load_contract
 from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.errors import CheckpointError, DatasetError, TrainworthyError
+from lifecycle.errors import CheckpointError, DatasetError
 from lifecycle.jobs import CheckpointRef, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
-from lifecycle.promotion.decide import check_first_model
 from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.training.gate import stage_checks
 from lifecycle.use_case import UseCase
-from resources.launcher import Launcher
-from resources.mlflow import Tracking
-from resources.workspace import Intent, Workspace
 
 Stage = Literal["smoke", "pilot", "full"]
 
@@ -34,37 +29,17 @@ def stage_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
 
 
 def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
-    @dg.asset(name=stage, pool=gpu_pool(use_case), kinds={"pytorch"}, **asset_options(use_case, stage))
-    def stage_asset(
-        context: dg.AssetExecutionContext,
-        workspace: Workspace,
-        tracking: Tracking,
-        launcher: Launcher,
-        intent: Intent,
-    ) -> StepEvents:
-        yield from run_step(
-            context,
-            workspace,
-            tracking,
-            use_case,
-            stage,
-            lambda run: train_stage(run, launcher, intent, stage),
-            reusable=lambda run, record: stage_is_whole(run, record) and not starts_undeclared(run, intent, stage),
-        )
-
-    return stage_asset
+    pool = gpu_pool(use_case)
+    return step_asset(use_case, stage, train_stage, kinds={"pytorch"}, pool=pool, reusable=stage_is_whole)
 
 
-def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) -> Outcome:
+def train_stage(run: StepRun) -> Outcome:
     """Train the stage in the worker and judge go or no-go."""
-    if stage == "smoke" and run.intent == "candidate":
-        # Asked before training spends money: promotion would refuse it afterwards.
-        champion = champion_of(run)
-        check_first_model(intent.first_model, champion.version if champion else None)
+    stage = cast(Stage, run.step)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     started = time.perf_counter()
-    result = launcher.run(run.context, train_job(run, snapshot, training_run, stage))
+    result = run.launcher.run(run.context, train_job(run, snapshot, training_run, stage))
     assert isinstance(result, TrainResult)
     state = run.workspace.state
     this_stage = (time.perf_counter() - started) / 3600 * run.sku.usd_per_hour
@@ -93,20 +68,6 @@ def train_stage(run: StepRun, launcher: Launcher, intent: Intent, stage: Stage) 
         gpu_seconds=result.gpu_seconds,
         seeds=(run.use_case.spec.training.seed,),
     )
-
-
-def starts_undeclared(run: StepRun, intent: Intent, stage: Stage) -> bool:
-    """True for a candidate without champion that is not declared the first model, so that smoke refuses it.
-
-    An experiment may have trained the same stages already, and their reuse must not skip the question. Also
-    True if the champion is in doubt: the step's own work stops with the reason.
-    """
-    if stage != "smoke" or run.intent != "candidate":
-        return False
-    try:
-        return champion_of(run) is None and not intent.first_model
-    except TrainworthyError:
-        return True
 
 
 def train_job(

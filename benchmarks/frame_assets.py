@@ -11,16 +11,16 @@ from unittest import mock
 
 import dagster as dg
 
-from assets import metadata, step
-from assets.declare import asset_options
-from assets.step import Outcome, StepEvents, run_step
+from assets import declare, metadata, step
+from assets.step import Outcome
 from lifecycle.checks import holds
 from lifecycle.records import STEPS, Cost, Forecast, Split, Step, StoredFile
 from lifecycle.use_case import UseCase
 from pipeline.console import console
 from pipeline.definitions import load_all
+from resources.launcher import Launcher
 from resources.mlflow import TrackedRun, Tracking
-from resources.workspace import Workspace
+from resources.workspace import Intent, Workspace
 
 CHECKS_AN_ASSET = int(os.environ.get("BENCHMARK_CHECKS", "3"))
 SHA256 = "0" * 64
@@ -47,23 +47,12 @@ class NoTracking(Tracking):
 
 def frame_asset(use_case: UseCase, name: Step) -> dg.AssetsDefinition:
     """The step `name` with CHECKS_AN_ASSET checks and constants for its work."""
-    options = asset_options(use_case, name)
-    names = [f"check_{number}" for number in range(CHECKS_AN_ASSET)]
-    options["check_specs"] = [dg.AssetCheckSpec(c, asset=[use_case.name, name], blocking=True) for c in names]
+    names = tuple(f"check_{number}" for number in range(CHECKS_AN_ASSET))
     checks = tuple(holds(c, True, observed=1.0, threshold=2.0, evidence="a constant") for c in names)
-
-    @dg.asset(name=name, **options)
-    def frame(context: dg.AssetExecutionContext, workspace: Workspace, tracking: Tracking) -> StepEvents:
-        yield from run_step(
-            context,
-            workspace,
-            tracking,
-            use_case,
-            name,
-            lambda run: Outcome(checks=checks, fields=constant_fields(name)),
+    with mock.patch.dict(declare.CHECKS, {name: names}):
+        return declare.step_asset(
+            use_case, name, lambda run: Outcome(checks=checks, fields=constant_fields(name)), kinds=set()
         )
-
-    return frame
 
 
 def constant_fields(name: Step) -> dict[str, Any]:
@@ -148,7 +137,7 @@ use_case = next(found for found in load_all() if found.name == "toy")
 _assets = [frame_asset(use_case, name) for name in STEPS]
 defs = dg.Definitions(
     assets=_assets,
-    resources={"workspace": Workspace(), "tracking": NoTracking()},
+    resources={"workspace": Workspace(), "tracking": NoTracking(), "launcher": Launcher(), "intent": Intent()},
     loggers={"console": console},
     jobs=[
         dg.define_asset_job(

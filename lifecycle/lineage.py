@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from lifecycle.errors import RecordError
 from lifecycle.identity import sha256_file, step_identity
-from lifecycle.records import PARENTS, Record, StageReport, Step
+from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
+from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
-from lifecycle.use_case import UseCase
+from lifecycle.use_case import DatasetSpec, UseCase
 
 
 def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
@@ -61,18 +62,25 @@ def refuse_outdated(use_case: UseCase, code_sha256: str, upstream: Mapping[Step,
     """
     for step, record in upstream.items():
         parents: dict[Step, Record] = {}
-        if step == "dataset":
-            outdated = declared_sections(use_case, step)["dataset"] != {
-                "name": getattr(record, "name", None),
-                "version": getattr(record, "revision", None),
-            }
+        if isinstance(record, DatasetVersion):
+            _refuse_other_version(use_case, record)
         else:
             parents = {name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]}
-            outdated = identity_of(use_case, step, code_sha256, parents, {}) != record.identity
-        if outdated:
-            raise RecordError(
-                f"the newest {step} is stale: the use case's values, contract or code changed since it was made",
-                fix=f"materialize {use_case.name}/{step} again, or run the whole job",
-            )
+            if identity_of(use_case, step, code_sha256, parents, {}) != record.identity:
+                raise RecordError(
+                    f"the newest {step} is stale: the use case's values, contract or code changed since it was made",
+                    fix=f"materialize {use_case.name}/{step} again, or run the whole job",
+                )
         # A change further up (another dataset version) leaves the nearer steps' own sections as they were.
         refuse_outdated(use_case, code_sha256, parents, store)
+
+
+def _refuse_other_version(use_case: UseCase, record: DatasetVersion) -> None:
+    """Raises RecordError unless the record is of the dataset version that this run works with."""
+    found, wanted = DatasetSpec(name=record.name, version=record.revision), use_case.spec.dataset
+    if found == wanted:
+        return
+    fix = f"materialize {use_case.name}/dataset again, or run the whole job"
+    if found.name == wanted.name:
+        fix += f"; to work with {found} here too, give the run config {config_text(dataset_version=found.version)}"
+    raise RecordError(f"the newest dataset is stale: it is {found}, and this run works with {wanted}", fix=fix)

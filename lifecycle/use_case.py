@@ -51,6 +51,9 @@ class DatasetSpec(Frozen):
     name: Name
     version: Name
 
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
 
 class BenchmarkWindow(Frozen):
     """The newest `window` of labelled rows; `roll` says when it moves on."""
@@ -209,6 +212,13 @@ class UseCase(Frozen):
     @property
     def contract_path(self) -> Path:
         return self.folder / "contract.yaml"
+
+    def at_version(self, version: str) -> UseCase:
+        """This use case on another version of its dataset; itself for an empty one. Not checked to be published."""
+        if not version:
+            return self
+        dataset = self.spec.dataset.model_copy(update={"version": version})
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"dataset": dataset})})
 
 
 def load_use_case(folder: Path) -> UseCase:

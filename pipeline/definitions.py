@@ -1,4 +1,4 @@
-"""What Dagster loads: one lifecycle per use case, and the resources.
+"""What Dagster loads: one lifecycle per use case, what starts it, and the resources.
 
 Belongs here: putting things together. Does not: any work; loading imports none of torch, mlflow,
 great_expectations, dvc and pandas (tests/pipeline/test_definitions.py holds it).
@@ -16,6 +16,7 @@ from lifecycle.errors import TrainworthyError
 from lifecycle.use_case import UseCase, load_use_case
 from pipeline.console import console
 from pipeline.factory import lifecycle_assets, lifecycle_jobs
+from pipeline.retraining import new_version_sensor, weekly_schedule
 from resources.launcher import Launcher
 from resources.mlflow import Tracking
 from resources.settings import read_settings, use_case_folders
@@ -28,6 +29,8 @@ def build_defs(use_cases: Sequence[UseCase], resources: Mapping[str, Any] | None
     return dg.Definitions(
         assets=[asset for use_case in use_cases for asset in lifecycle_assets(use_case)],
         jobs=[job for use_case in use_cases for job in lifecycle_jobs(use_case)],
+        sensors=[new_version_sensor(use_case) for use_case in use_cases],
+        schedules=[weekly_schedule(use_case) for use_case in use_cases],
         resources={**defaults, **(resources or {})},
         loggers={"console": console},
         executor=dg.in_process_executor,

@@ -10,15 +10,17 @@ import yaml
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import DatasetError, RecordError, SettingsError, did_you_mean
 from lifecycle.promotion import log
+from lifecycle.promotion.judged import Standing, standing
 from lifecycle.records import Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import projects, read_settings, use_case_folders
 
 
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged."""
-    _refuse_unknown(use_case)
+    _folder(use_case)
     found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
     if not isinstance(found, Verdict):
         fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
@@ -28,16 +30,29 @@ def newest_verdict(use_case: str) -> Verdict:
 
 def champion_version(use_case: str) -> str | None:
     """Version of the champion by the verdict log, None without one. Raises RecordError for a broken log."""
-    _refuse_unknown(use_case)
+    _folder(use_case)
     state = StateFolder(read_settings().var)
     entry = log.champion(log.read(state.folder("verdicts", f"{use_case}.jsonl")))
     return entry.model_version if entry else None
 
 
-def _refuse_unknown(use_case: str) -> None:
-    names = [folder.name for folder in use_case_folders(read_settings())]
-    if use_case not in names:
-        raise SettingsError("no such use case", value=use_case, fix=did_you_mean(use_case, names))
+def standing_of(use_case: UseCase) -> Standing:
+    """Champion and waiting dataset versions, by the verdict log. Raises RecordError for a broken one."""
+    state = StateFolder(read_settings().var)
+    entries = log.read(state.folder("verdicts", f"{use_case.name}.jsonl"))
+    return standing(use_case, entries, FileRecordStore(state))
+
+
+def find_use_case(name: str) -> UseCase:
+    """The use case of that name. Raises SettingsError with the nearest name, UseCaseError if it cannot be loaded."""
+    return load_use_case(_folder(name))
+
+
+def _folder(use_case: str) -> Path:
+    folders = {folder.name: folder for folder in use_case_folders(read_settings())}
+    if use_case not in folders:
+        raise SettingsError("no such use case", value=use_case, fix=did_you_mean(use_case, folders))
+    return folders[use_case]
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Literal
 
 import dagster as dg
+from pydantic import Field
 
 from lifecycle.cost.prices import Prices, load_prices
 from lifecycle.storage.records import FileRecordStore
@@ -30,11 +31,17 @@ class Workspace(dg.ConfigurableResource):
 
 
 class Intent(dg.ConfigurableResource):
-    """What this run declares about promotion.
+    """What this run declares. The descriptions are what the UI's launchpad shows."""
 
-    first_model: there is no champion yet, and that is known. Refused if the registry knows one.
-    fail_on: the run fails (exit code 1) if the verdict is `reject`, or with `shadow` also then.
-    """
-
-    first_model: bool = False
-    fail_on: Literal["never", "reject", "shadow"] = "never"
+    first_model: bool = Field(
+        default=False,
+        description="There is no champion yet, and that is known. Refused if there is one.",
+    )
+    fail_on: Literal["never", "reject", "shadow"] = Field(
+        default="never",
+        description="The run fails (exit code 1) if the verdict is `reject`; with `shadow` also if it is `shadow`.",
+    )
+    dataset_version: str = Field(
+        default="",
+        description="The dataset version to use in this run, for example v10. Empty: the one in use_case.yaml.",
+    )

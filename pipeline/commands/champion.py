@@ -1,4 +1,4 @@
-"""trainworthy champion: which version is live."""
+"""trainworthy champion: which version is live, and what it was trained on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,28 @@ def add(commands: Subparsers) -> None:
     """Declare the command."""
     parser = commands.add_parser("champion", help="version of the present champion; exit code 1 if there is none")
     parser.add_argument("use_case")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--dataset", action="store_true", help="the dataset version that it was trained on")
+    shown.add_argument("--run-config", action="store_true", help="the run config of a run on that version, as JSON")
     parser.set_defaults(command=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the version; 1 if there is none."""
+    """Print the version, or its data; 1 if there is none."""
     from pipeline.show import champion_version
 
     version = champion_version(parsed.use_case)
-    print(version or f"{parsed.use_case} has no champion yet")
-    return 0 if version else 1
+    if version is None:
+        print(f"{parsed.use_case} has no champion yet")
+        return 1
+    print(_data(parsed) if parsed.dataset or parsed.run_config else version)
+    return 0
+
+
+def _data(parsed: argparse.Namespace) -> str:
+    from lifecycle.run_config import config_text
+    from pipeline.show import find_use_case, standing_of
+
+    trained_on = standing_of(find_use_case(parsed.use_case)).trained_on
+    assert trained_on is not None
+    return config_text(dataset_version=trained_on.version) if parsed.run_config else str(trained_on)

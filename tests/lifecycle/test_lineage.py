@@ -139,8 +139,20 @@ def test_upstream_that_still_matches_is_accepted(chain):
 
 def test_upstream_of_another_dataset_version_is_refused(chain):
     store, data, _ = chain
-    with pytest.raises(RecordError, match="newest dataset is stale"):
-        refuse_outdated(use_case(dataset={"version": "v2"}), "code", {"dataset": data}, store)
+    for case in (use_case(dataset={"version": "v2"}), use_case().at_version("v2")):
+        with pytest.raises(
+            RecordError, match="stale: it is toy_rows@v1, and this run works with toy_rows@v2"
+        ) as caught:
+            refuse_outdated(case, "code", {"dataset": data}, store)
+        assert '"dataset_version": "v1"' in caught.value.fix
+    refuse_outdated(use_case(dataset={"version": "v2"}).at_version("v1"), "code", {"dataset": data}, store)
+
+
+def test_use_case_at_another_version_is_the_one_that_declares_it():
+    declared = use_case(dataset={"version": "v2"})
+    assert use_case().at_version("v2") == declared
+    assert declared.at_version("") == declared
+    assert identities(use_case().at_version("v2")) == identities(declared)
 
 
 @pytest.mark.parametrize(("sections", "code"), [({"split": {"embargo": "2d"}}, "code"), ({}, "other code")])

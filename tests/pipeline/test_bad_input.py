@@ -90,3 +90,11 @@ def test_input_misspelled_fail_on_is_refused_before_the_run(fresh):
     assert "fail_on" in done.out
     assert "rejct" in done.out
     assert written(fresh) == []
+
+
+def test_input_unknown_dataset_version_in_the_run_config_stops_the_first_step(fresh):
+    done = fresh.execute(intent={"first_model": True, "dataset_version": "v22"})
+    assert refused(done, "no such published version", "'v22'", "did you mean 'v2'?")
+    assert fresh.materialized(done.run_id) == {}
+    assert fresh.observed(done.run_id)["dataset"]["lineage/dataset_version"] == "toy_rows@v22"
+    assert written(fresh) == []

@@ -18,11 +18,11 @@ def unjudged(toy):
     return toy
 
 
-def test_champion_missing_and_not_declared_stops_at_smoke_with_the_fix(unjudged):
+def test_champion_missing_and_not_declared_stops_at_preflight_with_the_fix(unjudged):
     done = unjudged.execute()
     assert done.code == 1
-    assert list(unjudged.materialized(done.run_id)) == ["dataset", "snapshot", "preflight"]
-    assert list(unjudged.observed(done.run_id)) == ["smoke"]
+    assert list(unjudged.materialized(done.run_id)) == ["dataset", "snapshot"]
+    assert list(unjudged.observed(done.run_id)) == ["preflight"]
     assert "there is no champion to compare with" in done.out
     assert "fix: declare first_model: true" in done.out
     assert not (unjudged.var / "verdicts" / "toy.jsonl").exists()
@@ -33,7 +33,7 @@ def test_champion_that_exists_refuses_a_declared_first_model_before_training(toy
     toy.edit("use_case.yaml", "{width: 32}", "{width: 16}")
     done = toy.execute(intent=FIRST)
     assert done.code == 1
-    assert list(toy.observed(done.run_id)) == ["smoke"]
+    assert list(toy.observed(done.run_id)) == ["preflight"]
     assert "first_model is declared, but there is a champion" in done.out
     assert "fix: remove first_model" in done.out
     training = {path.name for path in (toy.var / "training" / "toy").iterdir()}
@@ -48,7 +48,7 @@ def test_champion_whose_alias_was_deleted_is_no_reason_to_promote_without_a_comp
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
     done = toy.execute(intent=intent)
     assert done.code == 1
-    assert list(toy.observed(done.run_id)) == ["smoke"]
+    assert list(toy.observed(done.run_id)) == ["preflight"]
     assert "the verdict log and the alias champion disagree" in done.out
     assert "{'verdict log': '1', 'alias': None}" in done.out
     assert toy.verdict_log() == before
@@ -68,6 +68,22 @@ def test_champion_after_a_crash_before_the_alias_moved_is_mended_by_the_command_
     mended = toy.execute(intent=FIRST)
     assert mended.code == 0, mended.out
     assert len(toy.verdict_log()) == 1
+
+
+def test_champion_that_saw_days_of_the_benchmark_stops_the_candidate_before_preflight(toy):
+    before = toy.verdict_log()
+    with toy.tracking() as tracking:
+        tracking.client.set_model_version_tag("toy", "1", "calibrated_until", "2024-04-20")
+    done = toy.execute()
+    assert done.code == 1
+    assert list(toy.observed(done.run_id)) == ["preflight"]
+    assert "the champion saw days of this benchmark" in done.out
+    assert "champion's calibration ends 2024-04-20" in done.out
+    assert "champion version 1 of toy_rows@v1, this run toy_rows@v1" in done.out
+    assert '"dataset_version": "v2"' in done.out
+    assert toy.verdict_log() == before
+    # An experiment meets no champion and no benchmark.
+    assert toy.execute("experiment_toy").code == 0
 
 
 @pytest.mark.slow

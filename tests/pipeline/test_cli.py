@@ -1,5 +1,6 @@
 """The command `trainworthy` on real state."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -49,24 +50,64 @@ def test_cli_champion_that_does_not_exist_or_cannot_be_known_exits_with_1(fresh)
     assert (broken.code, "verdict log" in broken.out, "Traceback" in broken.out) == (1, True, False)
 
 
-@pytest.mark.parametrize("champion", [0, 1])
-def test_make_demo_declares_the_first_model_only_while_there_is_no_champion(tmp_path, champion):
-    (tmp_path / "trainworthy").write_text(f'#!/bin/sh\ntest "$1" = verdict && exit 0\nexit {champion}\n')
-    (tmp_path / "dagster").write_text('#!/bin/sh\necho "told: $*"\n')
-    for name in ("trainworthy", "dagster"):
-        (tmp_path / name).chmod(0o755)
-    make = [
-        "make",
-        "--directory",
-        str(ROOT),
-        "demo",
-        "READY=",
-        f"BIN={tmp_path}",
-        f"PATH={tmp_path}:{os.environ['PATH']}",
-    ]
-    out = subprocess.run(make, capture_output=True, text=True, check=True).stdout
-    (told,) = [line for line in out.splitlines() if line.startswith("told:")]
-    assert told.endswith("-c use_cases/flight_delays/first_model.yaml") is (champion == 1)
+def make(target, folder, trainworthy):
+    """What `make TARGET` starts, with this script for `trainworthy` and one for `dagster` that only tells."""
+    for name, body in (
+        ("trainworthy", trainworthy),
+        ("dagster", 'echo "told: $*"; case "$*" in */dev/stdin) cat; esac'),
+    ):
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    command = ["make", "--no-print-directory", "--directory", str(ROOT), target, "READY=", f"BIN={folder}"]
+    path = f"PATH={folder}:{os.environ['PATH']}"
+    out = subprocess.run([*command, path], capture_output=True, text=True, check=True).stdout
+    return out[out.index("told:") :].strip()
+
+
+CONFIG = '{"resources": {"intent": {"config": {"dataset_version": "v10"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("champion", "told"),
+    [
+        # Without a champion the first model is declared; with one the run is on the champion's dataset version.
+        ("echo 'no champion yet'; exit 1", "-c use_cases/flight_delays/first_model.yaml"),
+        (f"echo '{CONFIG}'", f"-c /dev/stdin\n{CONFIG}"),
+    ],
+)
+def test_make_demo_declares_the_first_model_or_trains_on_the_champions_version(tmp_path, champion, told):
+    lines = make("demo", tmp_path, f'test "$1" = champion || exit 0\n{champion}')
+    assert lines == f"told: job execute -m pipeline.definitions -j train_flight_delays {told}"
+
+
+def test_make_next_trains_the_next_version_and_shows_the_verdict(tmp_path):
+    assert make("next", tmp_path, 'echo "told: $*"') == "told: next flight_delays\ntold: verdict flight_delays"
+
+
+def test_cli_champion_tells_its_dataset_and_the_run_config_of_a_run_on_it(trained):
+    champion = ("-m", "pipeline.cli", "champion", "toy")
+    assert trained.toy.call(*champion, "--dataset").out == "toy_rows@v1\n"
+    config = json.loads(trained.toy.call(*champion, "--run-config").out)
+    assert config == {"resources": {"intent": {"config": {"dataset_version": "v1"}}}, "loggers": {"console": {}}}
+
+
+def test_cli_next_without_a_champion_says_how_to_train_the_first_and_writes_nothing(fresh):
+    done = fresh.call("-m", "pipeline.cli", "next", "toy")
+    assert (done.code, "no champion" in done.out, '"first_model": true' in done.out) == (1, True, True)
+    assert not fresh.var.exists()
+    wrong = fresh.call("-m", "pipeline.cli", "next", "toi")
+    assert (wrong.code, "did you mean 'toy'?" in wrong.out, "Traceback" in wrong.out) == (1, True, False)
+
+
+def test_cli_next_with_nothing_newer_says_so_and_writes_nothing(toy):
+    path = toy.root / "data" / "versions.yaml"
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("  v2")))
+    before = sorted(toy.var.rglob("*"))
+    done = toy.call("-m", "pipeline.cli", "next", "toy")
+    assert done.code == 0, done.out
+    assert "champion: version 1, trained on toy_rows@v1; nothing newer: v1 has its verdict" in done.out
+    assert "trainworthy datasets publish" in done.out
+    assert sorted(toy.var.rglob("*")) == before
 
 
 def test_cli_datasets_lists_the_versions_of_the_project_of_the_use_cases(fresh):

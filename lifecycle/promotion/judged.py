@@ -1,0 +1,65 @@
+"""Which published dataset versions a use case was judged on, and which wait for their verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from lifecycle.data.versions import published_version, read_versions
+from lifecycle.promotion import log
+from lifecycle.promotion.log import LogEntry
+from lifecycle.records import DatasetVersion, Frozen
+from lifecycle.storage.records import RecordStore
+from lifecycle.use_case import DatasetSpec, UseCase
+
+NOTHING_NEWER = "publish the next version: trainworthy datasets publish --help"
+
+
+class Standing(Frozen):
+    """Where a use case stands.
+
+    `champion` is the version of the model in the registry and `trained_on` its data; `newest_judged` is the newest
+    version of the use case's dataset that has a verdict, `waiting` the ones published after it, in their order.
+    """
+
+    champion: str | None
+    trained_on: DatasetSpec | None
+    newest_judged: str | None
+    waiting: tuple[str, ...]
+
+
+def standing(use_case: UseCase, entries: tuple[LogEntry, ...], store: RecordStore) -> Standing:
+    """Champion and waiting versions by the verdict log's `entries`.
+
+    Raises RecordError for an entry without its records, DatasetError for an unpublished declared version.
+    """
+    declared, entry = use_case.spec.dataset, log.champion(entries)
+    published_version(use_case.project, declared.name, declared.version)
+    published = tuple(read_versions(use_case.project)[declared.name])
+    data = [judged_dataset(entry, store) for entry in entries]
+    judged = [dataset.version for dataset in data if dataset.name == declared.name]
+    return Standing(
+        champion=entry.model_version if entry else None,
+        trained_on=judged_dataset(entry, store) if entry else None,
+        newest_judged=newest(published, judged),
+        waiting=waiting(published, judged, declared.version),
+    )
+
+
+def judged_dataset(entry: LogEntry, store: RecordStore) -> DatasetSpec:
+    """The dataset version that an entry's verdict is about, by the verdict's own lineage."""
+    verdict = store.get(entry.use_case, "promotion", entry.verdict_sha256)
+    dataset = cast(DatasetVersion, store.get(entry.use_case, "dataset", verdict.parents["dataset"]))
+    return DatasetSpec(name=dataset.name, version=dataset.revision)
+
+
+def newest(published: Sequence[str], judged: Collection[str]) -> str | None:
+    """The newest judged version in the order of publication, whichever was judged last; None without one."""
+    return next((version for version in reversed(published) if version in judged), None)
+
+
+def waiting(published: Sequence[str], judged: Collection[str], declared: str) -> tuple[str, ...]:
+    """Versions published after the newest judged one; before any verdict the declared one and those after it."""
+    found = newest(published, judged)
+    start = published.index(declared) if found is None else published.index(found) + 1
+    return tuple(published[start:])

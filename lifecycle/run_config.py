@@ -1,0 +1,27 @@
+"""What a Dagster run is told through its config, as plain values. resources/workspace.py (Intent) declares the keys."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def run_config(**intent: Any) -> dict[str, Any]:
+    """The run config with these values of the resource `intent`, for example dataset_version="v10"."""
+    # A config that is given replaces the job's own, so it names the console's logger again.
+    return {"resources": {"intent": {"config": intent}}, "loggers": {"console": {}}}
+
+
+def config_text(**intent: Any) -> str:
+    """The same on one line: a file for `dagster job execute -c`, or text for the UI's launchpad."""
+    return json.dumps(run_config(**intent))
+
+
+def train_command(use_case: str, file: str = "FILE") -> str:
+    """The command that trains and judges a model with the run config in the file."""
+    return f"dagster job execute -m pipeline.definitions -j train_{use_case} -c {file}"
+
+
+def first_model_fix(use_case: str) -> str:
+    """What to do where there is no champion yet."""
+    return f"train the first model: {train_command(use_case)}, where FILE holds {config_text(first_model=True)}"

@@ -1,0 +1,60 @@
+"""trainworthy next: train and judge the next published dataset version."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from pipeline.commands import Subparsers
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    parser = commands.add_parser("next", help="train and judge the next published dataset version against the champion")
+    parser.add_argument("use_case")
+    parser.set_defaults(command=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Say what is next and become Dagster's command for it; 0 if every published version has its verdict."""
+    from lifecycle.errors import ChampionError
+    from lifecycle.promotion.judged import NOTHING_NEWER
+    from lifecycle.run_config import first_model_fix, train_command
+    from pipeline.show import find_use_case, standing_of
+
+    standing = standing_of(find_use_case(parsed.use_case))
+    if standing.champion is None:
+        fix = first_model_fix(parsed.use_case)
+        raise ChampionError("there is no champion to compare with", value=parsed.use_case, fix=fix)
+    champion = f"champion: version {standing.champion}, trained on {standing.trained_on}"
+    if not standing.waiting:
+        print(f"{champion}; nothing newer: {standing.newest_judged} has its verdict\n{NOTHING_NEWER}")
+        return 0
+    print(f"{champion}; next published version: {standing.waiting[0]}")
+    command = train_command(parsed.use_case, shlex.quote(str(_written_config(parsed.use_case, standing.waiting[0]))))
+    print(command, flush=True)
+    _become(command)
+
+
+def _written_config(use_case: str, version: str) -> Path:
+    """The run config as a file, all that `dagster job execute` takes; it stays for whoever runs the command again."""
+    from lifecycle.run_config import config_text
+    from lifecycle.storage.state import StateFolder, write_atomic
+    from resources.settings import read_settings
+
+    state = StateFolder(read_settings().var)
+    path = state.folder("run_configs", use_case, f"{version}.yaml")
+    write_atomic(path, config_text(dataset_version=version).encode())
+    return path
+
+
+def _become(command: str) -> NoReturn:
+    """Replace this process in the project's folder, so that signals and the exit code are the command's own."""
+    from resources.settings import PROJECT
+
+    os.chdir(PROJECT)
+    os.execv(sys.executable, [sys.executable, "-m", *shlex.split(command)])
