@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lifecycle.errors import TrainworthyError
-from pipeline.commands import champion, datasets, new, schema, verdict
+from pipeline.commands import champion, check, datasets, new, schema, verdict
 
 # In the order of the help text.
-COMMANDS = (new, verdict, champion, datasets, schema)
+COMMANDS = (new, check, verdict, champion, datasets, schema)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

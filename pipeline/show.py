@@ -8,17 +8,17 @@ from pathlib import Path
 import yaml
 
 from lifecycle.data.versions import read_versions
-from lifecycle.errors import DatasetError, RecordError, SettingsError, did_you_mean
+from lifecycle.errors import DatasetError, RecordError
 from lifecycle.promotion import log
 from lifecycle.records import Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
-from resources.settings import projects, read_settings, use_case_folders
+from resources.settings import projects, read_settings, use_case_folder
 
 
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged."""
-    _refuse_unknown(use_case)
+    use_case_folder(read_settings(), use_case)
     found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
     if not isinstance(found, Verdict):
         fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
@@ -28,16 +28,11 @@ def newest_verdict(use_case: str) -> Verdict:
 
 def champion_version(use_case: str) -> str | None:
     """Version of the champion by the verdict log, None without one. Raises RecordError for a broken log."""
-    _refuse_unknown(use_case)
-    state = StateFolder(read_settings().var)
+    settings = read_settings()
+    use_case_folder(settings, use_case)
+    state = StateFolder(settings.var)
     entry = log.champion(log.read(state.folder("verdicts", f"{use_case}.jsonl")))
     return entry.model_version if entry else None
-
-
-def _refuse_unknown(use_case: str) -> None:
-    names = [folder.name for folder in use_case_folders(read_settings())]
-    if use_case not in names:
-        raise SettingsError("no such use case", value=use_case, fix=did_you_mean(use_case, names))
 
 
 def verdict_text(verdict: Verdict) -> str:
