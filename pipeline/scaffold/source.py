@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Kind = Literal["integer", "number", "boolean", "text", "time", "instant"]
 SUFFIXES = (".csv", ".parquet")
 _DAY = r"\d{4}-\d{2}-\d{2}"
-_ZONE = r"(Z|[+-]\d{2}:?\d{2})$"
+_ZONE = r"(?:Z|[+-]\d{2}:?\d{2})$"
 
 
 def read_source(path: Path) -> tuple[pd.DataFrame | None, list[Problem]]:
