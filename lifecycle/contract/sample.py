@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Column, Contract
+from lifecycle.contract.rule import Rule
 from lifecycle.contract.sample_text import text_like
 
 if TYPE_CHECKING:
@@ -58,10 +59,9 @@ def _parameters(contract: Contract, name: str) -> dict[str, Any]:
     """What the contract says of one column: limits by name, `values`, `pattern`, and whether nulls may come."""
     found: dict[str, Any] = {"nulls": True}
     for rule in contract.rules:
-        if rule.columns != (name,) or rule.severity != "error":
+        if rule.columns != (name,):
             continue
-        bound = rule.parameters.get("bound") or {}
-        if rule.kind == "nulls" and bound.get("value") == 0 and bound.get("operator") in _NONE:
+        if rule.kind == "nulls" and _allows_none(rule):
             found["nulls"] = False
         elif rule.kind == "allowed":
             found["values"] = rule.parameters["values"]
@@ -74,7 +74,10 @@ def _parameters(contract: Contract, name: str) -> dict[str, Any]:
     return found
 
 
-_NONE = ("mustBe", "mustBeLessOrEqualTo")
+def _allows_none(rule: Rule) -> bool:
+    """True if a null stops a run."""
+    bound = rule.parameters["bound"]
+    return rule.severity == "error" and bound["value"] == 0 and bound["operator"] in ("mustBe", "mustBeLessOrEqualTo")
 
 
 def _nulls(parameters: dict[str, Any], rows: int, generator: np.random.Generator) -> np.ndarray:
