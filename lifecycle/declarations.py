@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lifecycle.contract.agreement import agreement_problems
-from lifecycle.contract.model import contract_problems, load_contract
+from lifecycle.contract.model import load_contract
 from lifecycle.cost.prices import Prices
 from lifecycle.data.versions import published_version
 from lifecycle.errors import Problem, TrainworthyError, UseCaseError
@@ -12,9 +12,10 @@ from lifecycle.use_case import UseCase
 
 def declaration_problems(use_case: UseCase, prices: Prices) -> list[Problem]:
     """All that is wrong in the contract, between the files, and with what they name."""
-    problems = contract_problems(use_case.contract_path)
-    if not problems:
-        problems += agreement_problems(use_case, load_contract(use_case.contract_path))
+    try:
+        problems = agreement_problems(use_case, load_contract(use_case.contract_path))
+    except UseCaseError as error:
+        problems = list(error.problems)
     declared, compute = use_case.spec.dataset, use_case.spec.compute
     for where, ask in {
         "use_case.yaml: dataset": lambda: published_version(use_case.project, declared.name, declared.version),

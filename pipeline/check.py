@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from lifecycle.contract.model import Contract, contract_problems, load_contract
+from lifecycle.contract.model import Contract, load_contract
 from lifecycle.cost.prices import load_prices
 from lifecycle.data.versions import published_version
 from lifecycle.declarations import declaration_problems
@@ -47,7 +47,7 @@ def check_use_case(name: str) -> list[Part]:
     settings = read_settings()
     folder = use_case_folder(settings, name)
     use_case, problems = _declarations(folder, settings)
-    contract = None if contract_problems(folder / "contract.yaml") else load_contract(folder / "contract.yaml")
+    contract = _contract(folder)
     parts = [_file(file, problems, use_case, contract) for file in FILES]
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
@@ -64,6 +64,14 @@ def _declarations(folder: Path, settings: Settings) -> tuple[UseCase | None, lis
     except UseCaseError as error:
         return None, list(error.problems)
     return use_case, declaration_problems(use_case, load_prices(settings.prices))
+
+
+def _contract(folder: Path) -> Contract | None:
+    """The contract; None if it has problems, which _declarations tells."""
+    try:
+        return load_contract(folder / "contract.yaml")
+    except UseCaseError:
+        return None
 
 
 def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract: Contract | None) -> Part:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_VALID_VALUES = 30
 NEW_VALUES_PERCENT = 5
-REVIEW = "review: is it known by then?"
+REVIEW = "review"
 
 
 class ColumnDraft(Frozen):

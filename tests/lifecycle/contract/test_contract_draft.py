@@ -40,7 +40,7 @@ def drafted(rows: pd.DataFrame, tmp_path: Path) -> Contract:
     path = tmp_path / "contract.yaml"
     path.write_text(contract_text(document, columns, "A heading\nof two lines"), encoding="utf-8")
     assert yaml.safe_load(path.read_text()) == document
-    assert path.read_text().count(REVIEW) == len([column for column in columns if column.role == "feature"])
+    assert path.read_text().count(f"  # {REVIEW}\n") == len([column for column in columns if column.role == "feature"])
     return load_contract(path)
 
 
