@@ -7,11 +7,8 @@ import dagster as dg
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from lifecycle.checks import holds
-from lifecycle.contract.agreement import agreement_problems
-from lifecycle.contract.model import contract_problems, load_contract
-from lifecycle.cost.prices import Prices
 from lifecycle.data.versions import published_version
-from lifecycle.errors import Problem, TrainworthyError, UseCaseError
+from lifecycle.declarations import refuse_declarations
 from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Record
 from lifecycle.use_case import UseCase
@@ -59,24 +56,6 @@ def fetch_dataset(run: StepRun) -> Outcome:
             "files": found.files,
         },
     )
-
-
-def refuse_declarations(use_case: UseCase, prices: Prices) -> None:
-    """Raises UseCaseError with all that is wrong in the contract, between the files, and with what they name."""
-    problems = contract_problems(use_case.contract_path)
-    if not problems:
-        problems += agreement_problems(use_case, load_contract(use_case.contract_path))
-    declared, compute = use_case.spec.dataset, use_case.spec.compute
-    for where, ask in {
-        "use_case.yaml: dataset": lambda: published_version(use_case.project, declared.name, declared.version),
-        "use_case.yaml: compute.sku": lambda: prices.sku(compute.sku),
-    }.items():
-        try:
-            ask()
-        except TrainworthyError as error:
-            problems.append(Problem(where, error.problem, error.fix, error.value))
-    if problems:
-        raise UseCaseError(use_case.name, problems)
 
 
 def dataset_is_whole(run: StepRun, record: Record) -> bool:

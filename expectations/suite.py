@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.rule import Rule
 
 if TYPE_CHECKING:
@@ -100,27 +101,6 @@ def _type_names(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame({name: [logical_type(rows[name]) if name in rows else MISSING] for name in columns})
-
-
-def logical_type(values: pd.Series) -> str:
-    """The standard's logical type of a column, or pandas' name of it if there is none.
-
-    A `date` is a day without a time of day: Python dates, or timestamps without a zone that are all at midnight.
-    """
-    import pandas as pd
-    from pandas.api import types
-
-    if types.is_bool_dtype(values.dtype):
-        return "boolean"
-    if types.is_integer_dtype(values.dtype):
-        return "integer"
-    if types.is_float_dtype(values.dtype):
-        return "number"
-    if types.is_datetime64_any_dtype(values.dtype):
-        naive = getattr(values.dtype, "tz", None) is None
-        return "date" if naive and bool((values.dropna().dt.normalize() == values.dropna()).all()) else "timestamp"
-    inferred = pd.api.types.infer_dtype(values, skipna=True)
-    return {"datetime": "timestamp"}.get(inferred, inferred)
 
 
 def _expectations() -> Any:

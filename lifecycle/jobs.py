@@ -89,7 +89,14 @@ class PredictJob(_Job):
     seed: int = 0
 
 
-AnyJob = Annotated[TrainJob | PreflightJob | PredictJob, Field(discriminator="kind")]
+class FunctionsJob(_Job):
+    """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained."""
+
+    kind: Literal["functions"] = "functions"
+    hyperparameters: dict[str, Any]
+
+
+AnyJob = Annotated[TrainJob | PreflightJob | PredictJob | FunctionsJob, Field(discriminator="kind")]
 
 
 class JobFile(Frozen):
@@ -185,7 +192,31 @@ class PredictResult(Frozen):
     device: str
 
 
-AnyResult = Annotated[TrainResult | PreflightResult | PredictResult, Field(discriminator="kind")]
+class FunctionFault(Frozen):
+    """One thing that is wrong with a function; `where` is a line, such as model.py:12 in predict."""
+
+    where: str
+    problem: str
+    fix: str
+
+
+class TriedFunction(Frozen):
+    """What a function gave, and all that is wrong with it. `untried` says why it could not be tried."""
+
+    name: str
+    evidence: str = ""
+    faults: tuple[FunctionFault, ...] = ()
+    untried: str = ""
+
+
+class FunctionsResult(Frozen):
+    """Answer to a FunctionsJob, in the order in which the functions need each other."""
+
+    kind: Literal["functions"] = "functions"
+    functions: tuple[TriedFunction, ...]
+
+
+AnyResult = Annotated[TrainResult | PreflightResult | PredictResult | FunctionsResult, Field(discriminator="kind")]
 
 
 class ResultFile(Frozen):

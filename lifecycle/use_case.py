@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from lifecycle.errors import Problem, UseCaseError, did_you_mean
 from lifecycle.identity import canonical_json
@@ -21,14 +30,10 @@ from lifecycle.records import Frozen
 from lifecycle.task import REQUIRED_FUNCTIONS
 from lifecycle.unique_keys import unique_keys_loader
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}$")]
-_DURATION = re.compile(r"[1-9][0-9]*d")
-
-
-def _days(value: str) -> str:
-    if not _DURATION.fullmatch(value):
-        raise ValueError("write a number of whole days, for example 14d")
-    return value
+NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
+OWNER_PATTERN = r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+_DURATION = r"[1-9][0-9]*d"
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +44,13 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-Days = Annotated[str, AfterValidator(_days)]
+def _days(value: str) -> str:
+    if not re.fullmatch(_DURATION, value):
+        raise ValueError("write a number of whole days, for example 14d")
+    return value
+
+
+Days = Annotated[str, AfterValidator(_days), WithJsonSchema({"type": "string", "pattern": f"^{_DURATION}$"})]
 
 
 def days(duration: str) -> int:
@@ -47,55 +58,65 @@ def days(duration: str) -> int:
     return int(duration.removesuffix("d"))
 
 
+# The descriptions below are the only ones: `trainworthy schema` hands them to editors.
 class DatasetSpec(Frozen):
-    name: Name
-    version: Name
+    """The rows."""
+
+    name: Name = Field(description="A dataset of data/versions.yaml; a stage of dvc.yaml builds it.")
+    version: Name = Field(description="A published version of it, for example v9.")
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
 
 class BenchmarkWindow(Frozen):
-    """The newest `window` of labelled rows; `roll` says when it moves on."""
+    """The newest labelled rows; both a candidate and a champion are judged on them."""
 
-    window: Days
-    roll: Literal["each_version"]
+    window: Days = Field(description="Length in days, for example 30d.")
+    roll: Literal["each_version"] = Field(description="When it moves on: with each dataset version.")
 
 
 class SplitSpec(Frozen):
     """Training, validation, calibration and benchmark follow each other in time, `embargo` apart."""
 
-    by: Literal["time"]
-    column: str
-    embargo: Days
-    validation: Days
-    calibration: Days
+    by: Literal["time"] = Field(description="Rows are split by time, whole days at once.")
+    column: str = Field(description="A date or timestamp column.")
+    embargo: Days = Field(description="Whole days left out between the splits: until a label is known, for example 1d.")
+    validation: Days = Field(description="Length in days; stages and experiments are judged on it.")
+    calibration: Days = Field(description="Length in days; probabilities are calibrated on it.")
     benchmark: BenchmarkWindow
-    resample_by: str
+    resample_by: str = Field(
+        description="A column whose values are resampled as a whole for intervals, for example the day: rows that "
+        "share one are not independent."
+    )
 
 
 class OptimizerSpec(Frozen):
-    name: Literal["adamw", "sgd"]
-    learning_rate: float = Field(gt=0, allow_inf_nan=False)
-    weight_decay: float = Field(ge=0, allow_inf_nan=False)
+    """The optimizer."""
+
+    name: Literal["adamw", "sgd"] = Field(description="adamw, or sgd with momentum 0.9.")
+    learning_rate: float = Field(gt=0, allow_inf_nan=False, description="At the peak of the schedule.")
+    weight_decay: float = Field(ge=0, allow_inf_nan=False, description="0 for none.")
 
 
 class ScheduleSpec(Frozen):
     """Linear warm-up over a share of the steps, then the named decay to zero."""
 
-    warmup: float = Field(ge=0, lt=1)
-    decay: Literal["cosine", "constant"]
+    warmup: float = Field(ge=0, lt=1, description="Share of the steps, for example 0.1.")
+    decay: Literal["cosine", "constant"] = Field(description="cosine to zero, or constant.")
 
 
 class TrainingSpec(Frozen):
+    """How the network is trained."""
+
     optimizer: OptimizerSpec
     schedule: ScheduleSpec
-    batch_size: int = Field(ge=1)
-    epochs: int = Field(ge=1)
-    precision: Literal["fp32"]
-    clip_norm: float = Field(gt=0, allow_inf_nan=False)
-    seed: int = Field(ge=0)
-    checkpoint_every_steps: int = Field(default=200, ge=1)
+    batch_size: int = Field(ge=1, description="Rows an update.")
+    epochs: int = Field(ge=1, description="Passes over the rows of a stage.")
+    precision: Literal["fp32"] = Field(description="fp32.")
+    clip_norm: float = Field(gt=0, allow_inf_nan=False, description="Gradients are scaled down to this norm.")
+    seed: int = Field(ge=0, description="Of initial weights, order of rows and dropout.")
+    checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
 
 
 class StagesSpec(Frozen):
@@ -105,10 +126,12 @@ class StagesSpec(Frozen):
     continue: the stages are pauses of one run over all rows (single-pass training).
     """
 
-    smoke: float = Field(gt=0, le=1)
-    pilot: float = Field(gt=0, le=1)
-    full: float = Field(ge=1, le=1)
-    mode: Literal["restart", "continue"] = "restart"
+    smoke: float = Field(gt=0, le=1, description="Fraction of the training rows that shows whether anything runs.")
+    pilot: float = Field(gt=0, le=1, description="Fraction that shows whether anything is learned.")
+    full: float = Field(ge=1, le=1, description="1.0: all training rows.")
+    mode: Literal["restart", "continue"] = Field(
+        default="restart", description="restart: each stage trains anew. continue: the stages are pauses of one run."
+    )
 
     @model_validator(mode="after")
     def _grow(self) -> StagesSpec:
@@ -122,16 +145,22 @@ class StagesSpec(Frozen):
 
 
 class PrimarySpec(Frozen):
-    """The metric that decides; `margin` is the loss by which a model may be worse and still count as no worse."""
+    """The metric that decides."""
 
-    metric: Literal["log_loss", "brier"]
-    margin: float = Field(gt=0, allow_inf_nan=False)
+    metric: Literal["log_loss", "brier"] = Field(description="A loss of each row.")
+    margin: float = Field(
+        gt=0, allow_inf_nan=False, description="By how much a model may be worse and still count as no worse."
+    )
 
 
 class Guardrail(Frozen):
-    metric: Literal["log_loss", "brier", "auc", "calibration_error"]
-    at_most: float | None = Field(default=None, allow_inf_nan=False)
-    at_least: float | None = Field(default=None, allow_inf_nan=False)
+    """What a model must keep; the unfavourable end of the interval decides. Exactly one of the two bounds."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["at_most"]}, {"required": ["at_least"]}]})
+
+    metric: Literal["log_loss", "brier", "auc", "calibration_error"] = Field(description="What is bounded.")
+    at_most: float | None = Field(default=None, allow_inf_nan=False, description="Upper bound.")
+    at_least: float | None = Field(default=None, allow_inf_nan=False, description="Lower bound.")
 
     @model_validator(mode="after")
     def _one_bound(self) -> Guardrail:
@@ -141,12 +170,16 @@ class Guardrail(Frozen):
 
 
 class BenchmarkSpec(Frozen):
+    """What a candidate is measured by, and against."""
+
     primary: PrimarySpec
-    baselines: tuple[Literal["prior", "linear", "gradient_boosting"], ...]
-    guardrails: tuple[Guardrail, ...] = ()
-    slices: tuple[str, ...] = ()
-    latency_ms: float = Field(gt=0, allow_inf_nan=False)
-    size_mb: float = Field(gt=0, allow_inf_nan=False)
+    baselines: tuple[Literal["prior", "linear", "gradient_boosting"], ...] = Field(
+        description="prior and linear always, gradient_boosting if you like."
+    )
+    guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
+    slices: tuple[str, ...] = Field(default=(), description="Columns whose values are reported apart.")
+    latency_ms: float = Field(gt=0, allow_inf_nan=False, description="Limit of the time to answer one row.")
+    size_mb: float = Field(gt=0, allow_inf_nan=False, description="Limit of the artifact's size.")
 
     @model_validator(mode="after")
     def _baselines(self) -> BenchmarkSpec:
@@ -157,35 +190,45 @@ class BenchmarkSpec(Frozen):
 
 
 class BudgetSpec(Frozen):
-    run_usd: float = Field(gt=0, allow_inf_nan=False)
+    """What may be spent."""
+
+    run_usd: float = Field(gt=0, allow_inf_nan=False, description="USD that a run may cost.")
 
 
 class ComputeSpec(Frozen):
     """Where the worker runs. With `gpus` above 0 a step that trains takes a slot of the pool `gpu`."""
 
-    launcher: Literal["local"] = "local"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    gpus: int = Field(default=0, ge=0)
-    sku: str
+    launcher: Literal["local"] = Field(default="local", description="local: a child process on this machine.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="auto looks for a GPU only if gpus is above 0."
+    )
+    gpus: int = Field(default=0, ge=0, description="Above 0, a step that trains takes a slot of the pool gpu.")
+    sku: str = Field(description="A price of prices.yaml.")
 
 
 class PromotionSpec(Frozen):
-    """improve: the challenger must beat the champion. refresh: it must be no worse than the margin."""
+    """What a challenger must show."""
 
-    purpose: Literal["improve", "refresh"]
+    purpose: Literal["improve", "refresh"] = Field(
+        description="improve: it must beat the champion. refresh: it must be no worse than the margin."
+    )
 
 
 class UseCaseSpec(Frozen):
-    """All of use_case.yaml."""
+    """What a use case is: values that people who write no torch can review. model.py and dataset.py say how."""
 
-    name: Name
-    description: str = ""
-    owner: Annotated[str, StringConstraints(pattern=r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$")]
+    name: Name = Field(description="The folder's name: lower-case letters, digits, _.")
+    description: str = Field(default="", description="The question that the model answers, in one sentence.")
+    owner: Annotated[str, StringConstraints(pattern=OWNER_PATTERN)] = Field(
+        description="team:name or an e-mail address."
+    )
     dataset: DatasetSpec
-    prediction_time: str
-    target: str
+    prediction_time: str = Field(description="The column that says when the model is asked.")
+    target: str = Field(description="The label's name; contract.yaml defines it.")
     split: SplitSpec
-    hyperparameters: Annotated[dict[str, Any], AfterValidator(_finite)]
+    hyperparameters: Annotated[dict[str, Any], AfterValidator(_finite)] = Field(
+        description="Handed to model.py as they are."
+    )
     training: TrainingSpec
     stages: StagesSpec
     benchmark: BenchmarkSpec

@@ -31,6 +31,7 @@ from lifecycle.identity import canonical_json, sha256_file, sha256_json
 from lifecycle.jobs import (
     AnyJob,
     AnyResult,
+    FunctionsJob,
     JobFile,
     PredictJob,
     PredictResult,
@@ -150,6 +151,10 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
             from lifecycle.predict import run_predict
 
             return run_predict(job)
+        case FunctionsJob():
+            from lifecycle.preflight.functions import try_functions
+
+            return try_functions(job)
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:

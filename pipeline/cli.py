@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lifecycle.errors import TrainworthyError
-from pipeline.commands import champion, datasets, next_version, verdict
+from pipeline.commands import champion, check, datasets, new, next_version, schema, verdict
 
-# In the order of the help text.
-COMMANDS = (verdict, champion, next_version, datasets)
+# In the order of a user's day, which is that of the help text.
+COMMANDS = (new, check, verdict, champion, next_version, datasets, schema)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

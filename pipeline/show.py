@@ -8,19 +8,19 @@ from pathlib import Path
 import yaml
 
 from lifecycle.data.versions import read_versions
-from lifecycle.errors import DatasetError, RecordError, SettingsError, did_you_mean
+from lifecycle.errors import DatasetError, RecordError
 from lifecycle.promotion import log
 from lifecycle.promotion.judged import Standing, standing
 from lifecycle.records import Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import projects, read_settings, use_case_folders
+from resources.settings import projects, read_settings, use_case_folder
 
 
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged."""
-    _folder(use_case)
+    use_case_folder(read_settings(), use_case)
     found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
     if not isinstance(found, Verdict):
         fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
@@ -30,8 +30,9 @@ def newest_verdict(use_case: str) -> Verdict:
 
 def champion_version(use_case: str) -> str | None:
     """Version of the champion by the verdict log, None without one. Raises RecordError for a broken log."""
-    _folder(use_case)
-    state = StateFolder(read_settings().var)
+    settings = read_settings()
+    use_case_folder(settings, use_case)
+    state = StateFolder(settings.var)
     entry = log.champion(log.read(state.folder("verdicts", f"{use_case}.jsonl")))
     return entry.model_version if entry else None
 
@@ -45,14 +46,7 @@ def standing_of(use_case: UseCase) -> Standing:
 
 def find_use_case(name: str) -> UseCase:
     """The use case of that name. Raises SettingsError with the nearest name, UseCaseError if it cannot be loaded."""
-    return load_use_case(_folder(name))
-
-
-def _folder(use_case: str) -> Path:
-    folders = {folder.name: folder for folder in use_case_folders(read_settings())}
-    if use_case not in folders:
-        raise SettingsError("no such use case", value=use_case, fix=did_you_mean(use_case, folders))
-    return folders[use_case]
+    return load_use_case(use_case_folder(read_settings(), name))
 
 
 def verdict_text(verdict: Verdict) -> str:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.errors import SettingsError
+from lifecycle.errors import SettingsError, did_you_mean
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -52,3 +52,11 @@ def use_case_folders(settings: Settings) -> list[Path]:
                 raise SettingsError("two use cases share a name", value=[str(found[name]), str(path.parent)], fix=fix)
             found[name] = path.parent
     return [found[name] for name in sorted(found)]
+
+
+def use_case_folder(settings: Settings, name: str) -> Path:
+    """The folder of one use case. Raises SettingsError with the nearest known name."""
+    found = {folder.name: folder for folder in use_case_folders(settings)}
+    if name not in found:
+        raise SettingsError("no such use case", value=name, fix=did_you_mean(name, found))
+    return found[name]

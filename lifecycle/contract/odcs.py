@@ -67,7 +67,7 @@ def read_document(path: Path) -> Document:
 def _checked(values: dict[str, Any]) -> Document:
     from jsonschema import Draft201909Validator
 
-    schema = _schema()
+    schema = odcs_schema()
     errors = list(_leaves(Draft201909Validator(schema).iter_errors(values)))
     unknown = [problem for error in errors for problem in _unknown_keys(error, values, schema)]
     others = [_problem(error, values) for error in errors if error.validator not in _CLOSED]
@@ -84,7 +84,8 @@ def _checked(values: dict[str, Any]) -> Document:
 
 
 @functools.cache
-def _schema() -> dict[str, Any]:
+def odcs_schema() -> dict[str, Any]:
+    """The standard's own JSON schema, as the package open-data-contract-standard carries it."""
     text = resources.files("open_data_contract_standard").joinpath("schema.json").read_text(encoding="utf-8")
     return json.loads(text)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expectations.suite import logical_type
 from expectations.validate import contract_check, validate_frame
+from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.model import Column, Contract, Label
 from lifecycle.contract.rules import compile_rules, primary_key
 

@@ -1,0 +1,144 @@
+"""Rows made from the contract alone: what may come, without any data.
+
+Types, ranges, lengths, patterns and valid values are kept, nulls come wherever they may, and texts come that the first
+rows do not have. Rules across columns are not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.contract.model import Column, Contract
+from lifecycle.contract.rule import Rule
+from lifecycle.contract.sample_text import text_like
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+FIT_ROWS, ROWS = 48, 64
+NULL_SHARE = 0.15
+MOST_TEXTS = 6
+
+
+def sample_rows(
+    contract: Contract, columns: tuple[str, ...], rows: int = ROWS, fit_rows: int = FIT_ROWS
+) -> pd.DataFrame:
+    """Rows of these columns. The last one is null wherever it may be; one text a column comes after `fit_rows` only."""
+    import numpy as np
+    import pandas as pd
+
+    generator = np.random.default_rng(0)
+    made = {name: _column(contract, contract.column(name), rows, fit_rows, generator) for name in columns}
+    return pd.DataFrame(made)
+
+
+def sample_labels(rows: int = ROWS) -> list[int]:
+    """0 and 1 in turn."""
+    return [row % 2 for row in range(rows)]
+
+
+def _column(contract: Contract, column: Column, rows: int, fit_rows: int, generator: np.random.Generator) -> pd.Series:
+    import pandas as pd
+
+    parameters = _parameters(contract, column.name)
+    null = _nulls(parameters, rows, generator)
+    match column.logical_type:
+        case "string":
+            values = pd.Series(_texts(parameters, rows, fit_rows, generator), dtype="str")
+        case "boolean":
+            values = pd.Series(generator.random(rows) < 0.5, dtype="boolean" if null.any() else "bool")
+        case "integer" | "number":
+            values = _numbers(parameters, column.logical_type == "integer", rows, bool(null.any()), generator)
+        case "date" | "timestamp":
+            values = _instants(parameters, column.logical_type == "date", rows, generator)
+    return values.mask(null) if null.any() else values
+
+
+def _parameters(contract: Contract, name: str) -> dict[str, Any]:
+    """What the contract says of one column: limits by name, `values`, `pattern`, and whether nulls may come."""
+    found: dict[str, Any] = {"nulls": True}
+    for rule in contract.rules:
+        if rule.columns != (name,):
+            continue
+        if rule.kind == "nulls" and _allows_none(rule):
+            found["nulls"] = False
+        elif rule.kind == "allowed":
+            found["values"] = rule.parameters["values"]
+        elif rule.kind == "pattern":
+            found["pattern"] = rule.parameters["pattern"]
+        elif rule.kind == "range":
+            found |= {key: value for key, value in rule.parameters.items() if key != "bound"}
+        elif rule.kind == "length":
+            found["least"], found["most"] = rule.parameters.get("minimum", 0), rule.parameters.get("maximum")
+    return found
+
+
+def _allows_none(rule: Rule) -> bool:
+    """True if a null stops a run."""
+    bound = rule.parameters["bound"]
+    return rule.severity == "error" and bound["value"] == 0 and bound["operator"] in ("mustBe", "mustBeLessOrEqualTo")
+
+
+def _nulls(parameters: dict[str, Any], rows: int, generator: np.random.Generator) -> np.ndarray:
+    import numpy as np
+
+    null = (generator.random(rows) < NULL_SHARE) & parameters["nulls"]
+    null[-1] = parameters["nulls"]
+    return np.asarray(null, dtype=bool)
+
+
+def _texts(parameters: dict[str, Any], rows: int, fit_rows: int, generator: np.random.Generator) -> list[str]:
+    """Valid values, else texts that follow the pattern; the last of them comes after `fit_rows` only."""
+    values = [str(value) for value in parameters.get("values", ())][:MOST_TEXTS]
+    if not values:
+        made = (text_like(parameters.get("pattern", ""), generator) for _ in range(MOST_TEXTS))
+        values = [_fitted(text, parameters) for text in made]
+    early = values[:-1] or values
+    return [
+        *(early[place] for place in generator.integers(0, len(early), fit_rows)),
+        *(values[-1 - place % 2] if len(values) > 1 else values[0] for place in range(rows - fit_rows)),
+    ]
+
+
+def _fitted(text: str, parameters: dict[str, Any]) -> str:
+    """The text in the declared length; a pattern has its own."""
+    return text if "pattern" in parameters else text.ljust(parameters.get("least", 0), "x")[: parameters.get("most")]
+
+
+def _numbers(
+    parameters: dict[str, Any], whole: bool, rows: int, nullable: bool, generator: np.random.Generator
+) -> pd.Series:
+    import pandas as pd
+
+    low = parameters.get("minimum", parameters.get("exclusive_minimum"))
+    high = parameters.get("maximum", parameters.get("exclusive_maximum"))
+    low = low if low is not None else min(0.0, high - 100 if high is not None else 0.0)
+    high = high if high is not None else low + 100
+    if "values" in parameters:
+        drawn = generator.choice([float(value) for value in parameters["values"]], rows)
+    else:
+        # Inside the limits, so that an exclusive one holds too.
+        drawn = low + (high - low) * generator.uniform(0.02, 0.98, rows)
+    if not whole:
+        return pd.Series(drawn)
+    return pd.Series(drawn.round().astype("int64"), dtype="Int64" if nullable else "int64")
+
+
+def _instants(parameters: dict[str, Any], days: bool, rows: int, generator: np.random.Generator) -> pd.Series:
+    """Instants inside the limits, with a time zone if they have one; without any limit in UTC."""
+    import pandas as pd
+
+    limits = {key: pd.Timestamp(value) for key, value in parameters.items() if key in _LIMITS}
+    first = next((limits[key] for key in ("minimum", "exclusive_minimum") if key in limits), None)
+    last = next((limits[key] for key in ("maximum", "exclusive_maximum") if key in limits), None)
+    if first is None:
+        first = last - pd.Timedelta(days=MOST_DAYS) if last is not None else pd.Timestamp("2024-01-01", tz="UTC")
+    span = min((last - first).days, MOST_DAYS) if last is not None else MOST_DAYS
+    minutes = generator.integers(1, max(2, span * 1440), rows)
+    values = pd.Series(first + pd.to_timedelta(minutes, unit="min"))
+    return values.dt.tz_localize(None).dt.normalize() if days else values
+
+
+_LIMITS = ("minimum", "maximum", "exclusive_minimum", "exclusive_maximum")
+MOST_DAYS = 400

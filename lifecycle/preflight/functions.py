@@ -1,0 +1,260 @@
+"""Tries the functions of model.py on rows made from the contract alone: a look at their forms, in a second.
+
+Each function is tried as soon as those it needs have given anything, so that one run tells all that is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.contract.model import load_contract
+from lifecycle.contract.sample import FIT_ROWS, sample_labels, sample_rows
+from lifecycle.jobs import FunctionFault, FunctionsJob, FunctionsResult, TriedFunction
+from lifecycle.task import Task, line_of, load_task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor, nn
+
+FUNCTIONS = ("fit_preprocessing", "to_tensors", "build_model", "forward", "loss_fn", "predict")
+# float32 sums of one row and of a batch differ in the last digits.
+TOLERANCE = 1e-4
+# What is wrong, and how to mend it.
+Wrong = tuple[str, str]
+
+
+def try_functions(job: FunctionsJob) -> FunctionsResult:
+    """Try them all. An error of the use case's code becomes a fault with its line."""
+    import torch
+
+    # More threads only wait for each other on so few rows.
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    trials = _Trials(Path(job.use_case_folder))
+    task = trials.imported()
+    if task is None:
+        return trials.result()
+    rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
+    targets = torch.tensor(sample_labels(len(rows)), dtype=torch.float32)
+    state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters))
+    inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
+    model = trials.of("build_model", lambda: _build(task, state, job.hyperparameters), state)
+    outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
+    trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
+    trials.of("predict", lambda: _predict(task, outputs), outputs)
+    return trials.result()
+
+
+@dataclass
+class _Trials:
+    """The functions that were tried so far."""
+
+    folder: Path
+    task: Task | None = None
+    tried: list[TriedFunction] = field(default_factory=list)
+
+    def imported(self) -> Task | None:
+        """The use case's model.py, None if it can't be imported: then no function was tried."""
+        try:
+            self.task = load_task(self.folder)
+        except (Exception, SystemExit) as error:
+            fault = FunctionFault(where=line_of(error, self.folder), problem=_told(error), fix="mend that line")
+            self._add("model.py", faults=(fault,))
+            for name in FUNCTIONS:
+                self._add(name, untried="model.py can't be imported")
+        return self.task
+
+    def of(self, name: str, trial: Callable[[], tuple[Any, str, list[Wrong]]], *needed: Any) -> Any:
+        """What the function gave, None if nothing that another one could go on with."""
+        if any(value is None for value in needed):
+            self._add(name, untried="a function that it needs gave nothing")
+            return None
+        try:
+            value, evidence, wrong = trial()
+        except (Exception, SystemExit) as error:
+            fault = FunctionFault(where=self._where(name, error), problem=_told(error), fix=FIXES[name])
+            self._add(name, faults=(fault,))
+            return None
+        where = self._where(name)
+        faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
+        self._add(name, evidence=evidence, faults=faults)
+        return value
+
+    def result(self) -> FunctionsResult:
+        return FunctionsResult(functions=tuple(self.tried))
+
+    def _add(self, name: str, **fields: Any) -> None:
+        self.tried.append(TriedFunction(name=name, **fields))
+
+    def _where(self, name: str, error: BaseException | None = None) -> str:
+        """The line that raised, if it is the use case's own; else where the function begins."""
+        if error is not None:
+            files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+            if any(path.is_relative_to(self.folder.resolve()) for path in files):
+                return line_of(error, self.folder)
+        function = getattr(self.task, "build_model" if name == "forward" else name, None)
+        code = getattr(function, "__code__", None)
+        return f"{Path(code.co_filename).name}:{code.co_firstlineno} in {code.co_name}" if code else f"model.py: {name}"
+
+
+FIXES = {
+    "fit_preprocessing": "take the training rows and the hyperparameters, and return a dict of plain values",
+    "to_tensors": "rows may hold nulls and texts that training has not seen, and may be one row only",
+    "build_model": "return an nn.Module made from the preprocessing's state and the hyperparameters",
+    "forward": "forward takes the dict of to_tensors and gives outputs with one row for each of its rows",
+    "loss_fn": "give one loss a row, shape (N,), from outputs and targets of shape (N,)",
+    "predict": "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid",
+}
+
+
+def _told(error: BaseException) -> str:
+    first = str(error).splitlines()[0] if str(error) else ""
+    return f"{type(error).__name__}: {first}"[:300]
+
+
+def _fit(task: Task, rows: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> tuple[Any, str, list[Wrong]]:
+    state = task.fit_preprocessing(rows.head(FIT_ROWS).copy(), hyperparameters)
+    if not isinstance(state, dict):
+        return None, "", [(f"gives {type(state).__name__}, not a dict", FIXES["fit_preprocessing"])]
+    try:
+        text = json.dumps(state, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        fix = "give plain dicts, lists, texts and finite numbers: float(x) for numpy values, .tolist() for arrays"
+        return state, "", [(f"the state is no JSON: {error}", fix)]
+    again = json.loads(text)
+    changed = again != state
+    fix = "write keys as text: JSON has no others, and what is shipped comes back from JSON"
+    wrong = [("the state differs after a way through JSON", fix)] if changed else []
+    return again, f"{len(text):,} bytes of JSON", wrong
+
+
+def _tensors(task: Task, rows: pd.DataFrame, state: dict[str, Any]) -> tuple[Any, str, list[Wrong]]:
+    import torch
+
+    inputs = task.to_tensors(rows.copy(), state)
+    if not isinstance(inputs, dict) or not inputs or not all(isinstance(t, torch.Tensor) for t in inputs.values()):
+        return None, "", [("does not give a dict of tensors", "give {name: tensor}, rows first")]
+    short = [f"{name} {tuple(t.shape)}" for name, t in inputs.items() if t.ndim == 0 or len(t) != len(rows)]
+    if short:
+        return None, "", [(f"{len(rows)} rows became {', '.join(short)}", "give each tensor one row for each row")]
+    wrong = [*_not_finite(inputs, rows), *_depends_on_others(task, rows, state, inputs)]
+    shown = ", ".join(f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in inputs.items())
+    return inputs, shown, wrong
+
+
+def _not_finite(inputs: dict[str, Tensor], rows: pd.DataFrame) -> Iterator[Wrong]:
+    for name, tensor in inputs.items():
+        bad = ~tensor.isfinite().reshape(len(rows), -1).all(dim=1)
+        if bad.any():
+            nulls = rows.isna().any(axis=1).to_numpy()
+            told = " in rows that hold nulls" if nulls[bad.numpy()].all() else ""
+            yield (
+                f"{name} is not finite in {int(bad.sum())} of {len(rows)} rows{told}",
+                "put a number in place of nulls",
+            )
+
+
+def _depends_on_others(
+    task: Task, rows: pd.DataFrame, state: dict[str, Any], inputs: dict[str, Tensor]
+) -> Iterator[Wrong]:
+    """The first row and the one of nulls alone: served rows come alone."""
+    for place in (0, len(rows) - 1):
+        alone = task.to_tensors(rows.iloc[[place]].copy(), state)
+        for name, tensor in inputs.items():
+            one = alone.get(name)
+            if one is None or one.shape != tensor[[place]].shape or one.dtype != tensor.dtype:
+                yield f"{name} of one row alone has another form", FIXES["to_tensors"]
+                return
+            if not _close(one, tensor[[place]]):
+                fix = "use what fit_preprocessing learned, and nothing that is computed from the rows at hand"
+                yield f"{name} of a row changes with the other rows of its batch", fix
+                return
+
+
+def _build(task: Task, state: dict[str, Any], hyperparameters: Mapping[str, Any]) -> tuple[Any, str, list[Wrong]]:
+    from torch import nn
+
+    model = task.build_model(state, hyperparameters)
+    if not isinstance(model, nn.Module):
+        return None, "", [(f"gives {type(model).__name__}, not an nn.Module", FIXES["build_model"])]
+    count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    fix = "keep layers in attributes, nn.ModuleList or nn.ModuleDict: a plain list hides them"
+    return model, f"{count:,} parameters", [] if count else [("no parameter can be trained", fix)]
+
+
+def _forward(model: nn.Module, inputs: dict[str, Tensor], rows: int) -> tuple[Any, str, list[Wrong]]:
+    import torch
+
+    model.train()
+    outputs = model(inputs)
+    if not isinstance(outputs, torch.Tensor) or outputs.ndim == 0 or len(outputs) != rows:
+        shown = tuple(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        return None, "", [(f"{rows} rows became {shown}", FIXES["forward"])]
+    wrong: list[Wrong] = []
+    if not outputs.isfinite().all():
+        wrong.append(("outputs are not finite", "look at divisions, logarithms and the scale of the inputs"))
+    model.eval()
+    with torch.no_grad():
+        together = model(inputs)[:1]
+        alone = model({name: tensor[:1] for name, tensor in inputs.items()})
+    model.train()
+    if alone.shape != together.shape:
+        wrong.append((f"one row alone gives {tuple(alone.shape)}", "squeeze only the last dimension: squeeze(1)"))
+    elif not _close(alone, together):
+        wrong.append(("a row's output changes with the other rows of its batch", "keep rows apart in forward"))
+    return outputs, f"outputs {tuple(outputs.shape)}", wrong
+
+
+def _loss(task: Task, model: nn.Module, outputs: Tensor, targets: Tensor) -> tuple[Any, str, list[Wrong]]:
+    loss = task.loss_fn(outputs, targets)
+    if tuple(loss.shape) != tuple(targets.shape):
+        fix = "give one loss a row: reduction='none', and outputs of shape (N,)"
+        return None, "", [(f"{len(targets)} rows became {tuple(loss.shape)}", fix)]
+    wrong: list[Wrong] = []
+    if not loss.isfinite().all():
+        wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
+    if float(outputs.detach().std()) > 0 and _close(loss.detach(), task.loss_fn(outputs, 1 - targets).detach()):
+        wrong.append(("the loss is the same for swapped targets", "compare the outputs with the targets"))
+    if not loss.requires_grad:
+        fix = "do not detach, and compute with torch only, from the parameters to the loss"
+        return None, "", [*wrong, ("the loss has no gradient", fix)]
+    loss.mean().backward()
+    reached, wanted, bad = _gradients(model)
+    if not reached:
+        wrong.append(("no parameter gets a gradient", "let the outputs depend on the parameters"))
+    if bad:
+        wrong.append((f"the gradient of {bad[0]} is not finite", "look at divisions, roots and logarithms in forward"))
+    return (
+        loss,
+        f"mean {float(loss.detach().mean()):.3f}; {reached} of {wanted} parameter tensors get a gradient",
+        wrong,
+    )
+
+
+def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:
+    """How many parameter tensors have a gradient other than 0, how many there are, and which are not finite."""
+    trained = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
+    found = {name: grad for name, grad in trained.items() if grad is not None}
+    reached = sum(bool((grad != 0).any()) for grad in found.values())
+    return reached, len(trained), [name for name, grad in found.items() if not grad.isfinite().all()]
+
+
+def _predict(task: Task, outputs: Tensor) -> tuple[Any, str, list[Wrong]]:
+    found = task.predict(outputs.detach())
+    if tuple(found.shape) != (len(outputs),):
+        return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}", FIXES["predict"])]
+    low, high = float(found.min()), float(found.max())
+    inside = bool(((found >= 0) & (found <= 1)).all())
+    wrong = [] if inside else [(f"probabilities from {low:.3g} to {high:.3g}, outside 0 to 1", FIXES["predict"])]
+    return found, f"probabilities from {low:.3f} to {high:.3f}", wrong
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    import torch
+
+    return bool(torch.allclose(one.double(), other.double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))

@@ -1,0 +1,135 @@
+"""Checks a use case without training: its files, what they name, and its functions on rows made from the contract.
+
+All independent findings come at once: the functions are tried also when use_case.yaml has a mistake, as long as the
+contract and the hyperparameters can be read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lifecycle.contract.model import Contract, load_contract
+from lifecycle.cost.prices import load_prices
+from lifecycle.data.versions import published_version
+from lifecycle.declarations import declaration_problems
+from lifecycle.errors import Problem, UseCaseError
+from lifecycle.jobs import FunctionsJob, FunctionsResult, Rows, TriedFunction
+from lifecycle.use_case import UseCase, load_use_case
+from resources.settings import Settings, read_settings, use_case_folder
+from resources.worker_process import run_worker
+
+FILES = ("use_case.yaml", "contract.yaml", "dataset.py", "model.py")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file or function: what was seen, what is wrong; `untried` says why nothing was seen."""
+
+    name: str
+    evidence: str = ""
+    problems: tuple[Problem, ...] = ()
+    untried: str = ""
+
+    @property
+    def well(self) -> bool:
+        """False for what could not be tried, too."""
+        return not self.problems and not self.untried
+
+
+def check_use_case(name: str) -> list[Part]:
+    """Every part in order. Raises SettingsError if there is no such use case, WorkerError if the worker broke."""
+    settings = read_settings()
+    folder = use_case_folder(settings, name)
+    use_case, problems = _declarations(folder, settings)
+    contract = _contract(folder)
+    parts = [_file(file, problems, use_case, contract) for file in FILES]
+    hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
+    if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
+        what = "the contract" if contract is None else "the hyperparameters" if hyperparameters is None else "model.py"
+        return [*parts, Part("functions", untried=f"mend {what} first")]
+    tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters)]
+    # A model.py that can't be imported is a file with a fault, not one more part.
+    return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]
+
+
+def _declarations(folder: Path, settings: Settings) -> tuple[UseCase | None, list[Problem]]:
+    try:
+        use_case = load_use_case(folder)
+    except UseCaseError as error:
+        return None, list(error.problems)
+    return use_case, declaration_problems(use_case, load_prices(settings.prices))
+
+
+def _contract(folder: Path) -> Contract | None:
+    """The contract; None if it has problems, which _declarations tells."""
+    try:
+        return load_contract(folder / "contract.yaml")
+    except UseCaseError:
+        return None
+
+
+def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract: Contract | None) -> Part:
+    """A file with its problems, or with what it declares."""
+    wrong = tuple(problem for problem in problems if problem.where.partition(":")[0] == file)
+    evidence = ""
+    if file == "use_case.yaml" and use_case is not None and not wrong:
+        declared, sku = use_case.spec.dataset, use_case.spec.compute.sku
+        rows = published_version(use_case.project, declared.name, declared.version).rows
+        evidence = f"dataset {declared.name}@{declared.version} of {rows:,} rows; price of {sku}"
+    if file == "contract.yaml" and contract is not None:
+        features = len(contract.feature_columns)
+        evidence = f"{len(contract.columns)} columns, {features} of them inputs; {len(contract.rules)} rules"
+    return Part(file, evidence, wrong)
+
+
+def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
+    """Those of a use_case.yaml that has mistakes elsewhere; None if they can't be read."""
+    try:
+        found = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))["hyperparameters"]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else None
+
+
+def _tried(folder: Path, contract: Contract, hyperparameters: Mapping[str, Any]) -> tuple[TriedFunction, ...]:
+    with tempfile.TemporaryDirectory() as out:
+        job = FunctionsJob(
+            use_case_folder=str(folder),
+            out=out,
+            device="cpu",
+            rows=Rows(features=contract.feature_columns, label=contract.label.name, group=""),
+            hyperparameters=dict(hyperparameters),
+        )
+        answer = run_worker(job)
+    assert isinstance(answer, FunctionsResult)
+    return answer.functions
+
+
+def _function(tried: TriedFunction) -> Part:
+    problems = tuple(Problem(fault.where, fault.problem, fault.fix) for fault in tried.faults)
+    return Part(tried.name, tried.evidence, problems, tried.untried)
+
+
+def parts_text(name: str, parts: list[Part], seconds: float) -> str:
+    """A line for each part, its problems below it, and the end of it all."""
+    width = max(len(part.name) for part in parts)
+    lines = [line for part in parts for line in _part_lines(part, width)]
+    if all(part.well for part in parts):
+        job = f"dagster job execute -m pipeline.definitions -j preflight_{name}"
+        return "\n".join([*lines, "", f"nothing wrong in {name}, in {seconds:.1f} s; next, on its data: {job}"])
+    count = sum(len(part.problems) for part in parts)
+    return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])
+
+
+def _part_lines(part: Part, width: int) -> Iterator[str]:
+    sign = "✓" if part.well else "✗" if part.problems else "–"
+    told = part.untried and f"not tried: {part.untried}"
+    yield f"{sign} {part.name:<{width}}  {told or part.evidence}".rstrip()
+    for problem in part.problems:
+        yield from (f"    {line}" for line in str(problem).splitlines())

@@ -1,0 +1,30 @@
+"""trainworthy check: what is wrong with a use case, in seconds, without training."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from pipeline.commands import Subparsers
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "check",
+        help="validate a use case's files and try its functions, in seconds; exit code 1 if something is wrong",
+        description="Validates use_case.yaml and contract.yaml, and tries the functions of model.py on rows that are "
+        "made from the contract. Reads no data and trains nothing.",
+    )
+    parser.add_argument("use_case")
+    parser.set_defaults(command=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print a line for each part, and what is wrong with it; 1 if anything is."""
+    from pipeline.check import check_use_case, parts_text
+
+    started = time.perf_counter()
+    parts = check_use_case(parsed.use_case)
+    print(parts_text(parsed.use_case, parts, time.perf_counter() - started))
+    return 0 if all(part.well for part in parts) else 1

@@ -1,0 +1,86 @@
+"""The main path of `trainworthy new`: every problem first, then everything or nothing.
+
+The generated dataset.py itself reads the rows, so that what is inferred is what will be built. DVC builds and keeps
+version v1 from a temporary project of one stage; only then files are copied into the user's project, and taken away
+again if one of them can't be written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from lifecycle.contract.draft import ColumnDraft
+from lifecycle.cost.prices import load_prices
+from lifecycle.data.versions import add_version
+from lifecycle.declarations import refuse_declarations
+from lifecycle.errors import UseCaseError
+from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import load_use_case
+from pipeline.scaffold import example
+from pipeline.scaffold.found import PARAMETERS, find_out, place_part
+from pipeline.scaffold.project import install, lay_out
+from pipeline.scaffold.request import Request, request_problems
+from pipeline.scaffold.stage_text import project_stages
+from pipeline.scaffold.windows import Windows
+from resources.dvc import DatasetStore
+from resources.settings import Settings
+
+
+@dataclass(frozen=True)
+class Created:
+    """What was written, and what was found out on the way. `positive_share` is of the rows with a label."""
+
+    folder: Path
+    first_model: str
+    rows: int
+    positive_share: float
+    key: tuple[str, ...]
+    columns: tuple[ColumnDraft, ...]
+    windows: Windows
+
+
+def create(request: Request, settings: Settings) -> Created:
+    """Write the use case and publish its dataset. Raises TrainworthyError, having written nothing."""
+    use_cases = settings.use_cases[0]
+    stages = project_stages(use_cases.parent)
+    problems = list(request_problems(request, settings, stages))
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        request, source = _with_source(request, work)
+        found, found_problems = find_out(request, source, work)
+        if found is None or problems:
+            raise UseCaseError(request.name, [*problems, *found_problems])
+        state = StateFolder(settings.var)
+        state.check_writable()
+        project = work / "project"
+        folder = lay_out(request, settings, found, project)
+        place_part(source, project / request.source)
+        version = DatasetStore(state.root).publish(project, request.name, "v1", dict(PARAMETERS))
+        # A use case that could not be loaded would keep all others from loading too.
+        refuse_declarations(load_use_case(folder), load_prices(settings.prices))
+        install(request, settings, project, lambda target: add_version(target, request.name, "v1", version))
+    return Created(
+        folder=use_cases / request.name,
+        first_model=os.path.relpath(use_cases / request.name / "first_model.yaml"),
+        rows=version.rows,
+        positive_share=float(found.rows[found.labels.column].mean()),
+        key=found.key,
+        columns=found.columns,
+        windows=found.windows,
+    )
+
+
+def _with_source(request: Request, work: Path) -> tuple[Request, Path]:
+    """The request and the file to read; without data the example's rows in a file."""
+    if request.data is not None:
+        return request, request.data
+    path = work / "example.parquet"
+    example.example_rows().to_parquet(path, index=False)
+    named = dataclasses.replace(
+        request, target=example.TARGET, time=example.TIME, keys=example.KEYS, positive=example.POSITIVE
+    )
+    return named, path

@@ -1,0 +1,67 @@
+"""What is asked of `trainworthy new`, and what is wrong with the names in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lifecycle.data.versions import read_versions
+from lifecycle.errors import Problem
+from lifecycle.use_case import NAME_PATTERN, OWNER_PATTERN
+from resources.settings import Settings
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments. Without `data`, example rows are made, and `target`, `time` and `keys` are theirs."""
+
+    name: str
+    data: Path | None
+    target: str | None
+    time: str | None
+    positive: str | None
+    keys: tuple[str, ...]
+    owner: str | None
+
+    @property
+    def source(self) -> str:
+        """The folder of the parts that the dataset is built from, relative to the project."""
+        return f"data/{self.name}_source"
+
+
+def request_problems(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:
+    """A name that is no name or is taken, an owner that is none, and arguments that are missing or too many.
+
+    `stages` are the names of the project's stages in dvc.yaml.
+    """
+    if not re.fullmatch(NAME_PATTERN, request.name):
+        fix = "a lower-case letter, then lower-case letters, digits and _, 41 in all at most"
+        yield Problem("name", "can't be the name of a folder, a job and a dataset", fix, request.name)
+    else:
+        yield from _taken(request, settings, stages)
+    if request.owner is not None and not re.fullmatch(OWNER_PATTERN, request.owner):
+        yield Problem("--owner", "is no owner", "write team:name, or an e-mail address", request.owner)
+    given = {"--target": request.target, "--time": request.time}
+    if request.data is None:
+        given |= {"--positive": request.positive, "--key": request.keys or None}
+        for option in (option for option, value in given.items() if value is not None):
+            yield Problem(option, "names something in a file, and there is no file", "add --data FILE", given[option])
+        return
+    for option in (option for option, value in given.items() if value is None):
+        yield Problem(option, "is missing", f"write {option} COLUMN")
+
+
+def _taken(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:
+    """Whatever already has the name, in any folder of use cases, or as a dataset of the project."""
+    name, project = request.name, settings.use_cases[0].parent
+    fix = "take another name"
+    for folder in settings.use_cases:
+        if (folder / name).exists():
+            yield Problem("name", "there is a folder of this name already", fix, str(folder / name))
+    if name in stages or name in read_versions(project):
+        yield Problem("name", "there is a dataset of this name already, in dvc.yaml or data/versions.yaml", fix, name)
+    for path in (f"data/{name}", f"data/{name}.yaml", request.source):
+        if (project / path).exists():
+            yield Problem("name", "a file of this name is in the way", f"{fix}, or move it away", path)

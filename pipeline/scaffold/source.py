@@ -1,0 +1,122 @@
+"""Reads a CSV or Parquet file and finds out what type each column holds.
+
+The types are written into the generated dataset.py (templates/dataset.py.j2), which alone turns texts into values: what
+is inferred here and what is built later cannot differ.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lifecycle.errors import Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["integer", "number", "boolean", "text", "time", "instant"]
+SUFFIXES = (".csv", ".parquet")
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_ZONE = r"(?:Z|[+-]\d{2}:?\d{2})$"
+
+
+def read_source(path: Path) -> tuple[pd.DataFrame | None, list[Problem]]:
+    """The rows as the generated dataset.py reads them: of CSV all is text. None if they can't be read."""
+    import pandas as pd
+
+    if path.suffix not in SUFFIXES:
+        return None, [Problem("--data", "is neither CSV nor Parquet", "name a .csv or .parquet file", str(path))]
+    if not path.is_file():
+        return None, [Problem("--data", "there is no such file", "correct the path", str(path))]
+    try:
+        raw = pd.read_csv(path, dtype="str") if path.suffix == ".csv" else pd.read_parquet(path)
+        # pandas gives the second of two equal names another one in silence.
+        names = list(_header(path)) if path.suffix == ".csv" else list(raw.columns)
+    except (OSError, ValueError) as error:
+        # Of ValueError: pandas' parser errors, texts that are not UTF-8, and pyarrow's own.
+        told = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return None, [Problem("--data", f"can't be read: {told}", "mend the file, or write it anew", str(path))]
+    twice = sorted({str(name) for name in names if names.count(name) > 1})
+    if twice:
+        return None, [Problem("--data", "two columns share a name", "give each column a name of its own", twice)]
+    if any(not isinstance(name, str) or not name.strip() for name in raw.columns):
+        return None, [Problem("--data", "a column has no text as its name", "name every column")]
+    if raw.empty:
+        return None, [Problem("--data", "holds no rows", "name a file with rows", str(path))]
+    return raw, []
+
+
+def _header(path: Path) -> list[str]:
+    import pandas as pd
+
+    return [name for name in pd.read_csv(path, header=None, nrows=1, dtype="str").iloc[0] if isinstance(name, str)]
+
+
+def column_kinds(raw: pd.DataFrame) -> tuple[dict[str, Kind], list[Problem]]:
+    """The type of each column, and the columns that no type fits."""
+    kinds: dict[str, Kind] = {}
+    problems: list[Problem] = []
+    for name in raw.columns:
+        kind = _kind(raw[name])
+        if kind is None:
+            held = str(raw[name].dropna().map(type).iloc[0].__name__)
+            fix = "leave the column out, or write numbers, texts, true and false, or times"
+            problems.append(Problem(f"column {name!r}", f"holds values of type {held}", fix))
+        else:
+            kinds[name] = kind
+            if kind == "number" and _infinite(raw[name]):
+                problems.append(Problem(f"column {name!r}", "holds infinite values", "leave them empty, or mend them"))
+    return kinds, problems
+
+
+def _kind(values: pd.Series) -> Kind | None:
+    import pandas as pd
+    from pandas.api import types
+
+    known = values.dropna()
+    if known.empty:
+        return "number"
+    if types.is_bool_dtype(values.dtype):
+        return "boolean"
+    if types.is_numeric_dtype(values.dtype):
+        return "integer" if types.is_integer_dtype(values.dtype) and len(known) == len(values) else "number"
+    if types.is_datetime64_any_dtype(values.dtype):
+        return "time" if getattr(values.dtype, "tz", None) is None else "instant"
+    inferred = pd.api.types.infer_dtype(known, skipna=True)
+    if inferred in ("date", "datetime"):
+        return "time"
+    if inferred in ("decimal", "boolean"):
+        return "number" if inferred == "decimal" else "boolean"
+    return _kind_of_text(known.astype("str"), len(known) == len(values)) if inferred in _TEXTS else None
+
+
+_TEXTS = ("string", "categorical", "empty")
+
+
+def _kind_of_text(texts: pd.Series, whole: bool) -> Kind:
+    import pandas as pd
+
+    if texts.str.lower().isin(["true", "false"]).all():
+        return "boolean"
+    # 00501 is a name of digits, such as a postal code.
+    if not texts.str.match(r"-?0\d").any():
+        numbers = pd.to_numeric(texts, errors="coerce")
+        if numbers.notna().all():
+            return "integer" if whole and texts.str.fullmatch(r"[+-]?\d{1,18}").all() else "number"
+    if texts.str.match(_DAY).all() and pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce").notna().all():
+        zones = texts.str.contains(_ZONE)
+        return "instant" if zones.all() else "text" if zones.any() else "time"
+    return "text"
+
+
+def _infinite(values: pd.Series) -> bool:
+    import numpy as np
+    import pandas as pd
+
+    return bool(np.isinf(pd.to_numeric(values, errors="coerce").to_numpy(float, na_value=np.nan)).any())
+
+
+def is_row_counter(name: str) -> bool:
+    """True for the name that pandas gives to an index that was written into a CSV file."""
+    return bool(re.fullmatch(r"Unnamed: \d+", name))

@@ -1,0 +1,84 @@
+"""How the rows are split in time, and how large a batch and the first stages are, from what the rows hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lifecycle.data.split import split_by_time, splits_check
+from lifecycle.errors import DatasetError, Problem
+from lifecycle.use_case import BenchmarkWindow, SplitSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Shares of the days. An interval needs 8 days; a month of days can seldom tell two models apart, so more is better.
+BENCHMARK, VALIDATION, CALIBRATION = 0.18, 0.12, 0.10
+LEAST_DAYS, LEAST_ROWS = 40, 1000
+# Rows that smoke and pilot should see: fewer say nothing about a network.
+SMOKE_ROWS, PILOT_ROWS = 500, 3000
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What use_case.yaml gets."""
+
+    split: SplitSpec
+    batch_size: int
+    epochs: int
+    smoke: float
+    pilot: float
+
+
+def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows | None, list[Problem]]:
+    """The windows for these rows; None and the reasons if they are too short, or a split has one class only."""
+    labelled = rows[rows[target].notna()].astype({target: "int64"})
+    days = int((labelled[day].max() - labelled[day].min()).days) + 1 if len(labelled) else 0
+    problems = []
+    if days < LEAST_DAYS:
+        fix = f"give rows of at least {LEAST_DAYS} days: training, validation, calibration and benchmark follow in time"
+        problems.append(Problem("--data", "the labelled rows span too few days", fix, f"{days} days"))
+    if len(labelled) < LEAST_ROWS:
+        fix = f"give at least {LEAST_ROWS:,} rows with a label; fewer train nothing that could be judged"
+        problems.append(Problem("--data", "too few rows have a label", fix, f"{len(labelled):,} rows"))
+    if problems:
+        return None, problems
+    split = _split(days, day)
+    try:
+        splits = split_by_time(labelled, split)
+    except DatasetError as error:
+        return None, [Problem("--data", error.problem, error.fix, error.value)]
+    check = splits_check(splits, split, target)
+    if check.status != "pass":
+        fix = "give rows of more days, in which both values of the target occur throughout"
+        return None, [Problem("--data", f"can't be split in time: {check.evidence}", fix)]
+    training = len(splits["training"])
+    large = training > 50_000
+    return Windows(
+        split=split,
+        batch_size=1024 if large else 256,
+        epochs=4 if large else 8,
+        smoke=_share(SMOKE_ROWS, training, 0.01, 0.2),
+        pilot=_share(PILOT_ROWS, training, 0.1, 0.5),
+    ), []
+
+
+def _split(days: int, day: str) -> SplitSpec:
+    lengths = {
+        "benchmark": max(8, round(BENCHMARK * days)),
+        "validation": max(8, round(VALIDATION * days)),
+        "calibration": max(4, round(CALIBRATION * days)),
+    }
+    return SplitSpec(
+        by="time",
+        column=day,
+        embargo="1d",
+        validation=f"{lengths['validation']}d",
+        calibration=f"{lengths['calibration']}d",
+        benchmark=BenchmarkWindow(window=f"{lengths['benchmark']}d", roll="each_version"),
+        resample_by=day,
+    )
+
+
+def _share(wanted: int, rows: int, least: float, most: float) -> float:
+    return round(min(most, max(least, wanted / rows)), 2)

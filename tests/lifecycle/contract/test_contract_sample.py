@@ -1,0 +1,62 @@
+"""Rows made from a contract alone keep it, and hold what a model meets: nulls, and texts that training did not see."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from expectations.validate import validate_frame
+from lifecycle.contract.model import load_contract
+from lifecycle.contract.sample import FIT_ROWS, ROWS, sample_rows
+from lifecycle.contract.sample_text import text_like
+
+ROOT = Path(__file__).parents[3]
+CONTRACTS = {"toy": ROOT / "tests" / "toy" / "use_cases" / "toy", "flights": ROOT / "use_cases" / "flight_delays"}
+# Rules of the whole table, or across columns, are not kept: a sample is a few rows, column by column.
+OF_COLUMNS = ("type", "range", "length", "pattern", "allowed")
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_sample_keeps_the_rules_of_each_column(name):
+    contract = load_contract(CONTRACTS[name] / "contract.yaml")
+    rows = sample_rows(contract, tuple(column.name for column in contract.columns))
+    assert len(rows) == ROWS
+    results = [result for result in validate_frame(rows, contract) if result.rule.kind in OF_COLUMNS]
+    assert len(results) > 5
+    assert [result.rule.id for result in results if result.status != "pass"] == []
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_sample_is_null_where_the_contract_lets_it_and_nowhere_else(name):
+    contract = load_contract(CONTRACTS[name] / "contract.yaml")
+    rows = sample_rows(contract, tuple(column.name for column in contract.columns))
+    required = {rule.columns[0] for rule in contract.rules if rule.id.endswith(".required")}
+    assert {column for column in rows if rows[column].isna().any()} == set(rows.columns) - required
+    assert set(rows.columns[rows.iloc[-1].isna()]) == set(rows.columns) - required
+
+
+def test_sample_later_rows_hold_a_text_that_the_first_do_not():
+    contract = load_contract(CONTRACTS["toy"] / "contract.yaml")
+    shops = sample_rows(contract, ("shop",))["shop"]
+    assert set(shops[FIT_ROWS:]) - set(shops[:FIT_ROWS]) == {"west"}
+
+
+def test_sample_is_the_same_each_time():
+    contract = load_contract(CONTRACTS["flights"] / "contract.yaml")
+    pd.testing.assert_frame_equal(*(sample_rows(contract, contract.feature_columns) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^[A-Z]{3}$", r"^\d{2}-\w+$", "^(ab|cd)?x*.y$", "[^a-f]+", "^N[0-9]{1,5}[A-Z]{0,2}$", r"^(?:red|green)\s\d$", ""],
+)
+def test_sample_text_follows_its_pattern(pattern):
+    generator = np.random.default_rng(0)
+    assert all(re.search(pattern, text_like(pattern, generator)) for _ in range(20))
+
+
+@pytest.mark.parametrize("pattern", [r"^(a)\1$", "(?<=x)y$", "(?=z)$"])
+def test_sample_text_of_a_pattern_that_cannot_be_followed_is_still_a_text(pattern):
+    assert text_like(pattern, np.random.default_rng(0))

@@ -1,0 +1,110 @@
+"""The functions of model.py on rows made from the contract: the toy is well, and each planted fault is found."""
+
+from pathlib import Path
+
+import pytest
+import toy_jobs
+
+from lifecycle.jobs import FunctionsJob, FunctionsResult, Rows, TriedFunction
+from lifecycle.preflight.functions import FUNCTIONS, try_functions
+from lifecycle.worker import read_result
+
+FIT = 'return {name: [float(training[name].mean()), float(training[name].std())] for name in ("x1", "x2")}'
+SHOP = '"shop": torch.tensor(shops.to_numpy(), dtype=torch.int64),'
+LOSS = 'return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")'
+FORWARD = 'return self.layers(torch.cat([inputs["numbers"], self.shop(inputs["shop"])], dim=1)).squeeze(1)'
+
+
+def job(use_case: Path, out: Path) -> FunctionsJob:
+    rows = Rows(features=("shop", "x1", "x2"), label="positive", group="day")
+    return FunctionsJob(
+        use_case_folder=str(use_case), out=str(out), device="cpu", rows=rows, hyperparameters={"width": 8}
+    )
+
+
+def tried(tmp_path: Path, *replacements: tuple[str, str]) -> dict[str, TriedFunction]:
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
+    return {one.name: one for one in try_functions(job(use_case, tmp_path / "out")).functions}
+
+
+def test_functions_of_the_toy_are_well(tmp_path):
+    found = tried(tmp_path)
+    assert tuple(found) == FUNCTIONS
+    assert all(one.evidence and not one.faults and not one.untried for one in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "problem"),
+    [
+        ("fit_preprocessing", FIT, FIT.replace("float(training[name].std())", 'training["x1"].to_numpy()'), "no JSON"),
+        ("fit_preprocessing", FIT, FIT.replace("float(training[name].std())", 'float("nan")'), "no JSON"),
+        ("fit_preprocessing", FIT, "return [1.0]", "gives list, not a dict"),
+        ("fit_preprocessing", FIT, 'return {"x1": [0.0, 1.0], "x2": [0.0, 1.0], 3: 1}', "way through JSON"),
+        ("fit_preprocessing", FIT, 'return training["x9"]', "KeyError"),
+        ("to_tensors", SHOP, SHOP.replace("shops.to_numpy()", "shops.to_numpy()[1:]"), "64 rows became"),
+        ("to_tensors", "- m) / s", '- rows["x1"].mean()) / s', "changes with the other rows"),
+        ("to_tensors", "- m) / s", "- m) / (s * 0)", "numbers is not finite"),
+        ("to_tensors", SHOP, SHOP + "'none': None,", "does not give a dict of tensors"),
+        ("to_tensors", ".fillna(0)", ".map(lambda shop: [1, 2].index(shop))", "is not in list"),
+        ("build_model", "return Network", "return str and None or Network and 3, Network", "gives tuple"),
+        ("build_model", "return Network", "return nn.Identity() or Network", "no parameter can be trained"),
+        ("forward", FORWARD, FORWARD.replace("squeeze(1)", "squeeze()"), "one row alone gives ()"),
+        ("forward", FORWARD, FORWARD.replace("squeeze(1)", "squeeze(1).mean()"), "64 rows became ()"),
+        ("forward", FORWARD, FORWARD.replace("squeeze(1)", "squeeze(1).softmax(0)"), "changes with the other rows"),
+        ("forward", FORWARD, FORWARD.replace("squeeze(1)", "squeeze(1) / 0"), "not finite"),
+        ("loss_fn", LOSS, LOSS.replace('"none"', '"mean"'), "64 rows became ()"),
+        ("loss_fn", LOSS, LOSS.replace("outputs,", "outputs.detach(),"), "no gradient"),
+        ("loss_fn", LOSS, "return outputs**2", "same for swapped targets"),
+        ("loss_fn", LOSS, LOSS + ".log() * float('inf')", "not finite"),
+        ("predict", "return torch.sigmoid(outputs)", "return outputs * 100", "outside 0 to 1"),
+        (
+            "predict",
+            "return torch.sigmoid(outputs)",
+            "return torch.sigmoid(outputs)[:, None]",
+            "64 rows became (64, 1)",
+        ),
+    ],
+)
+def test_functions_planted_fault_is_found_with_its_line_and_a_fix(tmp_path, name, old, new, problem):
+    found = tried(tmp_path, (old, new))
+    (fault, *_) = found[name].faults
+    assert problem in " ".join(one.problem for one in found[name].faults), found[name]
+    assert fault.where.startswith("model.py:")
+    assert fault.fix
+    earlier = FUNCTIONS[: FUNCTIONS.index(name)]
+    assert not any(found[one].faults or found[one].untried for one in earlier)
+
+
+def test_functions_faults_in_several_are_told_at_once(tmp_path):
+    found = tried(
+        tmp_path,
+        ("float(training[name].std())", 'training[name].std().astype("float32")'),
+        (LOSS, LOSS.replace('"none"', '"mean"')),
+        ("return torch.sigmoid(outputs)", "return outputs * 100"),
+    )
+    assert [name for name, one in found.items() if one.faults] == ["fit_preprocessing", "loss_fn", "predict"]
+
+
+def test_functions_after_one_that_raises_are_named_untried(tmp_path):
+    found = tried(tmp_path, ("return Network", "raise RuntimeError('no network')\n    return Network"))
+    (fault,) = found["build_model"].faults
+    lines = (tmp_path / "toy" / "model.py").read_text().splitlines()
+    assert (
+        fault.where
+        == f"model.py:{lines.index('    raise RuntimeError(' + repr('no network') + ')') + 1} in build_model"
+    )
+    assert all(found[name].untried for name in ("forward", "loss_fn", "predict"))
+
+
+@pytest.mark.parametrize("line", ["raise RuntimeError('at import')", "import not_installed", "raise SystemExit(3)"])
+def test_functions_of_a_model_that_cannot_be_imported_name_its_line(tmp_path, line):
+    found = tried(tmp_path, ("SHOPS = [", f"{line}\nSHOPS = ["))
+    (fault,) = found["model.py"].faults
+    assert fault.where.startswith("model.py:")
+    assert all(found[name].untried for name in FUNCTIONS)
+
+
+def test_functions_run_in_the_worker(tmp_path):
+    asked = job(toy_jobs.TOY, tmp_path)
+    assert toy_jobs.run_worker(asked) == (0, {})
+    assert isinstance(read_result(tmp_path, asked), FunctionsResult)

@@ -1,0 +1,107 @@
+"""`trainworthy check`: healthy use cases pass, and everything that is wrong is told at once."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from toy_project import ROOT
+
+from pipeline.cli import main
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A copy of the toy's project; the state folder does not exist."""
+    shutil.copytree(ROOT / "tests" / "toy", tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(tmp_path / "project" / "use_cases"))
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    return tmp_path / "project" / "use_cases" / "toy"
+
+
+def edit(folder, name, old, new):
+    path = folder / name
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize("name", ["toy", "flight_delays"])
+def test_check_of_a_healthy_use_case_is_well_and_writes_nothing(toy, monkeypatch, name, capsys):
+    if name == "flight_delays":
+        monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(ROOT / "use_cases"))
+    assert main(["check", name]) == 0
+    out = capsys.readouterr().out
+    assert out.count("✓") == 10
+    assert "✗" not in out
+    assert f"-j preflight_{name}" in out
+    assert not (toy.parents[2] / "state").exists()
+
+
+def test_check_tells_everything_at_once(toy, capsys):
+    edit(toy, "use_case.yaml", "owner:", "ownr:")
+    edit(toy, "use_case.yaml", "run_usd: 0.5", "run_usd: 0")
+    edit(toy, "model.py", 'reduction="none"', 'reduction="mean"')
+    edit(toy, "model.py", "return torch.sigmoid(outputs)", "return outputs * 100")
+    (toy / "dataset.py").unlink()
+    assert main(["check", "toy"]) == 1
+    out = capsys.readouterr().out
+    for text in ("did you mean 'owner'?", "run_usd", "dataset.py: the file is missing", "64 rows became ()",
+                 "outside 0 to 1", "in loss_fn", "in predict"):  # fmt: skip
+        assert text in out, out
+    assert out.splitlines()[-1].startswith("6 problems in toy")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "told"),
+    [
+        ("use_case.yaml", "version: v1", "version: v7", ("no such published version", "v1, v2")),
+        ("use_case.yaml", "sku: local-2cpu", "sku: local-3cpu", ("no price", "did you mean 'local-2cpu'?")),
+        ("use_case.yaml", "target: positive", "target: positiv", ("is not the contract's label",)),
+    ],
+)
+def test_check_of_a_name_that_is_unknown_still_tries_the_functions(toy, name, old, new, told, capsys):
+    edit(toy, name, old, new)
+    assert main(["check", "toy"]) == 1
+    out = capsys.readouterr().out
+    assert all(text in out for text in told), out
+    assert "✓ predict" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "told"),
+    [
+        ("contract.yaml", "logicalType: integer", "logicalType: whole", "mend the contract first"),
+        ("model.py", "def predict(", "def predicts(", "mend model.py first"),
+        ("use_case.yaml", "stages: {smoke", "stages: {{smoke", "mend the hyperparameters first"),
+    ],
+)
+def test_check_names_the_functions_untried_where_their_ground_is_missing(toy, name, old, new, told, capsys):
+    edit(toy, name, old, new)
+    assert main(["check", "toy"]) == 1
+    out = capsys.readouterr().out
+    assert f"– functions      not tried: {told}" in out
+    assert f"✗ {name}" in out
+
+
+def test_check_of_a_model_that_cannot_be_imported_tells_its_line_once(toy, capsys):
+    edit(toy, "model.py", 'SHOPS = ["north"', 'import not_installed\n\nSHOPS = ["north"')
+    assert main(["check", "toy"]) == 1
+    out = capsys.readouterr().out
+    assert "No module named 'not_installed'" in out
+    assert (out.count("✗"), out.count("✓ model.py")) == (1, 0)
+    assert "1 problem in toy" in out
+
+
+def test_check_of_an_unknown_use_case_offers_the_near_one(toy, capsys):
+    assert main(["check", "toi"]) == 1
+    assert "did you mean 'toy'?" in capsys.readouterr().err
+
+
+def test_check_and_new_import_neither_torch_nor_dagster_nor_mlflow():
+    heavy = ("torch", "dagster", "mlflow", "great_expectations")
+    code = (
+        "import sys, pipeline.check, pipeline.scaffold.create, pipeline.schema; "
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
