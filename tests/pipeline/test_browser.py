@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import sys
 import time
@@ -13,27 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 pytestmark = pytest.mark.slow
-
-# Chromium looks for its vendor's hosts unless it is told not to.
-QUIET = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator:
-    found = shutil.which("chromium")
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail("Chromium is missing; CI must install it")
-        pytest.skip("Chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=QUIET)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
