@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dagster as dg
+from pydantic import Field
 
 from lifecycle.errors import WorkerError
 from lifecycle.identity import canonical_json
@@ -25,13 +26,12 @@ QUIET_WAIT = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Launcher(dg.ConfigurableResource):
-    """Runs jobs in a child process.
+    """Runs the worker in a child process."""
 
-    `device` overrides the device that use cases declare; `grace_seconds` is the time between SIGTERM and SIGKILL.
-    """
-
-    device: Literal["as_declared", "cpu", "cuda"] = "as_declared"
-    grace_seconds: float = 10.0
+    device: Literal["as_declared", "cpu", "cuda"] = Field(
+        default="as_declared", description="Overrides the device that use cases declare."
+    )
+    grace_seconds: float = Field(default=10.0, description="Seconds between SIGTERM and SIGKILL when a run is ended.")
 
     def run(self, context: dg.AssetExecutionContext, job: AnyJob) -> AnyResult:
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""
