@@ -83,7 +83,8 @@ def _stage(record: StageReport) -> tuple[str, ...]:
     loss, prior = validation_loss(record), record.metrics.get("val_loss_of_prior")
     losses = f"validation loss {number(loss)}" if loss is not None else "no validation loss"
     beside = f", where always saying the label prior gives {number(prior)}" if prior is not None else ""
-    told = f"Go: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
+    begun = "Trained" if record.kind == "full" else "Go"
+    told = f"{begun}: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
     return (told, *(check_sentence(check) for check in record.checks if check.name in ("learned", "remaining_cost")))
 
 

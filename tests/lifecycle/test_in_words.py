@@ -19,7 +19,7 @@ def test_reasons_of_a_judged_run_tell_every_step_in_figures() -> None:
         "preflight": "Seconds: 58.0 s [44.0 s to 79.0 s]",
         "smoke": "validation loss 0.5794, where always saying the label prior gives 0.5771, after 24 steps",
         "pilot": "Go: validation loss 0.5231",
-        "full": "Go: validation loss 0.4987",
+        "full": "Trained: validation loss 0.4987",
         "evaluation": "Gain over linear in log loss: +0.0091 [+0.0041, +0.0141], better.",
         "promotion": "The gain over linear in log loss",
     }
