@@ -1,6 +1,6 @@
 """The Dagster UI and the report in a real headless Chromium, on the state that a real training left.
 
-`dagster dev` runs webserver and daemon, as `make ui` does. What a test clicks is found by the words that a person reads.
+`dagster dev` runs webserver and daemon, as `make ui` does. A test finds what it clicks by words that a person reads.
 """
 
 from __future__ import annotations
