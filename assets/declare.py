@@ -30,6 +30,30 @@ CHECKS: dict[Step, tuple[str, ...]] = {
     "evaluation": ("predictions", "groups", "benchmark_window"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
 }
+# What each check asks; its result says what was found and how to mend it.
+QUESTIONS: dict[str, str] = {
+    "content_hash": "Are the rows those that were published, by the hash of their content?",
+    "contract": "Do the rows keep every rule of contract.yaml?",
+    "availability": "Is every feature known at prediction time?",
+    "splits": "Do training, validation, calibration and benchmark follow each other by the embargo, with both labels?",
+    "one_batch": "Does one batch go through preprocessing, model, loss, backward and prediction?",
+    "overfit_ten_batches": "Can the network learn ten batches by heart, and not without its inputs?",
+    "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
+    "cost_forecast": "Does the upper end of the forecast fit into budget.run_usd?",
+    "finite": "Were loss and gradient norm finite at every step?",
+    "steps": "Were all planned updates made?",
+    "loss_rise": "Did the loss end near its best, or did training diverge?",
+    "learned": "Do the predictions carry information within a group, by size and significance?",
+    "remaining_cost": "Does what was spent, with what is still to come, fit into budget.run_usd?",
+    "predictions": "Is there one finite prediction for every row of the benchmark?",
+    "groups": "Are there enough groups for an interval?",
+    "benchmark_window": "Does the benchmark start after all training data by the embargo?",
+    "dataset": "Are the rows the published ones, and those of the snapshot?",
+    "benchmark": "Does the benchmark lie after all that both models saw, with the same label?",
+    "cost": "Did the model stay within its budget, and was its cost forecast?",
+    "reproducibility": "Is the code a commit, and does a rerun of the first steps give the same weights?",
+    "deployment": "Do the registered files load in a fresh process and give the evaluated answers, fast enough?",
+}
 DESCRIPTIONS: dict[Step, str] = {
     "dataset": "A published version of the dataset, fetched through DVC and checked against its content hash.",
     "snapshot": "Rows that keep the contract, labelled and split in time; immutable, addressed by content.",
@@ -60,9 +84,12 @@ def step_asset(
         name=step,
         key_prefix=use_case.name,
         deps=[dg.AssetKey([use_case.name, parent]) for parent in PARENTS[step]],
-        check_specs=[dg.AssetCheckSpec(name, asset=key, blocking=True) for name in CHECKS[step]],
+        check_specs=[
+            dg.AssetCheckSpec(name, asset=key, description=QUESTIONS[name], blocking=True) for name in CHECKS[step]
+        ],
         group_name=use_case.name,
         owners=[use_case.spec.owner],
+        tags={"trainworthy/use_case": use_case.name},
         description=DESCRIPTIONS[step],
         code_version=code_version(use_case.folder),
         kinds=kinds,

@@ -11,7 +11,7 @@ import dagster as dg
 
 from lifecycle.checks import CheckResult
 from lifecycle.errors import TrainworthyError
-from lifecycle.provenance import git_state
+from lifecycle.provenance import commit_url, git_state
 from lifecycle.records import (
     STAGES,
     Cost,
@@ -21,8 +21,8 @@ from lifecycle.records import (
     Record,
     Snapshot,
     StageReport,
-    Verdict,
 )
+from lifecycle.report import in_words
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.state import write_atomic
 from lifecycle.use_case import UseCase
@@ -31,23 +31,30 @@ if TYPE_CHECKING:
     from assets.step import StepRun
     from resources.mlflow import TrackedRun
 
+# The report's name among the artifacts of the MLflow run.
+REPORT_ARTIFACT = "report.html"
+
 
 def step_metadata(
     run: StepRun, record: Record, tracked: TrackedRun, *, reused: bool, report: Path | None
 ) -> dict[str, Any]:
-    """Lineage, cost, row counts, decision, links and pictures of a step."""
-    shown: dict[str, Any] = {}
-    if isinstance(record, Verdict):
-        shown["decision"] = record.decision
-        shown["reasons"] = dg.MetadataValue.md("\n".join(f"- {reason}" for reason in record.reasons))
+    """Decision and why, links, pictures, figures, cost and lineage of a step: first what people look for first."""
+    shown: dict[str, Any] = {
+        "decision": in_words.decision(record),
+        "reasons": dg.MetadataValue.md(in_words.markdown_list(in_words.reasons(record))),
+    }
     if report is not None:
+        # A browser follows no file address from a page of a server: the path is there to be copied.
         shown["report"] = dg.MetadataValue.path(report)
+        shown["mlflow/report"] = dg.MetadataValue.url(f"{tracked.url}/artifacts/{REPORT_ARTIFACT}")
+    shown["mlflow/run"] = dg.MetadataValue.url(tracked.url)
     shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
     shown |= {f"metric/{name}": value for name, value in figures_of(record).items()}
     shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
+    shown |= table_metadata(run, record)
     shown |= cost_metadata(Cost() if reused else record.cost)
     shown |= lineage(run, record)
-    return shown | {"lineage/reused": str(reused).lower(), "mlflow/run": dg.MetadataValue.url(tracked.url)}
+    return shown | {"lineage/reused": str(reused).lower()}
 
 
 def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, Any]:
@@ -56,10 +63,12 @@ def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, An
     commit, dirty = git_state(use_case.folder)
     unknown = ("content_hash", "code_version", "environment_sha256", "seeds", "device", "identity", "record_sha256")
     return {
+        "decision": "stopped",
+        "reasons": dg.MetadataValue.md(in_words.markdown_list((str(error),))),
         "error": str(error),
         **cost_metadata(Cost()),
         "lineage/dataset_version": f"{declared.name}@{declared.version}",
-        "lineage/git_commit": commit or "none",
+        "lineage/git_commit": commit_metadata(use_case, commit),
         "lineage/git_dirty": "unknown" if dirty is None else str(dirty).lower(),
         **{f"lineage/{name}": "none" for name in unknown},
         "lineage/reused": "false",
@@ -79,7 +88,7 @@ def lineage(run: StepRun, record: Record) -> dict[str, Any]:
     return {
         "lineage/dataset_version": f"{declared.name}@{declared.version}",
         "lineage/content_hash": dataset.content_hash if dataset is not None else "none",
-        "lineage/git_commit": origin.git_commit or "none",
+        "lineage/git_commit": commit_metadata(run.use_case, origin.git_commit),
         "lineage/git_dirty": "unknown" if origin.git_dirty is None else str(origin.git_dirty).lower(),
         "lineage/code_version": origin.code_sha256,
         "lineage/environment_sha256": origin.environment_sha256,
@@ -88,6 +97,12 @@ def lineage(run: StepRun, record: Record) -> dict[str, Any]:
         "lineage/identity": record.identity,
         "lineage/record_sha256": record_sha256(record),
     }
+
+
+def commit_metadata(use_case: UseCase, commit: str | None) -> str | dg.UrlMetadataValue:
+    """The commit as a link where its repository has an https address, else as text."""
+    address = commit_url(use_case.folder, commit)
+    return dg.MetadataValue.url(address) if address else commit or "none"
 
 
 def cost_metadata(cost: Cost) -> dict[str, float]:
@@ -112,6 +127,18 @@ def row_counts(record: Record) -> dict[str, int]:
             return {"trained": record.rows}
         case EvaluationReport():
             return {"benchmark": record.rows}
+        case _:
+            return {}
+
+
+def table_metadata(run: StepRun, record: Record) -> dict[str, Any]:
+    """What Dagster's catalog shows of tables, under its own names."""
+    match record:
+        case DatasetVersion():
+            address = run.workspace.state.absolute(record.path).as_uri()
+            return {"dagster/row_count": record.rows, "dagster/uri": address}
+        case Snapshot():
+            return {"dagster/row_count": record.rows}
         case _:
             return {}
 

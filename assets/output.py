@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle.provenance import commit_url
 from lifecycle.records import STEPS, Record, Step
 from lifecycle.storage.state import write_atomic
 
@@ -21,7 +22,11 @@ def write_report(run: StepRun, stopped_at: Step | None) -> Path:
         "Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}",
         "MLflow run": tracked.url,
     }
-    page = render(run_records(run), links, stopped_at, run.run_id).encode()
+    records = run_records(run)
+    commit = next((record.provenance.git_commit for record in reversed(records.values())), None)
+    if address := commit_url(run.use_case.folder, commit):
+        links["Commit"] = address
+    page = render(records, links, stopped_at, run.run_id, run.use_case.spec.description).encode()
     path = run.workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
     write_atomic(path, page)
     write_atomic(path.with_name("latest.html"), page)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.metadata import figures_of
+from assets.metadata import REPORT_ARTIFACT, figures_of
 from lifecycle.records import STEPS, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import UseCase
@@ -30,7 +30,7 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
         run.tracking.log_curve(tracked, run.step, record.curve)
     files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
     if report is not None:
-        files["report.html"] = report.read_bytes()
+        files[REPORT_ARTIFACT] = report.read_bytes()
     run.tracking.log_files(tracked, files)
     if not record.passed:
         run.tracking.end(tracked, "FAILED")

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from lifecycle.identity import python_sources, sha256_json
 from lifecycle.records import Provenance
@@ -29,6 +30,21 @@ def git_state(folder: Path) -> tuple[str | None, bool | None]:
     if dirty is None or product_dirty is None:
         return commit, None
     return commit, dirty or product_dirty
+
+
+@functools.cache
+def repository_url(folder: Path) -> str | None:
+    """Address of the folder's `origin` in a browser, without credentials; None if it is not an https one."""
+    address = urlsplit((_git(folder, "remote", "get-url", "origin") or "").strip())
+    if address.scheme != "https" or not address.hostname:
+        return None
+    return f"https://{address.netloc.rpartition('@')[2]}{address.path.rstrip('/').removesuffix('.git')}"
+
+
+def commit_url(folder: Path, commit: str | None) -> str | None:
+    """Where the commit can be looked at (GitHub, GitLab and Gitea agree on the path), None if that is not known."""
+    repository = repository_url(folder)
+    return f"{repository}/commit/{commit}" if repository and commit else None
 
 
 def _state(folder: Path, code: Iterable[Path]) -> tuple[str | None, bool | None]:

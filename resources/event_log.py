@@ -6,9 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.event_api import EventHandlerFn
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import (
+    SqliteEventLogStorage,
+    SqliteEventLogStorageWatchdog,
+)
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from sqlalchemy import Connection, Engine, create_engine
+from watchdog.events import FileSystemEvent
+from watchdog.observers import Observer
 
 # The index and the runs in progress; a process that serves the UI reads many more, one after the other.
 KEPT_OPEN = 4
@@ -49,12 +55,33 @@ class KeptOpenEventLog(SqliteEventLogStorage):
             self._engines.pop(next(iter(self._engines))).dispose()
         return engine
 
+    def watch(self, run_id: str, cursor: str | None, callback: EventHandlerFn) -> None:
+        """Call back for each new event of the run, as Dagster does; the UI's run page lives on it."""
+        if not self._obs:
+            self._obs = Observer()
+            self._obs.start()
+        handler = _JournalWatchdog(self, run_id, callback, cursor)
+        self._watchers[run_id][callback] = (handler, self._obs.schedule(handler, self._base_dir, recursive=True))
+
     def dispose(self) -> None:
         """Close all files."""
         with self._db_lock:
             while self._engines:
                 self._engines.popitem()[1].dispose()
         super().dispose()
+
+
+class _JournalWatchdog(SqliteEventLogStorageWatchdog):
+    """Looks at the journal too: while a process keeps the file open, its new events are only there."""
+
+    def __init__(
+        self, storage: SqliteEventLogStorage, run_id: str, callback: EventHandlerFn, cursor: str | None
+    ) -> None:
+        super().__init__(storage, run_id, callback, cursor)
+        self._patterns = [self._log_path, f"{self._log_path}-wal"]
+
+    def on_modified(self, event: FileSystemEvent) -> None:
+        self._process_log()
 
 
 def _inode(path: str) -> int:

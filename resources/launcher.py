@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import dagster as dg
+from pydantic import Field
 
 from lifecycle.jobs import AnyJob, AnyResult
 from lifecycle.worker import job_sha256
@@ -12,13 +13,12 @@ from resources.worker_process import no_answer, run_worker
 
 
 class Launcher(dg.ConfigurableResource):
-    """Runs jobs in a child process.
+    """Runs the worker in a child process."""
 
-    `device` overrides the device that use cases declare; `grace_seconds` is the time between SIGTERM and SIGKILL.
-    """
-
-    device: Literal["as_declared", "cpu", "cuda"] = "as_declared"
-    grace_seconds: float = 10.0
+    device: Literal["as_declared", "cpu", "cuda"] = Field(
+        default="as_declared", description="Overrides the device that use cases declare."
+    )
+    grace_seconds: float = Field(default=10.0, description="Seconds between SIGTERM and SIGKILL when a run is ended.")
 
     def run(self, context: dg.AssetExecutionContext, job: AnyJob) -> AnyResult:
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""

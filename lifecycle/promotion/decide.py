@@ -91,7 +91,7 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("reject", f"First_model is declared, but the champion {name} exists: remove first_model.")
     if name is None:
         if evidence.first_model:
-            yield Finding("promote", "There is no champion: this is declared to be the first model.")
+            yield Finding("promote", "There is no champion yet: this is declared to be the first model.")
         else:
             yield Finding("reject", "There is no champion to compare with: declare first_model: true.")
         return

@@ -52,7 +52,7 @@ def number(value: float, decimals: int = 4) -> str:
 
 
 def plain(value: Any) -> str:
-    """A check's value of any type: true and false in words, floats in at most five digits, the rest as JSON."""
+    """A value of any type: true and false in words, floats in at most five digits, lists by comma, the rest as JSON."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -61,6 +61,8 @@ def plain(value: Any) -> str:
         return count(value).replace("-", MINUS)
     if isinstance(value, float):
         return _digits(value) if math.isfinite(value) else NOT_FINITE
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value)) or "–"
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
@@ -85,6 +87,11 @@ def moment(timestamp: str) -> str:
     """An ISO time to the minute, as people write it; any other text as it is."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(\+00:00|Z)", timestamp)
     return f"{found[1]} {found[2]} UTC" if found else timestamp
+
+
+def day(timestamp: str) -> str:
+    """An ISO time at midnight as its day; any other text as it is."""
+    return timestamp.removesuffix("T00:00:00")
 
 
 def quantity(value: float, unit: str) -> str:

@@ -39,11 +39,15 @@ _DECISIONS: dict[str, tuple[Tone, str]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """`label` is the badge, `mark` repeats its tone in a shape, `reasons` and `changes` are sentences."""
+    """`label` is the badge, `mark` repeats its tone in a shape; the others are sentences.
+
+    `why` is the reason that decided, `reasons` are the others for the first page.
+    """
 
     label: str
     tone: Tone
     summary: str
+    why: str
     reasons: tuple[str, ...]
     changes: tuple[str, ...]
 
@@ -75,9 +79,9 @@ def costs_of_run(records: Records, run_id: str | None = None) -> dict[Step, Cost
 
 
 def model_cost(records: Records) -> Cost:
-    """What the model cost in all, reused steps included."""
+    """What the model cost in all, reused steps and the verdict itself included."""
     verdict = found(records, "promotion", Verdict)
-    return verdict.model_cost if verdict else sum((record.cost for record in records.values()), Cost())
+    return verdict.model_cost + verdict.cost if verdict else sum((record.cost for record in records.values()), Cost())
 
 
 def bought(records: Records, stopped: Step | None) -> str:
@@ -111,12 +115,12 @@ def check_sentence(check: CheckResult) -> str:
 
 
 def all_comparisons(records: Records) -> tuple[Comparison, ...]:
-    """The evaluation's comparisons and those that only the verdict made, such as with the champion."""
+    """The evaluation's comparisons and those that only the verdict made; the champion comes first."""
     report, verdict = found(records, "evaluation", EvaluationReport), found(records, "promotion", Verdict)
     first = report.comparisons if report else ()
     known = {(item.reference, item.metric) for item in first}
-    more = verdict.comparisons if verdict else ()
-    return (*first, *(item for item in more if (item.reference, item.metric) not in known))
+    more = [item for item in (verdict.comparisons if verdict else ()) if (item.reference, item.metric) not in known]
+    return tuple(sorted((*first, *more), key=lambda item: item.reference != "champion"))
 
 
 def reading(comparison: Comparison) -> str:
@@ -146,14 +150,16 @@ def _cost_if_made_by(record: Record, run_id: str) -> Cost:
 
 def _stopped(step: Step, record: Record | None) -> Outcome:
     failed = stopping(record.checks) if record else ()
-    reasons = tuple(check_sentence(check) for check in failed)
-    if isinstance(record, StoppedStep):
-        reasons = (record.error, *reasons)
+    reasons = [check_sentence(check) for check in failed if check.name != "completed"]
+    if isinstance(record, StoppedStep) and not reasons:
+        reasons = [record.error.strip()]
+    first, *rest = reasons or [f"{sentence_case(step)} ended without a failed check: see the log of the run."]
     return Outcome(
         label=f"Stopped at {step}",
         tone="bad",
         summary="The run ended at a closed gate; nothing was shipped." if failed else "Nothing was shipped.",
-        reasons=reasons or (f"{step} ended without a failed check: see the log of the run.",),
+        why=first,
+        reasons=tuple(rest),
         changes=tuple(f"{sentence_case(check.name)}: {check.fix}" for check in failed if check.fix)
         or (f"Mend the cause at {step}, then run again; finished steps are reused.",),
     )
@@ -161,13 +167,25 @@ def _stopped(step: Step, record: Record | None) -> Outcome:
 
 def _judged(records: Records, verdict: Verdict) -> Outcome:
     tone, summary = _DECISIONS[verdict.decision]
+    first, *rest = in_brief(verdict) or ("The verdict gives no reason.",)
     return Outcome(
         label=verdict.decision.capitalize(),
         tone=tone,
         summary=summary,
-        reasons=verdict.reasons or ("The verdict gives no reason.",),
+        why=first,
+        reasons=tuple(rest),
         changes=_changes(records, verdict),
     )
+
+
+def in_brief(verdict: Verdict) -> tuple[str, ...]:
+    """The verdict's reasons, with one sentence for the five controls if all passed."""
+    passed = [item for item in verdict.controls if item.status == "pass" and item.name in CONTROLS]
+    if len(passed) < len(CONTROLS):
+        return verdict.reasons
+    told = {f"Control {item.name} passed: {item.reason}" for item in passed}
+    rest = [reason for reason in verdict.reasons if reason not in told]
+    return (*rest, *(["All five controls passed."] if len(rest) < len(verdict.reasons) else []))
 
 
 def _not_judged(records: Records) -> Outcome:
@@ -175,9 +193,9 @@ def _not_judged(records: Records) -> Outcome:
     changes = "Run the train job: it scores the model on the benchmark and judges it."
     if last == "full":
         summary = "An experiment ends at the validation split; the benchmark is untouched."
-        return Outcome("Experiment: not judged", "neutral", summary, ("All three stages passed.",), (changes,))
+        return Outcome("Experiment: not judged", "neutral", summary, "All three stages passed.", (), (changes,))
     summary = f"The run ended after {last}, and every gate up to there passed." if last else "There are no records."
-    return Outcome("Not judged", "neutral", summary, ("No verdict was asked for.",), (changes,))
+    return Outcome("Not judged", "neutral", summary, "No verdict was asked for.", (), (changes,))
 
 
 def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
-from lifecycle.report import figures, formatting, outcome, sections
+from lifecycle.report import figures, first_page, formatting, outcome, sections
 from lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
@@ -22,14 +22,18 @@ _SCHEME = re.compile(r"^\s*([^/?#]*):")
 
 
 def render(
-    records: Records, links: Mapping[str, str], stopped_at: Step | None = None, run_id: str | None = None
+    records: Records,
+    links: Mapping[str, str],
+    stopped_at: Step | None = None,
+    run_id: str | None = None,
+    question: str = "",
 ) -> str:
     """The report as one HTML page.
 
     records: any prefix of the steps; none at all gives a page that says so. links: label to URL or
     path; anything but http, https, file and plain paths is shown as text. stopped_at: the step whose
     gate closed, also where it left no record. run_id: the run that the report is about; what another
-    run made cost it nothing.
+    run made cost it nothing. question: what the model is to answer, in a sentence.
     """
     records = sections.ordered(records)
     stopped = outcome.stopped_step(records, stopped_at)
@@ -48,8 +52,12 @@ def render(
             bought=outcome.bought(records, stopped),
             costs=outcome.costs_of_run(records, run_id),
             model_cost=outcome.model_cost(records),
+            five=outcome.CONTROLS,
+            controls={row.name: row for row in sections.control_rows(records)},
             comparisons=outcome.all_comparisons(records),
             figures=figures.figures(records),
+            question=question,
+            first_page=first_page,
             sections=sections,
             format=formatting,
             reading=outcome.reading,
@@ -73,7 +81,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "words", "moment")
+    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "words", "moment", "day")
     environment.filters |= {name: getattr(formatting, name) for name in names}
     environment.filters["status"] = sections.status_words
     return environment

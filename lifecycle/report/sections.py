@@ -23,8 +23,8 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import count, estimate, interval, limits, point, quantity, sentence_case, words
-from lifecycle.report.outcome import CONTROLS, Records, all_comparisons, found, reading, stages_of
+from lifecycle.report.formatting import estimate, interval, plain, quantity, sentence_case, size, words
+from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
 
 LOWER_IS_BETTER = {"log_loss", "brier", "calibration_error"}
@@ -32,6 +32,7 @@ HIGHER_IS_BETTER = {"auc"}
 # A table of more rows than this is read in the record, not in a report.
 MAX_ROWS = 200
 MAX_DETAILS = 20
+_FIRST_KEYS = ("rule", "slice", "column", "status", "observed", "threshold")
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,6 @@ class HashRow:
     group: str
     name: str
     value: str
-
-
-def key_figures(records: Records) -> list[tuple[str, str, str]]:
-    """Up to three figures for the first screen: name, value, remark."""
-    report, figures = found(records, "evaluation", EvaluationReport), []
-    if report:
-        for metric in overall_metrics(report):
-            name = f"{sentence_case(report.primary)} on the benchmark"
-            figures.append((name, point(metric.estimate), f"95 % {limits(metric.estimate)}"))
-    hardest = min(_primary_comparisons(records), key=lambda item: item.gain.low, default=None)
-    if hardest is not None:
-        remark = f"{reading(hardest)}, 95 % {limits(hardest.gain, sign=True)}"
-        figures.append((f"Gain over {words(hardest.reference)}", point(hardest.gain, sign=True), remark))
-    stages = stages_of(records)
-    if stages:
-        figures.append(("Trained on", f"{count(stages[-1].rows)} rows", f"stage {stages[-1].kind}"))
-    return figures
 
 
 def control_rows(records: Records) -> list[ControlRow]:
@@ -112,6 +96,30 @@ def slices_shown(report: EvaluationReport) -> tuple[Metric, ...]:
     return worst_first(slice_metrics(report))[:MAX_ROWS]
 
 
+def slices_in_words(report: EvaluationReport) -> str:
+    """How many slices are clearly worse than all rows, and which is the worst of them."""
+    slices = slice_metrics(report)
+    worse = [item for item in worst_first(slices) for whole in overall_metrics(report)
+             if item.estimate.low > whole.estimate.value]  # fmt: skip
+    if not worse:
+        return f"None of {len(slices)} slices is shown to be worse than all rows."
+    names = ", ".join(f"{item.slice} ({estimate(item.estimate)})" for item in worse[:3])
+    return (
+        f"{len(worse)} of {len(slices)} slices lie above all rows with their whole interval, worst first: {names}."
+        " Their base rates differ, so a greater loss alone is no fault of the model."
+    )
+
+
+def standing(comparisons: Iterable[Comparison]) -> str:
+    """All comparisons in a sentence: what the candidate is better than, and what not."""
+    groups: dict[str, list[str]] = {}
+    for item in comparisons:
+        groups.setdefault(reading(item), []).append(f"{words(item.reference)} ({words(item.metric)})")
+    before = {"better": "better than ", "worse": "worse than ", "no difference shown": "cannot be told from "}
+    told = [before[word] + ", ".join(groups[word]) for word in before if word in groups]
+    return f"{sentence_case('; '.join(told))}." if told else ""
+
+
 def slices_left_out(report: EvaluationReport) -> list[dict[str, Any]]:
     """The slices that were too small to measure, as the checks name them in their details."""
     return [row for check in report.checks for row in check.details if "slice" in row]
@@ -130,6 +138,12 @@ def forecast_rows(records: Records) -> list[ForecastRow]:
     rows = (("memory", report.memory_bytes, peak), ("seconds", report.seconds, wall), ("cost", report.cost_usd, spent))
     why_not = "not recorded" if whole else "training did not finish"
     return [_against(name, forecast, actual, why_not) for name, forecast, actual in rows]
+
+
+def stage_metric(name: str, value: float) -> str:
+    """A stage's metric by its name and value; bytes as a size."""
+    amount = size(value) if name.endswith("_bytes") else plain(value)
+    return f"{words(name.removesuffix('_bytes'))} {amount}"
 
 
 def check_summary(checks: Iterable[CheckResult]) -> str:
@@ -154,9 +168,15 @@ def check_note(check: CheckResult) -> str:
     return "caps the verdict at shadow" if check.status == "insufficient" else ""
 
 
+def failing_first(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A check's rows, those that passed last; rows without a status keep their order."""
+    return sorted(rows, key=lambda row: row.get("status") in ("pass", "not_applicable"))
+
+
 def keys_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The keys of a check's failing rows, in the order of their first use."""
-    return list(dict.fromkeys(key for row in rows for key in row))
+    """The keys of a check's rows: what a row is about, what was found, then the others in the order of first use."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return [*(key for key in _FIRST_KEYS if key in keys), *(key for key in keys if key not in _FIRST_KEYS)]
 
 
 def not_reached(records: Records) -> list[Step]:
@@ -206,12 +226,6 @@ def seeds(records: Records) -> list[int]:
 def ordered(records: Records) -> dict[Step, Record]:
     """The records in the order of the steps."""
     return {step: records[step] for step in STEPS if step in records}
-
-
-def _primary_comparisons(records: Records) -> list[Comparison]:
-    report = found(records, "evaluation", EvaluationReport)
-    primary = report.primary if report else None
-    return [item for item in all_comparisons(records) if item.metric == primary]
 
 
 def _cell(metric: Metric | None) -> str:

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from lifecycle import provenance
-from lifecycle.provenance import OUR_CODE, git_state
+from lifecycle.provenance import OUR_CODE, commit_url, git_state, repository_url
 
 
 def git(folder, *arguments):
@@ -86,3 +86,22 @@ def test_git_state_of_code_outside_git_is_unknown(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "PRODUCT", tmp_path / "loose")
     found, dirty = git_state(toy)
     assert (len(found or ""), dirty) == (40, None)
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("https://example.org/team/models.git", "https://example.org/team/models/commit/abc"),
+        ("https://name:secret@example.org:8443/team/models/", "https://example.org:8443/team/models/commit/abc"),
+        ("git@example.org:team/models.git", None),
+        ("http://example.org/team/models", None),
+        ("/srv/git/models", None),
+        (None, None),
+    ],
+)
+def test_commit_url_of_origin_is_https_without_credentials_or_none(toy, origin, expected):
+    repository_url.cache_clear()
+    if origin is not None:
+        git(toy, "remote", "add", "origin", origin)
+    assert commit_url(toy, "abc") == expected
+    assert commit_url(toy, None) is None

@@ -83,13 +83,28 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "no difference shown",
         "carrier: small values",
         "9,430 rows without a label, 2.8 %",
+        "Champion after this run version 4 before: none",
+        "flights@v9 336,776 rows",
+        "Benchmark 2013-11-01 to 2013-12-31",
+        "actual 0.0019 USD, above the interval",
         "20.7 %",
         "inside the interval",
         "Seeds: 0.",
         "clean",
     ):
         assert expected in text
-    assert text.index("The five controls") < text.index("What was measured") < text.index("Every check")
+    asked = [
+        "What it binds",
+        "Is it better than what we have?",
+        "For whom is it worse?",
+        "Can the measurement be believed?",
+        "Will it run?",
+        "What did it cost?",
+        "How was it trained?",
+        "What did each check find?",
+        "What was it made from?",
+    ]
+    assert sorted(asked, key=text.index) == asked
 
 
 def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, str]) -> None:
@@ -97,6 +112,10 @@ def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, st
     assert "✕ Reject" in text
     assert "Better than champion:" in text
     assert "with 61 groups; if it holds, about 748 groups would show it." in text
+    assert "Champion after this run version 3 unchanged" in text
+    # The reader's first question is about what is in use.
+    assert text.index("Gain over champion") < text.index("Gain over gradient boosting")
+    assert outcome.all_comparisons(example.judged("reject"))[0].reference == "champion"
     # A failed check that is only a warning decides nothing.
     assert "Tailnum null share:" not in text
 
@@ -117,7 +136,9 @@ def test_report_of_experiment_says_that_nothing_was_judged(pages: dict[str, str]
     text = Page(pages["experiment"]).text
     assert "Experiment: not judged" in text
     assert "the benchmark is untouched" in text
-    assert text.count("– Not judged") == 5
+    assert "the five controls were not judged" in text
+    assert "Benchmark 2013-11-01 to 2013-12-31 untouched" in text
+    assert "Will it run?" not in text
     assert "Promote" not in text
 
 
@@ -150,7 +171,7 @@ def test_report_of_missing_forecast_says_so_and_spares_nothing() -> None:
     records = example.stopped_at_pilot()
     records["preflight"] = example.preflight().model_copy(update={"cost_usd": None, "memory_bytes": None})
     text = Page(render.render(records, {}, stopped_at="pilot")).text
-    assert text.count("could not be forecast") == 2
+    assert text.count("could not be forecast") == 3
     assert "were not spent" not in text
 
 
@@ -174,7 +195,7 @@ def test_report_escapes_everything_that_comes_from_data() -> None:
     metrics = tuple(item.model_copy(update={"slice": f"{evil}={i}"}) for i, item in enumerate(report.metrics))
     check = CheckResult(name=evil, status="fail", severity="warning", evidence=evil, fix=evil, details=({evil: evil},))
     records["evaluation"] = report.model_copy(update={"metrics": (*report.metrics, *metrics), "checks": (check,)})
-    page = Page(render.render(records, {evil: evil}))
+    page = Page(render.render(records, {evil: evil}, question=evil))
     assert page.tags("script") == []
     assert evil in page.text
     assert all(evil not in (name or "") for _, attributes in page.seen for name in attributes)
@@ -252,6 +273,70 @@ def test_report_of_uncommitted_code_says_so() -> None:
         origin = records["full"].provenance.model_copy(update={"git_dirty": dirty})
         changed = {**records, "full": records["full"].model_copy(update={"provenance": origin})}
         assert words in Page(render.render(changed, {})).text
+
+
+def test_report_lists_the_five_passed_controls_as_one_reason() -> None:
+    controls = example.verdict("promote").controls
+    told = tuple(f"Control {control.name} passed: {control.reason}" for control in controls[:5])
+    verdict = example.verdict("promote").model_copy(update={"reasons": ("Better than the prior.", *told)})
+    assert outcome.in_brief(verdict) == ("Better than the prior.", "All five controls passed.")
+    failed = controls[0].model_copy(update={"status": "fail"})
+    held_back = verdict.model_copy(update={"controls": (failed, *controls[1:])})
+    assert outcome.in_brief(held_back) == verdict.reasons
+
+
+def test_report_of_reasons_beyond_the_first_page_points_to_them() -> None:
+    reasons = tuple(f"Reason number {number}." for number in range(20))
+    text = Page(render.render(example.judged(reasons=reasons), {})).text
+    first, evidence = text.split("Is it better than what we have?")
+    assert "13 more below" in first
+    assert "Reason number 19." not in first
+    assert "Reason number 19." in evidence
+
+
+def test_report_shows_the_failing_rows_of_a_check_before_those_that_passed() -> None:
+    rows = [{"status": "pass", "rule": f"rule {n}"} for n in range(150)] + [
+        {"status": "fail", "rule": "the broken one"}
+    ]
+    records = example.experiment()
+    check = CheckResult(name="contract", status="fail", details=tuple(rows))
+    records["snapshot"] = records["snapshot"].model_copy(update={"checks": (check,)})
+    page = Page(render.render(records, {}))
+    assert "the broken one" in page.text
+    assert page.text.index("rule status") < page.text.index("the broken one") < page.text.index("rule 0")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "print"])
+def test_style_text_has_enough_contrast_in_every_theme(theme: str) -> None:
+    colours = _colours(theme)
+    on_page = [(text, ground) for text in ("ink", "soft", "accent") for ground in ("page", "card", "row")]
+    tones = ("good", "hold", "bad", "neutral")
+    statuses = [(tone, ground) for tone in tones for ground in ("page", "card", f"{tone}-tint")]
+    for text, ground in on_page + statuses:
+        ratio = _contrast(colours[text], colours[ground])
+        assert ratio >= 4.5, f"{text} on {ground} in {theme}: {ratio:.2f}"
+
+
+def _colours(theme: str) -> dict[str, str]:
+    """The colours of style.css: the light ones, and over them those of the theme's own block."""
+    style = (Path(render.__file__).parent / "style.css").read_text()
+    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    assert len(blocks) == 3
+    chosen = blocks[0] + {"light": "", "dark": blocks[1], "print": blocks[2]}[theme]
+    return dict(re.findall(r"--([\w-]+): #([0-9a-f]{3,6});", chosen))
+
+
+def _contrast(one: str, other: str) -> float:
+    """Ratio of relative luminances (WCAG 2.2)."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    full = colour if len(colour) == 6 else "".join(2 * digit for digit in colour)
+    channels = [int(full[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_pictures_are_png_that_fit_into_metadata() -> None:
@@ -349,6 +434,8 @@ def test_seconds_change_unit_with_size(value: float, shown: str) -> None:
         (math.nan, "not a number"),
         ("inf", "inf"),
         ({"b": 1}, '{"b": 1}'),
+        (["year", 2], "year, 2"),
+        ([], "–"),
     ],
 )
 def test_plain_shows_values_of_every_type(value: object, shown: str) -> None:
@@ -359,25 +446,3 @@ def test_estimate_shows_two_digits_of_its_standard_error() -> None:
     assert formatting.estimate(example.estimate(0.5, 0.01)) == "0.5000 [0.4800, 0.5200]"
     assert formatting.estimate(example.estimate(0.0000412, 0.000011), sign=True) == "+0.000041 [+0.000019, +0.000063]"
     assert formatting.estimate(example.estimate(-0.00001, 0.01), sign=True) == "0.0000 [−0.0200, +0.0200]"
-
-
-def test_colours_have_contrast_of_at_least_aa_in_light_and_dark() -> None:
-    css = Path(render.__file__).with_name("style.css").read_text(encoding="utf-8")
-    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in css.split(":root {")[1:3])
-    for palette in (light, dark):
-        pairs = [(ink, paper) for ink in ("ink", "soft", "accent") for paper in ("page", "card", "row")]
-        pairs += [(tone, paper) for tone in ("good", "hold", "bad", "neutral") for paper in ("card", f"{tone}-tint")]
-        low = {pair: _contrast(palette[pair[0]], palette[pair[1]]) for pair in pairs}
-        assert min(low.values()) >= 4.5, low
-
-
-def _contrast(one: str, other: str) -> float:
-    """Contrast ratio of WCAG 2.2, 1 to 21."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

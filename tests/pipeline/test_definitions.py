@@ -45,7 +45,22 @@ def test_definitions_every_step_declares_blocking_checks_and_an_owner(definition
         specs = [spec for check, spec in _checks(definitions) if check.asset_key == key]
         assert specs, key
         assert all(spec.blocking for spec in specs), key
-        assert graph.get(key).owners, key
+        assert all(spec.description for spec in specs), key
+        asset = graph.get(key)
+        assert asset.owners, key
+        assert asset.description, key
+        assert 1 <= len(asset.kinds) <= 3, key
+        assert asset.group_name == key.path[0]
+        assert asset.tags["trainworthy/use_case"] == key.path[0]
+
+
+def test_definitions_every_resource_and_job_says_what_it_is_for(definitions):
+    repository = definitions.get_repository_def()
+    resources = repository.get_top_level_resources()
+    assert resources.keys() >= {"workspace", "tracking", "launcher", "intent"}
+    assert [name for name, resource in resources.items() if not resource.description] == []
+    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
+    assert [job.name for job in jobs if not job.description] == []
 
 
 def _checks(definitions):

@@ -22,7 +22,9 @@ def stops_at(toy: Toy, step: str, check: str, done: Done) -> str:
     assert record.cost.usd > 0
     observed = toy.observed(done.run_id)
     assert list(observed) == [step]
-    assert observed[step].keys() >= SHARED | {"report"}
+    assert observed[step].keys() >= SHARED | {"report", "mlflow/report"}
+    assert observed[step]["decision"] == "stopped"
+    assert "Fix" in observed[step]["reasons"]
     assert [observed[step][name] for name in COST] == pytest.approx(
         [record.cost.usd, record.cost.cpu_seconds, record.cost.gpu_seconds, record.cost.wall_seconds]
     )

@@ -13,7 +13,7 @@ LINEAGE = [
     "dataset_version", "content_hash", "git_commit", "git_dirty", "code_version", "environment_sha256", "seeds",
     "device", "identity", "record_sha256", "reused",
 ]  # fmt: skip
-SHARED = {*COST, "mlflow/run", *(f"lineage/{name}" for name in LINEAGE)}
+SHARED = {"decision", "reasons", *COST, "mlflow/run", *(f"lineage/{name}" for name in LINEAGE)}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_train_first_run_materializes_eight_assets_with_the_same_keys(shown):
 
 
 def test_train_first_run_shows_rows_figures_and_pictures(shown):
-    assert shown["dataset"]["rows/dataset"] == 9600
+    assert shown["dataset"]["rows/dataset"] == shown["dataset"]["dagster/row_count"] == 9600
     snapshot = shown["snapshot"]
     assert snapshot["rows/labelled"] + snapshot["rows/excluded"] == 9600
     assert 0 < shown["smoke"]["rows/trained"] < shown["pilot"]["rows/trained"] < shown["full"]["rows/trained"]
@@ -53,6 +53,26 @@ def test_train_first_run_shows_rows_figures_and_pictures(shown):
         for name in names:
             assert shown[step][name].startswith(f"![{name.removeprefix('picture/')}](data:image/png;base64,")
             assert len(shown[step][name]) < 140_000
+
+
+def test_train_first_run_says_of_every_step_what_was_decided_and_why(shown):
+    decisions = {step: metadata["decision"] for step, metadata in shown.items()}
+    assert decisions == {**dict.fromkeys(STEPS, "passed"), "promotion": "promote"}
+    expected = {
+        "dataset": "the content hash is the published one",
+        "snapshot": "labelled rows",
+        "preflight": "Forecast for the three stages",
+        "pilot": "Go\\: validation loss",
+        "full": "steps on",
+        "evaluation": "Gain over linear in log loss\\:",
+        "promotion": "All five controls passed",
+    }
+    assert {step: text for step, text in expected.items() if text not in shown[step]["reasons"]} == {}
+    for step, metadata in shown.items():
+        # What a person looks for comes first; Dagster shows up to 1,000 characters of Markdown in place.
+        assert list(metadata)[:2] == ["decision", "reasons"], step
+        assert len(metadata["reasons"]) < 1_000, step
+    assert shown["promotion"]["mlflow/report"] == f"{shown['promotion']['mlflow/run']}/artifacts/report.html"
 
 
 def test_train_first_run_checks_all_pass_in_dagster(trained):

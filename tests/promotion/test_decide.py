@@ -60,7 +60,7 @@ def with_control(name: str, status: str) -> tuple[Control, ...]:
 @pytest.mark.parametrize(
     ("changed", "decision", "first_reason"),
     [
-        ({}, "promote", "There is no champion: this is declared"),
+        ({}, "promote", "There is no champion yet: this is declared"),
         ({"prior": (-0.03, -0.01)}, "reject", "Worse than the simplest baseline"),
         ({"prior": (-0.01, 0.01)}, "shadow", "Not shown to be better than the simplest baseline"),
         ({"prior": (0.0, 0.01)}, "shadow", "Not shown to be better than the simplest baseline"),

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import dagster as dg
@@ -94,3 +95,25 @@ def test_dispose_closes_all_files(instance):
     JOB.execute_in_process(instance=instance)
     kept(instance).dispose()
     assert not kept(instance)._engines
+
+
+def test_watch_calls_back_while_another_process_keeps_the_file_open(instance):
+    # As the UI's run page: the events come over files that this storage did not write.
+    ui = KeptOpenEventLog(kept(instance)._base_dir)
+    run = dg.DagsterRun(job_name="job")
+    instance.add_run(run)
+    instance.report_engine_event("first", run)
+    seen: list[str] = []
+    ended = threading.Event()
+
+    def told(entry: dg.EventLogEntry, cursor: str) -> None:
+        seen.append(entry.message)
+        if entry.message == "last":
+            ended.set()
+
+    ui.watch(run.run_id, None, told)
+    instance.report_engine_event("last", run)
+    assert ended.wait(30)
+    assert seen == ["first", "last"]
+    ui.end_watch(run.run_id, told)
+    ui.dispose()

@@ -1,0 +1,101 @@
+"""The first page's figures and what the decision binds, derived from the records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lifecycle.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
+from lifecycle.report.formatting import (
+    HASH_PREFIX,
+    count,
+    day,
+    estimate,
+    limits,
+    number,
+    point,
+    sentence_case,
+    words,
+)
+from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
+from lifecycle.report.pictures import overall_metrics, validation_loss
+from lifecycle.report.sections import commit_state, forecast_rows
+
+# What fits on one printed page; the rest stands further below.
+MAX_REASONS, MAX_CHANGES = 6, 4
+
+
+class Fact(NamedTuple):
+    """A name, its value, and a remark in smaller print."""
+
+    name: str
+    value: str
+    remark: str
+
+
+def key_figures(records: Records) -> list[Fact]:
+    """Quality, the gain over champion and over the hardest baseline, and the training's cost against its forecast."""
+    report = found(records, "evaluation", EvaluationReport)
+    facts = _quality(report) if report else _validation(records)
+    facts += [_gain(item) for item in _decisive(records)]
+    cost = next((row for row in forecast_rows(records) if row.name == "cost"), None)
+    if cost is not None:
+        facts.append(Fact("Training, forecast", cost.forecast.partition(" [")[0], _against(cost.actual, cost.reading)))
+    return facts
+
+
+def bound(records: Records) -> list[Fact]:
+    """What the outcome is about: dataset version, benchmark, model, champion before and after, commit."""
+    facts = []
+    if dataset := found(records, "dataset", DatasetVersion):
+        remark = f"{count(dataset.rows)} rows, content {dataset.content_hash[:HASH_PREFIX]}"
+        facts.append(Fact("Dataset", f"{dataset.name}@{dataset.revision}", remark))
+    if snapshot := found(records, "snapshot", Snapshot):
+        window = snapshot.splits.get("benchmark")
+        days = f"{day(window.start)} to {day(window.end)}" if window else snapshot.benchmark
+        used = found(records, "evaluation", EvaluationReport) is not None
+        facts.append(Fact("Benchmark", days, snapshot.label if used else "untouched"))
+    if verdict := found(records, "promotion", Verdict):
+        facts += [Fact("Model", verdict.model_name, f"version {verdict.model_version}"), _champion(verdict)]
+    if records:
+        origin = list(records.values())[-1].provenance
+        facts.append(Fact("Commit", (origin.git_commit or "none")[:HASH_PREFIX], commit_state(origin)))
+    return facts
+
+
+def _champion(verdict: Verdict) -> Fact:
+    before = f"version {verdict.champion}" if verdict.champion else "none"
+    after = f"version {verdict.model_version}" if verdict.decision == "promote" else before
+    return Fact("Champion after this run", after, "unchanged" if after == before else f"before: {before}")
+
+
+def _quality(report: EvaluationReport) -> list[Fact]:
+    name = f"{sentence_case(report.primary)} on the benchmark"
+    return [Fact(name, point(item.estimate), f"95 % {limits(item.estimate)}") for item in overall_metrics(report)]
+
+
+def _validation(records: Records) -> list[Fact]:
+    stage = next(iter(reversed(stages_of(records))), None)
+    loss = validation_loss(stage) if stage else None
+    if stage is None or loss is None:
+        return []
+    prior = stage.metrics.get("val_loss_of_prior")
+    remark = f"{stage.kind}, {count(stage.rows)} rows" + (f"; label prior {number(prior)}" if prior else "")
+    return [Fact("Loss on the validation split", number(loss), remark)]
+
+
+def _decisive(records: Records) -> list[Comparison]:
+    """The champion and the hardest baseline, on the primary metric."""
+    report = found(records, "evaluation", EvaluationReport)
+    primary = [item for item in all_comparisons(records) if report and item.metric == report.primary]
+    champion = [item for item in primary if item.reference == "champion"]
+    baselines = [item for item in primary if item.reference != "champion"]
+    return [*champion, *sorted(baselines, key=lambda item: item.gain.low)[:1]]
+
+
+def _gain(item: Comparison) -> Fact:
+    value, _, interval = estimate(item.gain, sign=True).partition(" ")
+    return Fact(f"Gain over {words(item.reference)}", value, f"95 % {interval}, {reading(item)}")
+
+
+def _against(actual: str, reading: str) -> str:
+    return reading if actual == "–" else f"actual {actual}, {reading}"

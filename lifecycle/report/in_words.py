@@ -1,0 +1,97 @@
+"""What a step decided and why, in a few sentences: for Dagster's pages, which show one step at a time."""
+
+from __future__ import annotations
+
+import re
+
+from lifecycle.checks import stopping
+from lifecycle.records import DatasetVersion, EvaluationReport, PreflightReport, Record, Snapshot, StageReport, Verdict
+from lifecycle.report.formatting import count, day, estimate, interval, number, share, words
+from lifecycle.report.outcome import check_sentence, in_brief, reading
+from lifecycle.report.pictures import validation_loss
+
+# Dagster shows Markdown below 1,000 characters in place, and behind a click from there on.
+MAX_MARKDOWN = 950
+
+
+def decision(record: Record) -> str:
+    """promote, shadow or reject for a verdict; for every other record passed or stopped."""
+    if not record.passed:
+        return "stopped"
+    return record.decision if isinstance(record, Verdict) else "passed"
+
+
+def reasons(record: Record) -> tuple[str, ...]:
+    """Why, in sentences; for a stopped step what its closed gate saw, and the fix."""
+    if not record.passed:
+        return tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in stopping(record.checks))
+    match record:
+        case Verdict():
+            return in_brief(record)
+        case DatasetVersion():
+            return _dataset(record)
+        case Snapshot():
+            return _snapshot(record)
+        case PreflightReport():
+            return _preflight(record)
+        case StageReport():
+            return _stage(record)
+        case EvaluationReport():
+            return _evaluation(record)
+        case _:
+            return ()
+
+
+def markdown_list(sentences: tuple[str, ...]) -> str:
+    """The sentences as a Markdown list that shows them as they are, as many as Dagster shows in place."""
+    lines = [f"- {as_markdown(sentence)}" for sentence in sentences]
+    while len(lines) > 1 and len("\n".join(lines)) > MAX_MARKDOWN:
+        lines.pop()
+    left = len(sentences) - len(lines)
+    return "\n".join([*lines, *([f"- and {left} more: see the report"] if left else [])])
+
+
+def as_markdown(text: str) -> str:
+    """Text in one line in which nothing is markup or a link."""
+    line = re.sub(r"([\\`*_\[\]<>#|~&!:@$])", r"\\\1", " ".join(text.split()))
+    # A number or a sign at the start of an item would begin a list inside it, and www. a link.
+    return re.sub(r"^(\d*)([-+.)=])", r"\1\\\2", line).replace("www.", r"www\.")
+
+
+def _dataset(record: DatasetVersion) -> tuple[str, ...]:
+    told = f"{record.name}@{record.revision}: {count(record.rows)} rows in {len(record.files)} files."
+    return (told, f"Every row was read: the content hash is the published one, {record.content_hash[:12]}.")
+
+
+def _snapshot(record: Snapshot) -> tuple[str, ...]:
+    splits = sorted(record.splits.values(), key=lambda split: split.start)
+    spans = [f"{words(s.name)} {day(s.start)} to {day(s.end)}, {count(s.rows)} rows" for s in splits]
+    read = record.rows + record.excluded_rows
+    left_out = f"{count(record.excluded_rows)} without a label are left out ({share(record.excluded_rows, read)})"
+    checks = [check_sentence(check) for check in record.checks if check.name in ("contract", "availability")]
+    return (f"{count(record.rows)} labelled rows; {left_out}.", *checks, *spans)
+
+
+def _preflight(record: PreflightReport) -> tuple[str, ...]:
+    named = (("Seconds", record.seconds), ("Cost", record.cost_usd), ("Memory", record.memory_bytes))
+    forecasts = [f"{name}: {interval(forecast)}" for name, forecast in named if forecast is not None]
+    tried = [check_sentence(check) for check in record.checks if not check.name.endswith("_forecast")]
+    return (*[f"Forecast for the three stages. {told}." for told in forecasts], *tried)
+
+
+def _stage(record: StageReport) -> tuple[str, ...]:
+    loss, prior = validation_loss(record), record.metrics.get("val_loss_of_prior")
+    losses = f"validation loss {number(loss)}" if loss is not None else "no validation loss"
+    beside = f", where always saying the label prior gives {number(prior)}" if prior is not None else ""
+    begun = "Trained" if record.kind == "full" else "Go"
+    told = f"{begun}: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
+    return (told, *(check_sentence(check) for check in record.checks if check.name in ("learned", "remaining_cost")))
+
+
+def _evaluation(record: EvaluationReport) -> tuple[str, ...]:
+    told = f"Measured on {count(record.rows)} rows in {count(record.groups)} groups, scored from the exported artifact."
+    gains = [
+        f"Gain over {words(item.reference)} in {words(item.metric)}: {estimate(item.gain, sign=True)}, {reading(item)}."
+        for item in record.comparisons
+    ]
+    return (told, *gains)

@@ -1,0 +1,29 @@
+"""A real headless Chromium for the tests that look at pages."""
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+# Chromium looks for its vendor's hosts unless it is told not to.
+QUIET = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator:
+    """Playwright's browser; skipped where Chromium is not installed, but not in CI."""
+    found = shutil.which("chromium")
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail("Chromium is missing; CI must install it")
+        pytest.skip("Chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=QUIET)
+        yield browser
+        browser.close()
