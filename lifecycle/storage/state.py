@@ -30,7 +30,9 @@ class StateFolder:
         path = (self.root / relative).resolve()
         if not path.is_relative_to(self.root):
             raise SettingsError(
-                "a record names a path outside the state folder", value=relative, fix="do not edit records"
+                "a record names a path outside the state folder",
+                value=relative,
+                fix="restore the record from a backup, or materialize its step again; records are never edited",
             )
         return path
 

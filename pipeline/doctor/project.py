@@ -8,17 +8,19 @@ from pathlib import Path
 
 from lifecycle.checks import CheckResult, holds
 from lifecycle.cost.prices import load_prices
-from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError
 from lifecycle.provenance import git_state
-from lifecycle.use_case import UseCase, load_use_case
+from lifecycle.use_case import load_use_case
 from resources.settings import Settings, use_case_folders
 
 OLD_PRICES_DAYS = 365
 
 
 def use_cases(settings: Settings) -> Iterator[CheckResult]:
-    """Every use case loads, its dataset version is published, and its SKU has a price."""
+    """Every use case loads, its files agree, its dataset version is published, and its SKU has a price."""
+    # Imports Dagster, a second.
+    from assets.dataset import refuse_declarations
+
     folders = use_case_folders(settings)
     if not folders:
         fix = "make a folder with use_case.yaml in it, see docs/how-to/use-case.md"
@@ -26,18 +28,13 @@ def use_cases(settings: Settings) -> Iterator[CheckResult]:
     for folder in folders:
         try:
             use_case = load_use_case(folder)
-            _refuse_unknown_names(use_case, settings)
+            refuse_declarations(use_case, load_prices(settings.prices))
         except TrainworthyError as error:
             yield refused(f"use_case {folder.name}", error)
         else:
             spec = use_case.spec
             told = f"loads; trains on {spec.dataset.name}@{spec.dataset.version}"
             yield CheckResult(name=f"use_case {folder.name}", status="pass", evidence=told)
-
-
-def _refuse_unknown_names(use_case: UseCase, settings: Settings) -> None:
-    published_version(use_case.project, use_case.spec.dataset.name, use_case.spec.dataset.version)
-    load_prices(settings.prices).sku(use_case.spec.compute.sku)
 
 
 def prices(settings: Settings) -> Iterator[CheckResult]:
