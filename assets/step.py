@@ -157,6 +157,7 @@ def _step_run(
     read: Callable[[], Mapping[str, str]],
 ) -> StepRun:
     workspace.state.check_writable()
+    workspace.state.check_room()
     found = read()
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)

@@ -40,7 +40,8 @@ def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
     if not values.isin([0, 1]).all():
         other = values[~values.isin([0, 1])].iloc[0]
         fix = "give the label a greaterThan in contract.yaml, or a column of 0 and 1"
-        raise DatasetError(f"the label column {label.column} holds other values than 0 and 1", value=str(other), fix=fix)
+        problem = f"the label column {label.column} holds other values than 0 and 1"
+        raise DatasetError(problem, value=str(other), fix=fix)
     return labelled.assign(**{label.name: values.astype("int8")})
 
 

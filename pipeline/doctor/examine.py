@@ -20,6 +20,10 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
     """The checks that need Dagster, which takes a second to import."""
     from pipeline.doctor import runs
 
+    if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
+        told, fix = "not looked at: Dagster's storage needs what failed above", "mend that, then ask again"
+        yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=told, fix=fix)
+        return
     for check in (runs.stuck, runs.pools, runs.workers):
         yield from examined(check, settings)
 

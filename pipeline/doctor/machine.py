@@ -13,11 +13,12 @@ from pathlib import Path
 
 from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import did_you_mean
+from lifecycle.storage.state import LEAST_FREE_BYTES
 from resources.settings import PROJECT, Settings
 
 PYTHONS = ((3, 11), (3, 14))
 # The demo leaves 0.2 GB and needs about as much again while it runs; a dataset version is kept three times.
-LEAST_FREE_GB, COMFORTABLE_FREE_GB = 0.5, 3.0
+COMFORTABLE_FREE_GB = 3.0
 # NVIDIA's driver makes it.
 GPU = Path("/dev/nvidiactl")
 VARIABLES = ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES")
@@ -122,7 +123,8 @@ def disk(settings: Settings) -> Iterator[CheckResult]:
     yield CheckResult(
         name="disk",
         status="pass" if free >= COMFORTABLE_FREE_GB else "fail",
-        severity="error" if free < LEAST_FREE_GB else "warning",
+        # Below it no step starts.
+        severity="error" if free * 1e9 < LEAST_FREE_BYTES else "warning",
         observed=round(free, 2),
         threshold=COMFORTABLE_FREE_GB,
         evidence=f"{free:.1f} GB free, the state folder takes {used:.2f} GB",

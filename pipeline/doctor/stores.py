@@ -79,8 +79,10 @@ def schema_check(name: str, database: Path, known: dict[str, str | None], fix: s
     if not database.is_file():
         return CheckResult(name=name, status="pass", evidence="not made yet; the first run makes it")
     newest = known.keys() - set(known.values())
+    # SQLite writes beside a file that it only reads, unless it is told that nobody can.
+    mode = "mode=ro" if os.access(database.parent, os.W_OK) else "immutable=1"
     try:
-        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?{mode}", uri=True)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             found = {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")}
     except sqlite3.Error as error:

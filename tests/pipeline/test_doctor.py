@@ -92,11 +92,11 @@ def test_doctor_variables_without_effect_or_to_nowhere_are_warnings(place, monke
 
 def test_doctor_disk_that_is_nearly_full_warns_then_fails(place, monkeypatch):
     monkeypatch.setattr(machine, "COMFORTABLE_FREE_GB", 0.0)
-    monkeypatch.setattr(machine, "LEAST_FREE_GB", 0.0)
+    monkeypatch.setattr(machine, "LEAST_FREE_BYTES", 0)
     assert bad(machine.disk) == []
     monkeypatch.setattr(machine, "COMFORTABLE_FREE_GB", 1e9)
     only(machine.disk, "! disk", "GB free", "TRAINWORTHY_VAR")
-    monkeypatch.setattr(machine, "LEAST_FREE_GB", 1e9)
+    monkeypatch.setattr(machine, "LEAST_FREE_BYTES", 1e18)
     only(machine.disk, "✗ disk")
 
 
@@ -348,3 +348,16 @@ def test_doctor_command_before_any_run_writes_nothing_and_a_failure_is_exit_code
     nothing = fresh.call("-m", "pipeline.cli", "doctor", "--mend")
     assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to mend")
     assert not fresh.var.exists()
+
+
+def test_doctor_on_a_read_only_state_looks_at_the_databases_and_says_what_it_left_out(place, trained, monkeypatch):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    assert [result.status for result in examine.runs_checks(read_settings())] == ["pass"] * 3
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert bad(stores.dagster_store) == []
+    only(examine.runs_checks, "! runs: not looked at")
+
+
+def test_doctor_with_settings_that_fail_leaves_dagster_out(place, monkeypatch):
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(place / "nowhere"))
+    only(examine.runs_checks, "! runs: not looked at", settings=examine.settings_there()[0])

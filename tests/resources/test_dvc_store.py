@@ -418,3 +418,10 @@ def test_plain_dvc_repro_in_the_project_gives_the_published_bytes(trips):
 
 def _path() -> dict[str, str]:
     return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DVC_NO_ANALYTICS": "1"}
+
+
+def test_publish_into_a_read_only_project_is_refused_before_the_build(unpublished, monkeypatch):
+    monkeypatch.setattr("lifecycle.data.versions.os.access", lambda path, mode: False)
+    with pytest.raises(DatasetError, match=r"versions\.yaml cannot be written"):
+        unpublished.publish("v1", 1)
+    assert unpublished.num_builds == 0
