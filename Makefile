@@ -3,6 +3,8 @@ PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Scripts of a virtual environment hold absolute paths: .ready says for which folder it was completed.
+SET_UP_IN := $(shell cat $(VENV)/.ready 2>/dev/null)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Dagster marks `job execute` as superseded by `dg launch`; it is what CI systems know, and it works.
 export PYTHONWARNINGS := ignore::UserWarning:click.core,ignore:Function `job_execute_command`
@@ -17,14 +19,20 @@ FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
 setup: $(READY)
 
+# Interrupted, or moved or copied with its checkout: it is made anew.
+ifneq ($(SET_UP_IN),$(CURDIR))
+.PHONY: $(READY)
+FROM_SCRATCH := --clear
+endif
+
 $(READY): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 		{ echo "Python 3.11 to 3.13 is needed; $(PYTHON) is another. Fix: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "setting up $(VENV): a few minutes"
-	$(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV)$(if $(SET_UP_IN), anew (it was made in $(SET_UP_IN))): a few minutes"
+	$(PYTHON) -m venv $(FROM_SCRATCH) $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+	@echo "$(CURDIR)" > $(READY)
 
 demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version
 	if config=$$(trainworthy champion flight_delays --run-config); \
@@ -48,13 +56,17 @@ check: $(READY)  ## what a contributor runs before a commit
 	lint-imports
 	basedpyright
 
-ui: $(READY)  ## Dagster at http://127.0.0.1:3000
-	dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+ui: PORT ?= 3000
+ui: $(READY)  ## Dagster at http://127.0.0.1:3000, or PORT=3001
+	@python -m pipeline.doctor.ports ui $(PORT)
+	dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
-mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000
-	mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db
+mlflow-ui: PORT ?= 5000
+mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
+	@python -m pipeline.doctor.ports mlflow-ui $(PORT)
+	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db
 
-bench: $(READY)  ## make bench NAME=lifecycle|flights
+bench: $(READY)  ## make bench NAME=lifecycle|flights|demo|comfort
 	python -m benchmarks.$(NAME)
 
 clean:  ## remove everything that a run wrote

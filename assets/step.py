@@ -176,6 +176,7 @@ def _step_run(
 ) -> StepRun:
     workspace, dataset = resources.workspace, use_case.spec.dataset
     workspace.state.check_writable()
+    workspace.state.check_room()
     if resources.declared.dataset_version:
         published_version(use_case.project, dataset.name, dataset.version)
     found = read(use_case, workspace)

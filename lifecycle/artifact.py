@@ -100,7 +100,7 @@ def verify_artifact(folder: Path, sha256: str) -> None:
     """Raises CheckpointError unless every file is what was written."""
     manifest = folder / "manifest.json"
     if not manifest.is_file() or sha256_file(manifest) != sha256:
-        raise CheckpointError("the artifact is missing or not the one on record", value=folder.name, fix="train again")
+        raise CheckpointError("the artifact is missing or not the one on record", value=str(folder), fix="train again")
     declared, found = json.loads(manifest.read_text()), _hashes(folder)
     changed = sorted(name for name in declared.keys() | found.keys() if declared.get(name) != found.get(name))
     if changed:

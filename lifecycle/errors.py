@@ -41,6 +41,11 @@ class TrainworthyError(Exception):
         shown = "" if value is None else f"\n  value: {value!r}"
         super().__init__(f"{problem}{shown}\n  fix: {fix}")
 
+    @property
+    def more(self) -> str:
+        """Where the documentation explains this kind of error."""
+        return f"docs/errors.md#{type(self).__name__.lower()}"
+
 
 class UseCaseError(TrainworthyError):
     """A use case that cannot be loaded; `problems` holds every independent one."""

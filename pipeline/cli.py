@@ -5,31 +5,61 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
-from lifecycle.errors import TrainworthyError
-from pipeline.commands import champion, check, datasets, new, next_version, schema, verdict
+from lifecycle.errors import TrainworthyError, did_you_mean
+from pipeline.commands import champion, check, datasets, doctor, new, next_version, schema, verdict
 
-# In the order of a user's day, which is that of the help text.
-COMMANDS = (new, check, verdict, champion, next_version, datasets, schema)
+# In the order of the help text, which is that of a user's day.
+COMMANDS = (doctor, new, check, verdict, next_version, champion, datasets, schema)
+EXAMPLES = """\
+examples:
+  trainworthy doctor                  is everything set up, and what to do where it is not
+  trainworthy verdict flight_delays   the newest verdict: decision, reasons, cost, links
+  trainworthy new churn               an own use case, to begin with on example rows
+  trainworthy next flight_delays      train on the next dataset version, against the champion
+
+Training is a Dagster job: dagster job execute -m pipeline.definitions -j train_flight_delays
+Every error is explained in docs/errors.md."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An unknown command is answered with the nearest known one."""
+
+    def _check_value(self, action: argparse.Action, value: str) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            raise argparse.ArgumentError(None, f"no such command: {value}; {did_you_mean(value, action.choices)}")
+        super()._check_value(action, value)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit code 2, with the way to the help in place of the whole usage."""
+        self.exit(2, f"{self.prog}: {message}\n  help: {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. A user's error is one message on stderr and exit code 1."""
-    parsed = parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = parsed.command
+    whole = parser()
+    parsed = whole.parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] | None = getattr(parsed, "command", None)
+    if command is None:
+        whole.print_help(sys.stderr)
+        return 2
     try:
         return command(parsed)
     except TrainworthyError as error:
-        print(f"trainworthy: {error}", file=sys.stderr)
+        print(f"trainworthy: {error}\n  more: {error.more}", file=sys.stderr)
         return 1
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    whole = argparse.ArgumentParser(
-        prog="trainworthy", description="Is this run worth its compute, and its model worth shipping?"
+    whole = Parser(
+        prog="trainworthy",
+        description="Is this run worth its compute, and its model worth shipping?",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    commands = whole.add_subparsers(metavar="COMMAND", title="commands")
     for command in COMMANDS:
         command.add(commands)
     return whole

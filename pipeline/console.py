@@ -18,6 +18,9 @@ class _Formatter(logging.Formatter):
         event = meta.get("dagster_event")
         if event is not None and event.event_type_value == "STEP_START":
             message = "started"
+        if (pool := _awaited_pool(event)) is not None:
+            # The slot of a run that was killed with everything is never given back by itself.
+            message = f"waiting for a slot of the pool {pool}; if no other run holds it: trainworthy doctor"
         error = getattr(getattr(event, "event_specific_data", None), "error", None)
         if error is not None and event is not None and event.event_type_value == "STEP_FAILURE":
             told = error.message.strip()
@@ -34,7 +37,15 @@ class _Chosen(logging.Filter):
         event = (getattr(record, "dagster_meta", {}) or {}).get("dagster_event")
         if event is None:
             return record.levelno > logging.DEBUG and "[pipes] external process" not in record.getMessage()
-        return event.event_type_value in ("STEP_FAILURE", "STEP_START")
+        return event.event_type_value in ("STEP_FAILURE", "STEP_START") or _awaited_pool(event) is not None
+
+
+def _awaited_pool(event: dg.DagsterEvent | None) -> str | None:
+    """The pool that a step waits for, if the event says so."""
+    if event is None or event.event_type_value != "ENGINE_EVENT":
+        return None
+    pool = event.engine_event_data.metadata.get("pool")
+    return None if pool is None else str(pool.value)
 
 
 def _make(init_context: dg.InitLoggerContext) -> logging.Logger:

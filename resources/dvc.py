@@ -23,6 +23,7 @@ from lifecycle.data.versions import (
     PublishedVersion,
     add_version,
     check_entry,
+    check_versions_writable,
     published_version,
     read_versions,
     refuse_changes,
@@ -94,6 +95,7 @@ class DatasetStore:
         """
         check_entry(name, revision, parameters)
         check_parameters(project, name, parameters)
+        check_versions_writable(project)
         with self._locked(), self._workspace() as work:
             published = read_versions(project).get(name, {})
             if revision in published:

@@ -106,6 +106,7 @@ class Tracking(dg.ConfigurableResource):
         with _first_use(self._folder):
             if self._local:
                 settle(self._folder)
+                _create(self._folder / "mlflow.db")
             client = MlflowClient(tracking_uri=self.uri)
             client.search_experiments(max_results=1)
         return client
@@ -264,6 +265,22 @@ def _save_pyfunc(path: Path, artifact: Path) -> None:
         code_paths=[str(PROJECT / "lifecycle")],
         pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in (*DECIDING_PACKAGES, "mlflow")],
     )
+
+
+def _create(database: Path) -> None:
+    """Make a database that does not exist, under another name until it is whole.
+
+    Migrations take seconds; one that was killed on the way would leave a file that MLflow can neither use nor migrate.
+    """
+    if database.exists():
+        return
+    from mlflow import MlflowClient
+
+    for left in database.parent.glob(".new-*"):
+        left.unlink()
+    fresh = database.with_name(".new-mlflow.db")
+    MlflowClient(tracking_uri=f"sqlite:///{fresh}").search_experiments(max_results=1)
+    os.replace(fresh, database)
 
 
 @contextlib.contextmanager

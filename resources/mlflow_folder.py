@@ -25,12 +25,28 @@ def settle(folder: Path) -> None:
 
     `location` beside the file says for which folder they were written; without one, as in a new folder, for this.
     """
-    noted, here = folder / "location", folder.resolve().as_uri()
-    written_for = noted.read_text(encoding="utf-8") if noted.is_file() else here
-    if written_for != here and (folder / "mlflow.db").is_file():
-        _rewrite(folder / "mlflow.db", written_for, here)
-    if written_for != here or not noted.is_file():
-        noted.write_text(here, encoding="utf-8")
+    noted, here = written_for(folder), folder.resolve().as_uri()
+    if noted is not None and noted != here and (folder / "mlflow.db").is_file():
+        _rewrite(folder / "mlflow.db", noted, here)
+    if noted != here:
+        (folder / "location").write_text(here, encoding="utf-8")
+
+
+def written_for(folder: Path) -> str | None:
+    """The folder for which the addresses were written, as a URI; None if that was never noted."""
+    noted = folder / "location"
+    return noted.read_text(encoding="utf-8") if noted.is_file() else None
+
+
+def champion_alias(folder: Path, name: str) -> str | None:
+    """Version that the alias `champion` of a model points to, None without one; read without importing MLflow."""
+    database = folder / "mlflow.db"
+    if not database.is_file():
+        return None
+    query = "SELECT version FROM registered_model_aliases WHERE name = ? AND alias = 'champion'"
+    with contextlib.closing(sqlite3.connect(f"{database.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        found = connection.execute(query, (name,)).fetchone()
+    return None if found is None else str(found[0])
 
 
 def _rewrite(database: Path, old: str, new: str) -> None:

@@ -37,7 +37,9 @@ class Prices(Frozen):
 def load_prices(path: Path) -> Prices:
     """Read prices.yaml. Raises PriceError if it is missing or malformed."""
     if not path.is_file():
-        raise PriceError("prices.yaml is missing", value=path.name, fix="restore it; cost is never guessed")
+        raise PriceError(
+            "prices.yaml is missing", value=str(path), fix="git checkout prices.yaml; cost is never guessed"
+        )
     try:
         return Prices.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:

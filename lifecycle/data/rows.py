@@ -18,9 +18,9 @@ def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFram
 
     columns = list(dict.fromkeys((*rows.features, rows.label, rows.group, *rows.keys, *extra)))
     if not Path(path).is_file():
-        raise DatasetError("the split's file is missing", value=Path(path).name, fix="materialize the snapshot again")
+        raise DatasetError("the split's file is missing", value=str(path), fix="materialize the snapshot again")
     try:
         return pd.read_parquet(path, columns=columns)
     except (OSError, ValueError, KeyError) as error:
         fix = "materialize the snapshot again"
-        raise DatasetError(f"the split's file cannot be read: {error}", value=Path(path).name, fix=fix) from None
+        raise DatasetError(f"the split's file cannot be read: {error}", value=str(path), fix=fix) from None

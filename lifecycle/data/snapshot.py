@@ -38,8 +38,10 @@ def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
     if label.greater_than is not None:
         return labelled.assign(**{label.name: (values > label.greater_than).astype("int8")})
     if not values.isin([0, 1]).all():
+        other = values[~values.isin([0, 1])].iloc[0]
         fix = "give the label a greaterThan in contract.yaml, or a column of 0 and 1"
-        raise DatasetError(f"the label column {label.column} holds other values than 0 and 1", fix=fix)
+        problem = f"the label column {label.column} holds other values than 0 and 1"
+        raise DatasetError(problem, value=str(other), fix=fix)
     return labelled.assign(**{label.name: values.astype("int8")})
 
 

@@ -67,6 +67,14 @@ def read_versions(project: Path) -> Versions:
         ) from error
 
 
+def check_versions_writable(project: Path) -> None:
+    """Raises DatasetError if data/versions.yaml cannot be replaced; asked before a build that may take long."""
+    folder = versions_path(project).parent
+    if not os.access(folder, os.W_OK):
+        fix = "make the folder writable, or publish from a checkout that is"
+        raise DatasetError("the folder of versions.yaml cannot be written", value=str(folder), fix=fix)
+
+
 def published_version(project: Path, name: str, revision: str) -> PublishedVersion:
     """One published version; DatasetError with the nearest known name if there is none."""
     versions = read_versions(project)

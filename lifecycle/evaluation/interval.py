@@ -59,7 +59,9 @@ def mean_estimate(values: Any, groups: Any) -> Estimate:
 
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 1 or not np.isfinite(values).all():
-        raise EvaluationError("the values must be finite numbers of shape (N,)", fix="score only complete rows")
+        raise EvaluationError(
+            "the values must be finite numbers of shape (N,)", value=values.shape, fix="score only complete rows"
+        )
     codes = group_codes(groups, len(values))
     sizes, sums = np.bincount(codes), np.bincount(codes, weights=values)
     count, mean = len(sizes), float(values.mean())

@@ -73,7 +73,7 @@ class FileRecordStore:
             raise RecordError(f"the {step} record is missing", value=sha256, fix=f"materialize {use_case}/{step} again")
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != sha256:
-            fix = f"delete {path.name} and materialize {use_case}/{step} again"
+            fix = f"delete {path} and materialize {use_case}/{step} again"
             raise RecordError(f"the {step} record was changed after it was written", value=sha256, fix=fix)
         kind = StoppedStep if "error" in json.loads(content) else RECORD_TYPES[step]
         fix = f"materialize {use_case}/{step} again"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 
 from lifecycle.errors import SettingsError
 
+# Below it Dagster's database would be the first that fails, in the middle of a step.
+LEAST_FREE_BYTES = 300_000_000
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 
 
@@ -30,7 +33,9 @@ class StateFolder:
         path = (self.root / relative).resolve()
         if not path.is_relative_to(self.root):
             raise SettingsError(
-                "a record names a path outside the state folder", value=relative, fix="do not edit records"
+                "a record names a path outside the state folder",
+                value=relative,
+                fix="restore the record from a backup, or materialize its step again; records are never edited",
             )
         return path
 
@@ -49,6 +54,16 @@ class StateFolder:
             raise SettingsError(
                 f"the state folder cannot be written: {error.strerror}", value=str(self.root), fix=fix
             ) from None
+
+    def check_room(self) -> None:
+        """Raises SettingsError if the disk is nearly full: a step that starts then breaks on the way."""
+        free = shutil.disk_usage(self.root).free
+        if free < LEAST_FREE_BYTES:
+            raise SettingsError(
+                f"the disk of the state folder is nearly full: {LEAST_FREE_BYTES / 1e6:.0f} MB have to be free",
+                value=f"{free / 1e6:.0f} MB free at {self.root}",
+                fix="free space, or move the folder and name it in TRAINWORTHY_VAR; then run again: it resumes",
+            )
 
 
 def write_atomic(path: Path, content: bytes) -> None:

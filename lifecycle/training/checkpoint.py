@@ -68,7 +68,7 @@ def load_newest(folder: Path, identity: str, state: TrainState) -> tuple[bool, t
         raise CheckpointError(
             "every checkpoint is damaged or of another training",
             value=refused,
-            fix=f"delete the folder {folder.name} to start afresh",
+            fix=f"delete the folder {folder} to start afresh",
         )
     return False, ()
 
@@ -78,12 +78,14 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
     import torch
 
     if verify_checkpoint(path, sha256)["identity"] != identity:
-        raise CheckpointError("the checkpoint belongs to another training", value=path.name, fix="delete it")
+        raise CheckpointError("the checkpoint belongs to another training", value=str(path), fix="delete this folder")
     # The hash proves that we wrote it; weights_only keeps pickled code out all the same.
     try:
         loaded = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError):
-        raise CheckpointError("the checkpoint holds no plain state", value=path.name, fix="delete it") from None
+        raise CheckpointError(
+            "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
+        ) from None
     state.model.load_state_dict(loaded["model"])
     state.optimizer.load_state_dict(loaded["optimizer"])
     state.curve.load_state_dict(loaded["curve"])
@@ -96,10 +98,10 @@ def verify_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
     manifest = _manifest(path)
     if sha256 is not None and sha256_file(path / "manifest.json") != sha256:
         raise CheckpointError(
-            "the checkpoint is not the one on record", value=path.name, fix="run the stage before again"
+            "the checkpoint is not the one on record", value=str(path), fix="run the stage before again"
         )
     if not (path / "state.pt").is_file() or sha256_file(path / "state.pt") != manifest["sha256"]:
-        raise CheckpointError("the checkpoint's bytes were changed", value=path.name, fix="delete it")
+        raise CheckpointError("the checkpoint's bytes were changed", value=str(path), fix="delete this folder")
     return manifest
 
 
@@ -135,7 +137,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         manifest = json.loads((path / "manifest.json").read_text())
         return {key: manifest[key] for key in ("identity", "step", "sha256")}
     except (OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError("the manifest is missing or damaged", value=path.name, fix="delete it") from None
+        raise CheckpointError("the manifest is missing or damaged", value=str(path), fix="delete this folder") from None
 
 
 def _state_dict(state: TrainState) -> dict[str, Any]:

@@ -135,3 +135,25 @@ def test_cli_datasets_without_a_published_version_says_so(fresh):
     shutil.rmtree(fresh.root / "data")
     done = fresh.call("-m", "pipeline.cli", "datasets")
     assert (done.code, "no dataset version is published yet" in done.out) == (0, True)
+
+
+def test_cli_unknown_command_is_answered_with_the_near_one_and_exit_code_2(fresh):
+    for words, told in (
+        (("verdct",), "no such command: verdct; did you mean 'verdict'?"),
+        (("datasets", "publsh"), "no such command: publsh; did you mean 'publish'?"),
+        (("verdict",), "trainworthy verdict: the following arguments are required: use_case"),
+    ):
+        done = fresh.call("-m", "pipeline.cli", *words)
+        assert (done.code, told in done.out, "--help" in done.out) == (2, True, True), done.out
+
+
+def test_cli_without_arguments_shows_the_help_and_exit_code_2(fresh):
+    nothing, asked = fresh.call("-m", "pipeline.cli"), fresh.call("-m", "pipeline.cli", "--help")
+    assert (nothing.code, asked.code) == (2, 0)
+    assert nothing.out == asked.out
+    assert "examples:" in asked.out
+
+
+def test_cli_error_says_where_its_kind_is_explained(fresh):
+    done = fresh.call("-m", "pipeline.cli", "verdict", "toi")
+    assert done.out.splitlines()[-1] == "  more: docs/errors.md#settingserror"

@@ -89,3 +89,10 @@ def test_publish_of_an_unknown_dataset_is_refused(unpublished):
     (unpublished.project / "data" / "trip.yaml").write_text("files: 3\n")
     with pytest.raises(DatasetError, match="did you mean 'trips'"):
         unpublished.store.publish(unpublished.project, "trip", "v1", {"files": 3})
+
+
+def test_publish_into_a_read_only_project_is_refused_before_the_build(unpublished, monkeypatch):
+    monkeypatch.setattr("lifecycle.data.versions.os.access", lambda path, mode: False)
+    with pytest.raises(DatasetError, match=r"versions\.yaml cannot be written"):
+        unpublished.publish("v1", 1)
+    assert unpublished.num_builds == 0

@@ -176,3 +176,17 @@ def test_mlflow_four_processes_on_a_fresh_state_all_get_one_experiment(tmp_path)
     told = [process.communicate(timeout=200)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0, 0]
     assert len(set(told)) == 1
+
+
+def test_mlflow_first_use_that_was_killed_leaves_no_half_made_database(tmp_path, monkeypatch):
+    folder = used(monkeypatch, tmp_path / "state") / "mlflow"
+    # Killed when the migrations are done and the file would get its name.
+    kill = "import os; os.replace = lambda *to: os.kill(os.getpid(), 9)"
+    code = f"{kill}\nfrom resources.mlflow import Tracking\nTracking().client"
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == -9
+    assert not (folder / "mlflow.db").exists()
+    (folder / ".new-mlflow.db").write_bytes(b"half a database")
+    assert Tracking().client.search_experiments()
+    assert (folder / "mlflow.db").is_file()
+    assert list(folder.glob(".new-*")) == []

@@ -1,0 +1,28 @@
+"""trainworthy doctor: is everything set up, and what to do where it is not."""
+
+from __future__ import annotations
+
+import argparse
+
+from pipeline.commands import Subparsers
+
+
+def add(commands: Subparsers) -> None:
+    """Declare the command."""
+    told = "check the set-up (versions, stores, ports, disk, stuck runs) and say what to do"
+    parser = commands.add_parser("doctor", help=told, description=f"{told}; exit code 1 if something fails")
+    parser.add_argument("--mend", action="store_true", help="do the safe repairs; without it nothing is changed")
+    parser.set_defaults(command=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print every check; 1 if one fails, warnings are none."""
+    from lifecycle.checks import stopping
+    from pipeline.doctor.examine import examine, mend, summary, text
+
+    if parsed.mend:
+        print("\n".join(mend()) or "nothing to mend")
+    results = examine()
+    print(text(results))
+    print(summary(results))
+    return 1 if stopping(results) else 0

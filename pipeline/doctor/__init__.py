@@ -1,0 +1,1 @@
+"""What `trainworthy doctor` looks at: one file a subject, each check a function from Settings to CheckResults."""

@@ -1,0 +1,99 @@
+"""All checks of `trainworthy doctor` in order, each by itself; their text; and the repairs of --mend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from lifecycle.checks import CheckResult
+from lifecycle.errors import SettingsError, TrainworthyError
+from pipeline.doctor import machine, ports, project, stores
+from pipeline.doctor.project import refused
+from resources.settings import PROJECT, Settings, read_settings
+
+Check = Callable[[Settings], Iterator[CheckResult]]
+SIGNS = {"pass": "✓", "not_applicable": "-", "insufficient": "!"}
+
+
+def runs_checks(settings: Settings) -> Iterator[CheckResult]:
+    """The checks that need Dagster, which takes a second to import."""
+    from pipeline.doctor import runs
+
+    if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
+        told, fix = "not looked at: Dagster's storage needs what failed above", "mend that, then ask again"
+        yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=told, fix=fix)
+        return
+    for check in (runs.stuck, runs.pools, runs.workers):
+        yield from examined(check, settings)
+
+
+# The nearest to the machine first: what fails there explains what fails below.
+CHECKS: tuple[Check, ...] = (
+    machine.python, machine.packages, machine.environment, machine.disk, ports.ports, stores.state_folder,
+    project.use_cases, project.prices, project.git, stores.dagster_store, stores.mlflow_store, stores.verdicts,
+    runs_checks,
+)  # fmt: skip
+
+
+def examine() -> list[CheckResult]:
+    """Every check's results. One that breaks is told as its own error and hides no other."""
+    settings, wrong = settings_there()
+    found = [wrong] if wrong else []
+    return found + [result for check in CHECKS for result in examined(check, settings)]
+
+
+def settings_there() -> tuple[Settings, CheckResult | None]:
+    """The settings, without the folders of use cases if they cannot be used, and then what is wrong."""
+    try:
+        return read_settings(), None
+    except SettingsError as error:
+        var = Path(os.environ.get("TRAINWORTHY_VAR") or PROJECT / "var").resolve()
+        return Settings(var=var, use_cases=(), prices=PROJECT / "prices.yaml"), refused("settings", error)
+
+
+def examined(check: Check, settings: Settings) -> list[CheckResult]:
+    """A check's results, and an error of its name if it breaks on the way."""
+    found: list[CheckResult] = []
+    name = check.__name__
+    try:
+        found.extend(check(settings))
+    except TrainworthyError as error:
+        found.append(refused(name, error))
+    except Exception as error:
+        told = f"could not be checked: {type(error).__name__}: {error}"
+        fix = "mend what the message names, then run trainworthy doctor again"
+        found.append(CheckResult(name=name, status="error", evidence=told, fix=fix))
+    return found
+
+
+def mend() -> Iterator[str]:
+    """The safe repairs; a line for each that was done, and for each that could not be."""
+    from pipeline.doctor import runs
+
+    settings, _ = settings_there()
+    for repair in (runs.mend_runs, stores.mend_addresses, stores.mend_aliases):
+        try:
+            for done in repair(settings):
+                yield f"mended: {done}"
+        except Exception as error:
+            yield f"not mended ({repair.__name__}): {type(error).__name__}: {error}"
+
+
+def text(results: Iterable[CheckResult]) -> str:
+    """A line for each result, below it what to do if it did not pass."""
+    lines = []
+    for result in results:
+        good = result.status in ("pass", "not_applicable")
+        sign = SIGNS.get(result.status) or ("✗" if result.stops else "!")
+        lines.append(f"{sign} {result.name.replace('_', ' ')}: {result.evidence}")
+        lines += [] if good else [f"    fix: {result.fix}"]
+    return "\n".join(lines)
+
+
+def summary(results: Iterable[CheckResult]) -> str:
+    """How many failed and how many are warnings."""
+    results = list(results)
+    failed = sum(result.stops for result in results)
+    warned = sum(not result.stops and result.status not in ("pass", "not_applicable") for result in results)
+    return f"{len(results)} checks: {failed} failed, {warned} warnings" if failed or warned else "all is well"

@@ -1,0 +1,77 @@
+"""The ports of the two UIs: free, or taken by whom. `make ui` asks first: python -m pipeline.doctor.ports ui 3000."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import psutil
+
+from lifecycle.checks import CheckResult
+from resources.settings import Settings
+
+
+class Ui(NamedTuple):
+    """A UI's make target, its usual port, and a word in the command line of the process that serves it."""
+
+    target: str
+    port: int
+    program: str
+
+
+UIS = {"ui": Ui("ui", 3000, "dagster"), "mlflow-ui": Ui("mlflow-ui", 5000, "mlflow")}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 if the port is free; else says who has it and what to do, and 1."""
+    ui, port = UIS[arguments[0]], int(arguments[1])
+    found = port_check(ui, port)
+    if found.status != "pass":
+        print(f"{found.evidence}\n  fix: {found.fix}", file=sys.stderr)
+        return 1
+    if port != ui.port:
+        print(f"links that Trainworthy printed name port {ui.port}; here it is {port}")
+    return 0
+
+
+def ports(settings: Settings) -> Iterator[CheckResult]:
+    """The usual ports of both UIs."""
+    for ui in UIS.values():
+        yield port_check(ui, ui.port)
+
+
+def port_check(ui: Ui, port: int) -> CheckResult:
+    """Whether the UI can be started at the port; if not, who has it."""
+    name = f"port_{ui.target.replace('-', '_')}"
+    if not taken(port):
+        return CheckResult(name=name, status="pass", evidence=f"port {port} is free for make {ui.target}")
+    owner = listener(port)
+    who = f"{' '.join(owner.cmdline()[:4])} (pid {owner.pid})" if owner else "another program"
+    fix = f"make {ui.target} PORT={port + 1}"
+    if owner and any(ui.program in part for part in owner.cmdline()):
+        fix = f"it looks like this UI: open http://127.0.0.1:{port}, or stop it (kill {owner.pid}), or {fix}"
+    return CheckResult(name=name, status="fail", severity="warning", evidence=f"port {port} is taken by {who}", fix=fix)
+
+
+def taken(port: int) -> bool:
+    """True if something listens on the port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def listener(port: int) -> psutil.Process | None:
+    """The process that listens on the port, None if the system does not tell (another user's)."""
+    try:
+        for found in psutil.net_connections("tcp"):
+            if found.status == psutil.CONN_LISTEN and found.laddr and found.laddr.port == port and found.pid:
+                return psutil.Process(found.pid)
+    except psutil.Error:
+        pass
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

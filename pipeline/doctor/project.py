@@ -1,0 +1,72 @@
+"""The project's own files: use cases, published datasets, prices, git."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lifecycle.checks import CheckResult, holds
+from lifecycle.cost.prices import load_prices
+from lifecycle.errors import TrainworthyError
+from lifecycle.provenance import git_state
+from lifecycle.use_case import load_use_case
+from resources.settings import Settings, use_case_folders
+
+OLD_PRICES_DAYS = 365
+
+
+def use_cases(settings: Settings) -> Iterator[CheckResult]:
+    """Every use case loads, its files agree, its dataset version is published, and its SKU has a price."""
+    # Imports Dagster, a second.
+    from assets.dataset import refuse_declarations
+
+    folders = use_case_folders(settings)
+    if not folders:
+        fix = "make a folder with use_case.yaml in it, see docs/how-to/use-case.md"
+        yield CheckResult(name="use_cases", status="fail", evidence="there is no use case", fix=fix)
+    for folder in folders:
+        try:
+            use_case = load_use_case(folder)
+            refuse_declarations(use_case, load_prices(settings.prices))
+        except TrainworthyError as error:
+            yield refused(f"use_case {folder.name}", error)
+        else:
+            spec = use_case.spec
+            told = f"loads; trains on {spec.dataset.name}@{spec.dataset.version}"
+            yield CheckResult(name=f"use_case {folder.name}", status="pass", evidence=told)
+
+
+def prices(settings: Settings) -> Iterator[CheckResult]:
+    """The price table can be read and is no more than a year old."""
+    table = load_prices(settings.prices)
+    age = (datetime.now(UTC).date() - table.dated).days
+    yield holds(
+        "prices",
+        age <= OLD_PRICES_DAYS,
+        severity="warning",
+        evidence=f"{len(table.skus)} SKUs, entered on {table.dated}",
+        fix="look the prices up again, and write the day to `dated` in prices.yaml",
+    )
+
+
+def git(settings: Settings) -> Iterator[CheckResult]:
+    """A verdict can promote only code that a commit holds."""
+    for folder in use_case_folders(settings):
+        yield _committed(f"git {folder.name}", folder)
+
+
+def _committed(name: str, folder: Path) -> CheckResult:
+    commit, dirty = git_state(folder)
+    fix = "git add and git commit; until then a verdict stays at shadow, and everything else works"
+    if commit is None or dirty is None:
+        told = "the use case or Trainworthy lies in no git repository with a commit"
+        return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=f"git init, {fix}")
+    told = f"commit {commit[:12]}" + (", with changes, untracked or ignored code" if dirty else ", clean")
+    return holds(name, not dirty, severity="warning", evidence=told, fix=fix)
+
+
+def refused(name: str, error: TrainworthyError) -> CheckResult:
+    """An error as the result of a check."""
+    value = "" if error.value is None else f" (value: {error.value!r})"
+    return CheckResult(name=name, status="fail", evidence=f"{error.problem}{value}", fix=error.fix)

@@ -1,0 +1,101 @@
+"""Runs: those that are stuck, the pool slots they hold, and workers that nobody waits for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import dagster as dg
+import psutil
+
+from lifecycle.checks import CheckResult, holds
+from pipeline.doctor.stores import dagster_folder
+from resources.settings import PROJECT, Settings
+from resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
+
+MEND = "trainworthy doctor --mend"
+
+
+@contextlib.contextmanager
+def instance_of(settings: Settings) -> Iterator[dg.DagsterInstance | None]:
+    """Dagster's instance on the state folder; None if nothing ever ran there, so that looking writes nothing."""
+    if not (dagster_folder(settings) / "history" / "runs.db").is_file():
+        yield None
+        return
+    with dg.DagsterInstance.from_config(str(PROJECT)) as instance:
+        yield instance
+
+
+def stuck(settings: Settings) -> Iterator[CheckResult]:
+    """No run is marked as running whose process is gone."""
+    with instance_of(settings) as instance:
+        found = stuck_runs(instance) if instance else []
+    named = ", ".join(f"{item.run.job_name} {item.run.run_id[:8]} (pid {item.pid})" for item in found[:5])
+    yield holds(
+        "stuck_runs",
+        not found,
+        severity="warning",
+        observed=len(found),
+        evidence=f"marked as running, and the process is gone: {named}" if found else "none",
+        fix=f"{MEND} marks them as failed, unless they run on another machine or in another container; "
+        "then run again: training resumes",
+    )
+
+
+def pools(settings: Settings) -> Iterator[CheckResult]:
+    """No slot of a pool is held by a run that has ended or has no process."""
+    with instance_of(settings) as instance:
+        found = list(leaked_slots(instance)) if instance else []
+    named = ", ".join(f"{pool} by run {run_id[:8]}" for pool, run_id in found)
+    # An error: the next step of that pool waits without end.
+    yield holds(
+        "pool_slots",
+        not found,
+        observed=len(found),
+        evidence=f"held without a run: {named}; the next step of that pool would wait for ever" if found else "none",
+        fix=f"{MEND} frees them",
+    )
+
+
+def workers(settings: Settings) -> Iterator[CheckResult]:
+    """No worker of this state folder lives on without the Dagster process that started it."""
+    mine = f"{settings.var}/"
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if "lifecycle.worker" in command and any(part.startswith(mine) for part in command) and orphaned(process):
+                found.append(process.pid)
+    yield holds(
+        "left_workers",
+        not found,
+        severity="warning",
+        observed=len(found),
+        evidence=f"workers without a Dagster process: pid {', '.join(map(str, found))}" if found else "none",
+        fix=f"unless you started them by hand: kill {' '.join(map(str, found))} (they write a checkpoint first)",
+    )
+
+
+def orphaned(process: psutil.Process) -> bool:
+    """True if no ancestor of the process is one of Dagster's."""
+    return not any("dagster" in part for parent in process.parents() for part in _command(parent))
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def mend_runs(settings: Settings) -> Iterator[str]:
+    """Mark stuck runs as failed and free every leaked slot; what was done."""
+    with instance_of(settings) as instance:
+        if instance is None:
+            return
+        for found in stuck_runs(instance):
+            end_stuck_run(instance, found)
+            yield f"run {found.run.run_id[:8]} ({found.run.job_name}) is marked as failed"
+        for pool, run_id in leaked_slots(instance):
+            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+            yield f"a slot of the pool {pool} that run {run_id[:8]} held is free"

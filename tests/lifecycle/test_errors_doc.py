@@ -1,0 +1,134 @@
+"""docs/errors.md: an entry for each error class, its example as the code says it, no message that does not exist."""
+
+import ast
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lifecycle.cost.prices import load_prices
+from lifecycle.data.versions import published_version
+from lifecycle.errors import TrainworthyError
+from lifecycle.evaluation.metrics import require_both_classes
+from lifecycle.promotion import log
+from lifecycle.promotion.champion import agreed_champion
+from lifecycle.storage.records import FileRecordStore
+from lifecycle.storage.state import StateFolder
+from lifecycle.storage.upstream import upstream_records
+from lifecycle.training.checkpoint import verify_checkpoint
+from lifecycle.use_case import load_use_case
+from lifecycle.worker import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
+from resources.launcher import _worker_error
+from resources.process_group import run_group
+from resources.settings import read_settings
+
+ROOT = Path(__file__).parents[2]
+TOY = ROOT / "tests" / "toy"
+PACKAGES = ("lifecycle", "expectations", "resources", "assets", "pipeline", "use_cases")
+DOC = (ROOT / "docs" / "errors.md").read_text()
+# Name and text of each section.
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", DOC, re.MULTILINE | re.DOTALL))
+ENTRIES = {name: text for name, text in SECTIONS.items() if name.endswith("Error")}
+
+
+def sources() -> dict[Path, str]:
+    return {path: path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
+
+
+def error_classes() -> list[str]:
+    """Every class of the code that descends from TrainworthyError by name."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for text in sources().values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+    }
+    found, size = {"TrainworthyError"}, 0
+    while size != len(found):
+        size = len(found)
+        found |= {name for name, of in bases.items() if of & found}
+    return sorted(found - {"TrainworthyError"})
+
+
+def test_errors_doc_has_one_entry_a_class_and_no_entry_without_one():
+    headings = [name for name in re.findall(r"^## (.+)$", DOC, re.MULTILINE) if name.endswith("Error")]
+    assert sorted(headings) == error_classes()
+    assert "CheckpointError" in headings
+
+
+def use_case_error(folder: Path) -> None:
+    shutil.copytree(TOY / "use_cases" / "toy", folder / "toy")
+    path = folder / "toy" / "use_case.yaml"
+    path.write_text(path.read_text().replace("owner:", "ownr:"))
+    load_use_case(folder / "toy")
+
+
+def settings_error(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWORTHY_USE_CASES", "/nowhere/use_cases")
+        read_settings()
+
+
+def checkpoint_error(folder: Path) -> None:
+    path = Path("training/toy/0123456789ab/smoke/checkpoints/step-00000025")
+    path.mkdir(parents=True)
+    (path / "state.pt").write_bytes(b"changed")
+    (path / "manifest.json").write_text('{"identity": "0", "step": 25, "sha256": "0"}')
+    verify_checkpoint(path)
+
+
+def worker_error(folder: Path) -> None:
+    kill = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
+    raise _worker_error(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
+
+
+def champion_error(folder: Path) -> None:
+    promoted = {"use_case": "toy", "action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
+    log.append(folder / "toy.jsonl", **promoted, previous_verdict_sha256=None)
+    agreed_champion(log.read(folder / "toy.jsonl"), "toy", None, "sqlite:///var/mlflow/mlflow.db")
+
+
+PROVOKED: dict[str, Callable[[Path], object]] = {
+    "UseCaseError": use_case_error,
+    "SettingsError": settings_error,
+    "DatasetError": lambda folder: published_version(TOY, "toy_rows", "v7"),
+    "RecordError": lambda folder: upstream_records(FileRecordStore(StateFolder(folder)), "toy", "smoke", "run"),
+    "CheckpointError": checkpoint_error,
+    "WorkerError": worker_error,
+    "EvaluationError": lambda folder: require_both_classes(np.ones(3)),
+    "PriceError": lambda folder: load_prices(ROOT / "prices.yaml").sku("local-3cpu"),
+    "ChampionError": champion_error,
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_errors_doc_example_is_what_the_code_says(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TrainworthyError) as caught:
+        PROVOKED[name](tmp_path)
+    assert type(caught.value).__name__ == name
+    (example,) = re.findall(r"^```text\n(.*?)\n```$", ENTRIES[name], re.MULTILINE | re.DOTALL)
+    assert str(caught.value) == example
+    assert caught.value.more == f"docs/errors.md#{name.lower()}"
+
+
+def test_errors_doc_names_no_message_that_the_code_does_not_have():
+    code = "\n".join(sources().values())
+    cells = re.findall(r"^\| (`.*?) \|", "".join(ENTRIES.values()), re.MULTILINE)
+    named = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+    assert len(named) > 40
+    for message in named:
+        for part in message.split("…"):
+            assert part.strip() in code, message
+
+
+def test_errors_doc_has_every_exit_code_of_the_worker():
+    codes = re.findall(r"^\| (\d+) \|", ENTRIES["WorkerError"], re.MULTILINE)
+    known = (0, EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
+    assert codes == [str(code) for code in known]

@@ -1,0 +1,363 @@
+"""trainworthy doctor: each check passes on a healthy set-up and finds a planted fault; repairs only with --mend."""
+
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.events import EngineEventData
+from toy_project import ROOT, git, until
+
+from lifecycle.promotion import log
+from pipeline.doctor import examine, machine, ports, project, runs, stores
+from resources.mlflow import Tracking
+from resources.mlflow_folder import champion_alias
+from resources.settings import Settings, read_settings
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A committed project of one use case and an empty state folder, in the environment."""
+    shutil.copytree(ROOT / "tests" / "toy", tmp_path / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    git(tmp_path, "init", "--quiet", "project")
+    for key, value in (("user.name", "Tests"), ("user.email", "tests@example.org")):
+        git(tmp_path / "project", "config", key, value)
+    git(tmp_path / "project", "add", "--all")
+    git(tmp_path / "project", "commit", "--quiet", "--message", "start")
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(tmp_path / "project" / "use_cases"))
+    for name in ("MLFLOW_TRACKING_URI", "DAGSTER_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(ROOT)
+    return tmp_path
+
+
+def bad(check, settings: Settings | None = None) -> list[str]:
+    """Sign, evidence and fix of what did not pass."""
+    found = examine.examined(check, settings or read_settings())
+    assert found, "a check that says nothing can't fail"
+    return [examine.text([result]) for result in found if result.status not in ("pass", "not_applicable")]
+
+
+def only(check, *told: str, settings: Settings | None = None) -> None:
+    """Exactly one result is not good, and it says all of this."""
+    (line,) = bad(check, settings)
+    assert "\n    fix: " in line
+    for text in told:
+        assert text in line, line
+
+
+def test_doctor_python_outside_the_range_fails(place, monkeypatch):
+    assert bad(machine.python) == []
+    monkeypatch.setattr(machine, "PYTHONS", ((3, 8), (3, 9)))
+    only(machine.python, "✗ python", sys.executable, "make setup PYTHON=")
+
+
+def test_doctor_package_that_is_missing_or_of_another_version_is_named(place, monkeypatch):
+    assert [line for line in bad(machine.packages) if line.startswith("✗")] == []
+    real = machine.installed
+    monkeypatch.setattr(machine, "installed", lambda name: {"dvc": "1.0", "jinja2": None}.get(name, real(name)))
+    missing, other = [line for line in bad(machine.packages) if not line.startswith("! torch")]
+    assert "✗ packages: wrong or missing: dvc<4,>=3.67 (found 1.0), jinja2>=3.1 (found none)" in missing
+    assert "! exact versions: dvc 1.0 (not 3." in other
+
+
+def test_doctor_torch_that_cannot_use_the_gpu_is_a_warning(place, monkeypatch):
+    monkeypatch.setattr(machine, "installed", lambda name: "2.13.0+cpu")
+    monkeypatch.setattr(machine, "GPU", place / "none")
+    assert bad(lambda settings: machine._torch()) == []
+    (place / "gpu").touch()
+    monkeypatch.setattr(machine, "GPU", place / "gpu")
+    only(lambda settings: machine._torch(), "! torch", "will not be used", "CUDA build")
+
+
+def test_doctor_variables_without_effect_or_to_nowhere_are_warnings(place, monkeypatch):
+    assert bad(machine.environment) == []
+    monkeypatch.setenv("TRAINWORTHY_VARR", "x")
+    only(machine.environment, "TRAINWORTHY_VARR is set and has no effect", "did you mean 'TRAINWORTHY_VAR'?")
+    monkeypatch.delenv("TRAINWORTHY_VARR")
+    monkeypatch.setenv("DAGSTER_HOME", str(place))
+    only(machine.environment, "without dagster.yaml", str(place), "unset DAGSTER_HOME")
+    (place / "dagster.yaml").touch()
+    only(machine.environment, f"Dagster follows {place}/dagster.yaml")
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.chdir(place)
+    only(machine.environment, str(place), f"cd {ROOT}")
+
+
+def test_doctor_disk_that_is_nearly_full_warns_then_fails(place, monkeypatch):
+    monkeypatch.setattr(machine, "COMFORTABLE_FREE_GB", 0.0)
+    monkeypatch.setattr(machine, "LEAST_FREE_BYTES", 0)
+    assert bad(machine.disk) == []
+    monkeypatch.setattr(machine, "COMFORTABLE_FREE_GB", 1e9)
+    only(machine.disk, "! disk", "GB free", "TRAINWORTHY_VAR")
+    monkeypatch.setattr(machine, "LEAST_FREE_BYTES", 1e18)
+    only(machine.disk, "✗ disk")
+
+
+def test_doctor_folder_bytes_counts_every_file(place):
+    for name, size in (("a", 10), ("deep/er/b", 32)):
+        path = place / "sizes" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+    assert machine.folder_bytes(place / "sizes") == 42
+
+
+def test_doctor_port_that_is_taken_names_the_process_and_another_port(place, capsys):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        assert ports.main(["ui", str(port)]) == 0
+        assert f"here it is {port}" in capsys.readouterr().out
+        server.listen()
+        assert ports.main(["ui", str(port)]) == 1
+        told = capsys.readouterr().err
+        assert f"port {port} is taken by" in told
+        assert f"pid {os.getpid()}" in told
+        assert f"make ui PORT={port + 1}" in told
+        same = ports.port_check(ports.Ui("ui", port, Path(sys.executable).name), port)
+        assert f"it looks like this UI: open http://127.0.0.1:{port}" in same.fix
+        assert same.severity == "warning"
+
+
+def test_doctor_state_folder_that_cannot_be_made_or_written_fails(place):
+    assert bad(stores.state_folder) == []
+    assert not (place / "state").exists()
+    (place / "file").touch()
+    for var in (place / "file", place / "file" / "state"):
+        settings = Settings(var=var, use_cases=(), prices=ROOT / "prices.yaml")
+        only(stores.state_folder, "✗ state folder", str(var), settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "told"),
+    [
+        ("use_case.yaml", "epochs: 6", "epochs: many", "training.epochs"),
+        ("use_case.yaml", "version: v1", "version: v7", "no such published version"),
+        ("use_case.yaml", "sku: local-2cpu", "sku: local-3cpu", "did you mean 'local-2cpu'?"),
+    ],
+)
+def test_doctor_use_case_that_cannot_run_fails(place, name, old, new, told):
+    assert bad(project.use_cases) == []
+    path = place / "project" / "use_cases" / "toy" / name
+    path.write_text(path.read_text().replace(old, new))
+    only(project.use_cases, "✗ use case toy", told)
+
+
+def test_doctor_folder_of_use_cases_that_is_empty_or_missing_fails(place, monkeypatch):
+    (place / "none").mkdir()
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(place / "none"))
+    only(project.use_cases, "there is no use case")
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(place / "nowhere"))
+    settings, wrong = examine.settings_there()
+    assert (settings.var, settings.use_cases) == (place / "state", ())
+    assert wrong is not None
+    assert "nowhere" in wrong.evidence
+
+
+def test_doctor_prices_that_are_old_or_broken_are_told(place):
+    prices = place / "prices.yaml"
+    settings = Settings(var=place / "state", use_cases=(), prices=prices)
+    only(project.prices, "✗ prices", "prices.yaml is missing", settings=settings)
+    prices.write_text("dated: 2001-01-01\nskus: {a: {usd_per_hour: 1}}\n")
+    only(project.prices, "! prices", "2001-01-01", settings=settings)
+    prices.write_text("dated: 2999-01-01\nskus: {a: {usd_per_hour: 1}}\n")
+    assert bad(project.prices, settings) == []
+
+
+def test_doctor_code_that_no_commit_holds_is_a_warning(place, monkeypatch):
+    monkeypatch.setattr(project, "git_state", lambda folder: ("0" * 40, False))
+    assert bad(project.git) == []
+    monkeypatch.undo()
+    folder = place / "project" / "use_cases" / "toy"
+    (folder / "notes.py").touch()
+    settings = Settings(var=place, use_cases=(folder.parent,), prices=place)
+    only(project.git, "! git toy: commit", "untracked", "git commit", settings=settings)
+    shutil.rmtree(place / "project" / ".git")
+    only(project.git, "in no git repository", "git init", settings=settings)
+
+
+def test_doctor_databases_of_the_installed_versions_pass_and_others_are_told(place, trained):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    assert bad(stores.dagster_store) == []
+    assert [line for line in bad(stores.mlflow_store) if "addresses" not in line] == []
+    runs_db, mlflow_db = place / "state/dagster/history/runs.db", place / "state/mlflow/mlflow.db"
+    with sqlite3.connect(runs_db) as connection:
+        connection.execute("INSERT INTO alembic_version VALUES ('7e2f3204cf8e')")
+    only(stores.dagster_store, "✗ dagster runs.db", "29b539ebc72a, 7e2f3204cf8e: one is needed", "instance migrate")
+    with sqlite3.connect(runs_db) as connection:
+        connection.execute("DELETE FROM alembic_version WHERE version_num <> '7e2f3204cf8e'")
+    only(stores.dagster_store, "schema 7e2f3204cf8e, newest 29b539ebc72a")
+    with sqlite3.connect(mlflow_db) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'of_tomorrow'")
+    assert any("of_tomorrow is unknown to the installed version" in line for line in bad(stores.mlflow_store))
+    mlflow_db.write_bytes(b"no database" * 100)
+    assert any("cannot be read" in line for line in bad(stores.mlflow_store))
+
+
+@pytest.mark.parametrize(
+    ("package", "folder"), [("dagster", "_core/storage/alembic/versions"), ("mlflow", "store/db_migrations/versions")]
+)
+def test_doctor_revisions_of_the_installed_packages_have_one_newest(package, folder):
+    known = stores.revisions(package, folder)
+    assert len(known) > 20
+    assert len(known.keys() - set(known.values())) == 1
+
+
+def test_doctor_moved_registry_is_told_and_mended(place, trained):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    only(stores.mlflow_store, "! mlflow addresses", trained.toy.var.as_uri())
+    before = (place / "state/mlflow/mlflow.db").read_bytes()
+    assert bad(stores.verdicts) == []
+    assert (place / "state/mlflow/mlflow.db").read_bytes() == before
+    assert list(stores.mend_addresses(read_settings())) == [f"MLflow's addresses are those of {place}/state/mlflow"]
+    assert bad(stores.mlflow_store) == []
+    assert list(stores.mend_addresses(read_settings())) == []
+    champion = Tracking().champion("toy")
+    assert champion is not None
+    assert champion.source.startswith(place.as_uri())
+
+
+def test_doctor_alias_that_left_the_log_is_told_and_follows_it_again(place, trained):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    list(stores.mend_addresses(read_settings()))
+    assert bad(stores.verdicts) == []
+    Tracking().client.delete_registered_model_alias("toy", "champion")
+    only(stores.verdicts, "✗ verdicts toy", "disagree", "'verdict log': '1', 'alias': None")
+    (told,) = stores.mend_aliases(read_settings())
+    assert "points to version 1" in told
+    assert champion_alias(place / "state/mlflow", "toy") == "1"
+    assert bad(stores.verdicts) == []
+    # Without a log the alias is all that is left: no repair removes it.
+    (place / "state/verdicts/toy.jsonl").unlink()
+    only(stores.verdicts, "disagree")
+    assert list(stores.mend_aliases(read_settings())) == []
+    assert champion_alias(place / "state/mlflow", "toy") == "1"
+
+
+def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):
+    path = place / "state/verdicts/toy.jsonl"
+    log.append(path, use_case="toy", action="shadow", model_version="1", verdict_sha256="1" * 64,
+               previous_verdict_sha256=None)  # fmt: skip
+    assert bad(stores.verdicts) == []
+    path.write_text(path.read_text().replace("shadow", "promote"))
+    only(stores.verdicts, "✗ verdicts toy", "was changed after it was written", "restore the log")
+    assert list(stores.mend_aliases(read_settings())) == []
+
+
+def dead_pid() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def started_run(instance: dg.DagsterInstance, run_id: str, pid: int) -> None:
+    """A run that this process says it executes, holding the one slot of the pool gpu."""
+    run = dg.DagsterRun(job_name="train_toy", run_id=run_id, status=dg.DagsterRunStatus.STARTED)
+    instance.add_run(run)
+    instance.report_engine_event("Executing steps", run, EngineEventData.in_process(pid))
+    instance.event_log_storage.set_concurrency_slots("gpu", 1)
+    instance.event_log_storage.claim_concurrency_slot("gpu", run_id, "toy__smoke")
+
+
+@pytest.fixture
+def instance(place):
+    """Dagster's instance on the state folder."""
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        yield instance
+
+
+def test_doctor_run_in_progress_is_not_stuck_and_keeps_its_slot(instance):
+    started_run(instance, "1" * 32, os.getpid())
+    assert bad(runs.stuck) == []
+    assert bad(runs.pools) == []
+    assert list(runs.mend_runs(read_settings())) == []
+
+
+def test_doctor_run_whose_process_is_gone_is_told_and_ended_only_by_mend(instance):
+    started_run(instance, "2" * 32, dead_pid())
+    only(runs.stuck, "! stuck runs", "train_toy 22222222", "--mend", "training resumes")
+    only(runs.pools, "✗ pool slots", "gpu by run 22222222", "--mend")
+    assert instance.get_run_by_id("2" * 32).status == dg.DagsterRunStatus.STARTED
+    assert list(runs.mend_runs(read_settings())) == ["run 22222222 (train_toy) is marked as failed"]
+    assert instance.get_run_by_id("2" * 32).status == dg.DagsterRunStatus.FAILURE
+    assert instance.event_log_storage.get_concurrency_info("gpu").claimed_slots == []
+    assert bad(runs.stuck) == bad(runs.pools) == []
+
+
+def test_doctor_process_with_the_number_of_a_dead_one_is_another(instance, monkeypatch):
+    started_run(instance, "3" * 32, os.getpid())
+    monkeypatch.setattr("resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
+    only(runs.stuck, "33333333")
+
+
+def test_doctor_slot_of_a_deleted_run_is_freed(instance):
+    started_run(instance, "4" * 32, os.getpid())
+    instance.run_storage.delete_run("4" * 32)
+    only(runs.pools, "gpu by run 44444444")
+    assert list(runs.mend_runs(read_settings())) == ["a slot of the pool gpu that run 44444444 held is free"]
+    assert bad(runs.pools) == []
+
+
+def test_doctor_worker_without_dagster_is_told(place):
+    assert bad(runs.workers) == []
+    script = "import time; time.sleep(600)"
+    command = [sys.executable, "-c", script, "lifecycle.worker", f"{place}/state/training/job.json"]
+    with subprocess.Popen(command) as process:
+        try:
+            until(lambda: bad(runs.workers))
+            only(runs.workers, "! left workers", f"pid {process.pid}", f"kill {process.pid}")
+        finally:
+            process.kill()
+
+
+def test_doctor_check_that_breaks_is_told_and_hides_no_other(place, monkeypatch):
+    def breaks(settings):
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(examine, "CHECKS", (breaks, project.prices))
+    broken, prices = examine.examine()
+    assert (broken.name, broken.status, broken.stops) == ("breaks", "error", True)
+    assert "ZeroDivisionError: planted" in broken.evidence
+    assert prices.name == "prices"
+
+
+def test_doctor_command_on_a_trained_state_is_well_and_changes_nothing(trained):
+    before = {path: path.stat().st_mtime_ns for path in trained.toy.var.glob("[!d]*/**/*") if path.is_file()}
+    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "doctor")
+    assert done.code == 0, done.out
+    assert "✗" not in done.out
+    imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
+    assert "pipeline.doctor.examine" in imported
+    assert not {"mlflow", "torch", "pandas", "numpy"} & imported
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_doctor_command_before_any_run_writes_nothing_and_a_failure_is_exit_code_1(fresh):
+    assert fresh.call("-m", "pipeline.cli", "doctor").code == 0
+    assert not fresh.var.exists()
+    fresh.edit("use_case.yaml", "version: v1", "version: v7")
+    done = fresh.call("-m", "pipeline.cli", "doctor")
+    assert (done.code, "1 failed" in done.out, "Traceback" in done.out) == (1, True, False)
+    nothing = fresh.call("-m", "pipeline.cli", "doctor", "--mend")
+    assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to mend")
+    assert not fresh.var.exists()
+
+
+def test_doctor_on_a_read_only_state_looks_at_the_databases_and_says_what_it_left_out(place, trained, monkeypatch):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    assert [result.status for result in examine.runs_checks(read_settings())] == ["pass"] * 3
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert bad(stores.dagster_store) == []
+    only(examine.runs_checks, "! runs: not looked at")
+
+
+def test_doctor_with_settings_that_fail_leaves_dagster_out(place, monkeypatch):
+    monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(place / "nowhere"))
+    only(examine.runs_checks, "! runs: not looked at", settings=examine.settings_there()[0])
