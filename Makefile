@@ -66,7 +66,7 @@ mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 	@python -m pipeline.doctor.ports mlflow-ui $(PORT)
 	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db
 
-bench: $(READY)  ## make bench NAME=lifecycle|flights|demo|comfort
+bench: $(READY)  ## make bench NAME=demo|flights|lifecycle|rollback|comfort
 	python -m benchmarks.$(NAME)
 
 clean:  ## remove everything that a run wrote

@@ -1,24 +1,33 @@
-"""The champion as the verdict log and the registry both have it, and what a candidate is asked about it."""
+"""The champion as the verdict log and the registry both have it."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
-from assets.step import StepRun
-from lifecycle.data.versions import read_versions
-from lifecycle.errors import ChampionError, TrainworthyError
-from lifecycle.evaluation.window import window_check
+from lifecycle.progress import say
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
-from lifecycle.promotion.decide import check_first_model
-from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
-from lifecycle.records import Snapshot
-from lifecycle.run_config import config_text
-from lifecycle.use_case import days
-from resources.mlflow import RegisteredModel
+from lifecycle.use_case import UseCase
+from resources.mlflow import RegisteredModel, Tracking
+from resources.workspace import Workspace
 
 
-def champion_of(run: StepRun) -> RegisteredModel | None:
+class Judged(Protocol):
+    """Where a use case's verdicts and models are: a step's run, or a rollback."""
+
+    @property
+    def use_case(self) -> UseCase: ...
+    @property
+    def workspace(self) -> Workspace: ...
+    @property
+    def tracking(self) -> Tracking: ...
+
+
+def champion_of(run: Judged) -> RegisteredModel | None:
     """The use case's champion. Raises ChampionError if log and alias disagree, RecordError for a broken log."""
     entries, name = log.read(verdict_log(run)), run.use_case.name
     found = run.tracking.champion(name)
@@ -26,62 +35,20 @@ def champion_of(run: StepRun) -> RegisteredModel | None:
     return found
 
 
-def verdict_log(run: StepRun) -> Path:
+def verdict_log(run: Judged) -> Path:
     """The append-only log of the use case's verdicts."""
     return run.workspace.state.folder("verdicts", f"{run.use_case.name}.jsonl")
 
 
-def refuse_candidate(run: StepRun) -> None:
-    """Raises ChampionError for a candidate whose verdict could only be reject, before anything is spent on it."""
-    if run.intent != "candidate":
-        return
-    champion = champion_of(run)
-    check_first_model(run.declared.first_model, champion.version if champion else None)
-    if champion is not None:
-        refuse_incomparable(run, champion)
-
-
-def candidate_is_refused(run: StepRun) -> bool:
-    """True if an equal step must not be reused, since its own work stops with the reason.
-
-    A first model that is declared again after it was promoted is no such reason while every step is equal.
-    """
-    if run.intent != "candidate":
-        return False
-    try:
-        champion = champion_of(run)
-        if champion is not None:
-            refuse_incomparable(run, champion)
-    except TrainworthyError:
-        return True
-    return champion is None and not run.declared.first_model
-
-
-def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
-    """Raises ChampionError if the champion saw days of this run's benchmark, or of the embargo before it.
-
-    The champion itself, trained again on its own version, saw none: its splits end before its benchmark.
-    """
-    snapshot, declared = run.record("snapshot", Snapshot), run.use_case.spec.dataset
-    embargo = days(run.use_case.spec.split.embargo)
-    window = window_check(champion_ends(champion), snapshot.splits["benchmark"].start, embargo)
-    if window.status == "pass":
-        return
-    trained_on = standing(run.use_case, log.read(verdict_log(run)), run.workspace.records).trained_on
-    assert trained_on is not None
-    newer = waiting(tuple(read_versions(run.use_case.project)[declared.name]), (trained_on.version,), declared.version)
-    fix = f"use a newer dataset version: run config {config_text(dataset_version=newer[0])}" if newer else NOTHING_NEWER
-    raise ChampionError(
-        f"the champion saw days of this benchmark, so comparing would flatter it and could only end in reject: "
-        f"{window.evidence}, embargo {embargo} days",
-        value=f"champion version {champion.version} of {trained_on}, this run {declared}",
-        fix=f"{fix}; or go back to an older champion",
-    )
-
-
-def champion_ends(champion: RegisteredModel) -> dict[str, str]:
-    """The last day that the champion saw, by split; empty text where its tags do not say."""
-    return {
-        "champion's training": champion.tags.get("trained_until", ""),
-        "champion's calibration": champion.tags.get("calibrated_until", ""),
-    }
+@contextlib.contextmanager
+def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[None]:
+    """One judgement or rollback of a use case at a time: the later one sees the earlier one's champion."""
+    path = workspace.state.folder("verdicts", f"{use_case.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another run judges {use_case.name} or rolls it back; waiting for it to end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

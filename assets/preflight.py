@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.champion import candidate_is_refused, refuse_candidate
+from assets.comparable import candidate_is_refused, refuse_candidate
 from assets.declare import gpu_pool, step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base

@@ -1,7 +1,6 @@
 """promotion: register → deployment evidence → decide → verdict → alias. The only step that judges the model."""
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost, stage_costs, step_costs
-from assets.champion import champion_of, verdict_log
+from assets.champion import champion_of, judged_alone, verdict_log
 from assets.declare import step_asset
 from assets.evidence import (
     champion_comparison,
@@ -32,6 +31,7 @@ from lifecycle.promotion.controls import (
 )
 from lifecycle.promotion.decide import REMOVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
+from lifecycle.promotion.history import rolled_back
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.provenance import git_state
 from lifecycle.records import (
@@ -51,24 +51,16 @@ from resources.mlflow import RegisteredModel
 
 def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/promotion."""
-    return step_asset(use_case, "promotion", judge, kinds={"mlflow"}, reusable=verdict_stands, around=judged_alone)
+    return step_asset(use_case, "promotion", judge, kinds={"mlflow"}, reusable=verdict_stands, around=judgement)
 
 
 @contextlib.contextmanager
-def judged_alone(resources: StepResources, use_case: UseCase, run_id: str) -> Iterator[None]:
-    """One judgement of a use case at a time: the later one sees the earlier one's verdict and champion.
-
-    Ends with a failure if the run config wants one for the verdict that this run has.
-    """
-    path = resources.workspace.state.folder("verdicts", f"{use_case.name}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def judgement(resources: StepResources, use_case: UseCase, run_id: str) -> Iterator[None]:
+    """One judgement at a time. Ends with a failure if the run config wants one for the verdict that this run has."""
+    with judged_alone(resources.workspace, use_case):
         yield
-    verdict, fail_on = (
-        resources.workspace.records.of_run(use_case.name, "promotion", run_id),
-        resources.declared.fail_on,
-    )
+    verdict = resources.workspace.records.of_run(use_case.name, "promotion", run_id)
+    fail_on = resources.declared.fail_on
     if isinstance(verdict, Verdict) and fails_the_run(fail_on, verdict.decision):
         raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {fail_on}", allow_retries=False)
 
@@ -193,6 +185,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         champion_comparison=comparison,
         guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
         controls=controls,
+        rolled_back=rolled_back(log.read(verdict_log(run)), model.version),
         insufficient_checks=insufficient_checks(run),
     )
     told = {"deployment": deployment, "rerun_prefix_sha256": rerun_sha256, "git_commit": commit, "git_dirty": dirty}

@@ -39,6 +39,7 @@ from lifecycle.jobs import (
     ResultFile,
     TrainJob,
     TrainResult,
+    VerifyJob,
 )
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
@@ -155,6 +156,10 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
             from lifecycle.preflight.functions import try_functions
 
             return try_functions(job)
+        case VerifyJob():
+            from lifecycle.predict import run_verify
+
+            return run_verify(job)
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:

@@ -33,7 +33,7 @@ def run_worker(job: AnyJob, *, more: Mapping[str, str] | None = None, grace_seco
     environment = {**QUIET_WAIT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
     code = run_group([sys.executable, "-m", "lifecycle.worker", "--job", str(path)], environment, grace_seconds)
     if code != 0:
-        raise _worker_error(out, code)
+        raise worker_error(out, code)
     answer = read_result(out, job)
     if answer is None:
         raise no_answer(job)
@@ -51,7 +51,7 @@ def _python_path() -> str:
     return os.pathsep.join(part for part in (str(PROJECT), os.environ.get("PYTHONPATH", "")) if part)
 
 
-def _worker_error(out: Path, code: int) -> WorkerError:
+def worker_error(out: Path, code: int) -> WorkerError:
     """What the worker told in error.json, or what its exit code alone says."""
     try:
         told: dict[str, Any] = json.loads((out / "error.json").read_text())

@@ -24,9 +24,9 @@ from lifecycle.storage.upstream import upstream_records
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
-from resources.launcher import _worker_error
 from resources.process_group import run_group
 from resources.settings import read_settings
+from resources.worker_process import worker_error as error_of_worker
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests" / "toy"
@@ -85,7 +85,7 @@ def checkpoint_error(folder: Path) -> None:
 
 def worker_error(folder: Path) -> None:
     kill = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
-    raise _worker_error(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
+    raise error_of_worker(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
 
 
 def champion_error(folder: Path) -> None:

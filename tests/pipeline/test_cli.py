@@ -110,6 +110,23 @@ def test_cli_next_with_nothing_newer_says_so_and_writes_nothing(toy):
     assert sorted(toy.var.rglob("*")) == before
 
 
+def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):
+    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "history", "toy")
+    assert done.code == 0, done.out
+    assert "version 1  toy_rows@v1  promote" in done.out.splitlines()[-1]
+    imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
+    assert "pipeline.history" in imported
+    assert not {"mlflow", "dagster", "torch", "pandas"} & imported
+
+
+def test_cli_history_before_any_verdict_or_of_an_unknown_use_case_is_told(fresh):
+    done = fresh.call("-m", "pipeline.cli", "history", "toy")
+    assert (done.code, "toy was never judged" in done.out, "-j train_toy" in done.out) == (0, True, True)
+    assert not fresh.var.exists()
+    wrong = fresh.call("-m", "pipeline.cli", "history", "toi")
+    assert (wrong.code, "did you mean 'toy'?" in wrong.out, "Traceback" in wrong.out) == (1, True, False)
+
+
 def test_cli_datasets_lists_the_versions_of_the_project_of_the_use_cases(fresh):
     done = fresh.call("-m", "pipeline.cli", "datasets")
     assert done.code == 0, done.out

@@ -1,0 +1,72 @@
+"""What a candidate is asked about the champion before anything is spent on its training."""
+
+from __future__ import annotations
+
+from assets.champion import champion_of, verdict_log
+from assets.step import StepRun
+from lifecycle.data.versions import read_versions
+from lifecycle.errors import ChampionError, TrainworthyError
+from lifecycle.evaluation.window import window_check
+from lifecycle.promotion import log
+from lifecycle.promotion.decide import check_first_model
+from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
+from lifecycle.records import Snapshot
+from lifecycle.run_config import config_text
+from lifecycle.use_case import days
+from resources.mlflow import RegisteredModel
+
+
+def refuse_candidate(run: StepRun) -> None:
+    """Raises ChampionError for a candidate whose verdict could only be reject, before anything is spent on it."""
+    if run.intent != "candidate":
+        return
+    champion = champion_of(run)
+    check_first_model(run.declared.first_model, champion.version if champion else None)
+    if champion is not None:
+        refuse_incomparable(run, champion)
+
+
+def candidate_is_refused(run: StepRun) -> bool:
+    """True if an equal step must not be reused, since its own work stops with the reason.
+
+    A first model that is declared again after it was promoted is no such reason while every step is equal.
+    """
+    if run.intent != "candidate":
+        return False
+    try:
+        champion = champion_of(run)
+        if champion is not None:
+            refuse_incomparable(run, champion)
+    except TrainworthyError:
+        return True
+    return champion is None and not run.declared.first_model
+
+
+def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
+    """Raises ChampionError if the champion saw days of this run's benchmark, or of the embargo before it.
+
+    The champion itself, trained again on its own version, saw none: its splits end before its benchmark.
+    """
+    snapshot, declared = run.record("snapshot", Snapshot), run.use_case.spec.dataset
+    embargo = days(run.use_case.spec.split.embargo)
+    window = window_check(champion_ends(champion), snapshot.splits["benchmark"].start, embargo)
+    if window.status == "pass":
+        return
+    trained_on = standing(run.use_case, log.read(verdict_log(run)), run.workspace.records).trained_on
+    assert trained_on is not None
+    newer = waiting(tuple(read_versions(run.use_case.project)[declared.name]), (trained_on.version,), declared.version)
+    fix = f"use a newer dataset version: run config {config_text(dataset_version=newer[0])}" if newer else NOTHING_NEWER
+    raise ChampionError(
+        f"the champion saw days of this benchmark, so comparing would flatter it and could only end in reject: "
+        f"{window.evidence}, embargo {embargo} days",
+        value=f"champion version {champion.version} of {trained_on}, this run {declared}",
+        fix=f"{fix}; or go back to an older champion",
+    )
+
+
+def champion_ends(champion: RegisteredModel) -> dict[str, str]:
+    """The last day that the champion saw, by split; empty text where its tags do not say."""
+    return {
+        "champion's training": champion.tags.get("trained_until", ""),
+        "champion's calibration": champion.tags.get("calibrated_until", ""),
+    }
