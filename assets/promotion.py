@@ -116,7 +116,7 @@ def judge(run: StepRun) -> Outcome:
             verdict_sha256=record_sha256(record), previous_verdict_sha256=record.previous_verdict_sha256,
         )  # fmt: skip
         if record.decision == "promote":
-            run.tracking.promote(name, model.version, champion.version if champion else None)
+            run.tracking.set_champion(name, model.version, champion.version if champion else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)
     return Outcome(checks=checks, fields=fields, seeds=(full.seed,), after=after)

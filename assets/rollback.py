@@ -101,7 +101,7 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     )  # fmt: skip
     switched_at = time.perf_counter()
     left = champion_stack(entries)[:-2]
-    run.tracking.roll_back(name, target.model_version, left[-1].model_version if left else None)
+    run.tracking.set_champion(name, target.model_version, left[-1].model_version if left else None)
     ended = time.perf_counter()
     seconds = {"seconds": ended - started, "alias_seconds": ended - switched_at, "load_seconds": verified.load_seconds}
     shown = _shown(run, champion, target, verified, seconds)

@@ -74,9 +74,9 @@ def alias_switches(folder: Path) -> list[float]:
     tracking, seconds = Tracking(), []
     for _ in range(ALIAS_REPEATS + 2):
         started = time.perf_counter()
-        tracking.roll_back("toy", "1", None)
+        tracking.set_champion("toy", "1", None)
         seconds.append(time.perf_counter() - started)
-        tracking.promote("toy", "2", "1")
+        tracking.set_champion("toy", "2", "1")
     return seconds[2:]
 
 

@@ -229,19 +229,13 @@ class Tracking(dg.ConfigurableResource):
             _ = model.artifact
         return model
 
-    def promote(self, name: str, version: str, previous: str | None) -> None:
-        """Point `champion` at the version and `rollback` at the one before."""
-        if previous is not None and previous != version:
-            self.client.set_registered_model_alias(name, ROLLBACK, previous)
+    def set_champion(self, name: str, version: str, previous: str | None) -> None:
+        """Point `champion` at the version, and `rollback` at the one that a rollback would go back to, if any."""
         self.client.set_registered_model_alias(name, CHAMPION, version)
-
-    def roll_back(self, name: str, version: str, next_back: str | None) -> None:
-        """Point `champion` at the version, then `rollback` at the one before it; without one that alias goes."""
-        self.client.set_registered_model_alias(name, CHAMPION, version)
-        if next_back is None:
+        if previous is None:
             self.client.delete_registered_model_alias(name, ROLLBACK)
         else:
-            self.client.set_registered_model_alias(name, ROLLBACK, next_back)
+            self.client.set_registered_model_alias(name, ROLLBACK, previous)
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)

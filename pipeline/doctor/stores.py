@@ -17,6 +17,7 @@ from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
+from lifecycle.promotion.history import champion_stack
 from lifecycle.storage.state import StateFolder
 from pipeline.doctor.project import refused
 from resources.mlflow_folder import champion_alias, settle, written_for
@@ -149,12 +150,12 @@ def mend_aliases(settings: Settings) -> Iterator[str]:
             entry = log.champion(entries)
             if entry is None or entry.model_version == champion_alias(settings.var / "mlflow", folder.name):
                 continue
-            before = log.champion(entries[: entry.number - 1])
-            _point(folder.name, entry.model_version, before.model_version if before else None)
+            stack = champion_stack(entries)
+            _point(folder.name, entry.model_version, stack[-2].model_version if len(stack) > 1 else None)
             yield f"{folder.name}: the alias champion points to version {entry.model_version}, as in the verdict log"
 
 
 def _point(name: str, version: str, previous: str | None) -> None:
     from resources.mlflow import Tracking
 
-    Tracking().promote(name, version, previous)
+    Tracking().set_champion(name, version, previous)

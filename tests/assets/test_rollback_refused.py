@@ -38,7 +38,7 @@ class Registry:
     def champion(self, name: str) -> RegisteredModel:
         return next(model for model in self.models if model.version == self.live)
 
-    def roll_back(self, name: str, version: str, next_back: str | None) -> None:
+    def set_champion(self, name: str, version: str, previous: str | None) -> None:
         if self.broken:
             raise OSError("the registry is gone")
         self.live = version

@@ -20,7 +20,7 @@ def replaced(toy) -> Toy:
     with toy.tracking() as tracking:
         first = next(model for model in tracking.versions("toy") if model.version == "1")
         second = tracking.register(tracking.run("toy", "22222222-0000", {}), "toy", first.artifact, "b" * 64, tags={})
-        tracking.promote("toy", second.version, "1")
+        tracking.set_champion("toy", second.version, "1")
     (entry,) = toy.verdict_log()
     log.append(
         toy.var / "verdicts" / "toy.jsonl", use_case="toy", action="promote", model_version=second.version,

@@ -95,9 +95,8 @@ def test_mlflow_model_never_registered_has_no_champion_and_no_versions(state):
 def test_mlflow_promotion_points_champion_and_rollback(state):
     tracking = Tracking()
     register(tracking, tracking.run("toy", "66666666-0000", {}), state / "other", "b" * 64)
-    tracking.promote("toy", "1", None)
-    tracking.promote("toy", "2", "1")
-    tracking.promote("toy", "2", "2")
+    tracking.set_champion("toy", "1", None)
+    tracking.set_champion("toy", "2", "1")
     assert tracking.champion("toy").version == "2"
     assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "1"
 
@@ -123,20 +122,20 @@ def test_mlflow_rollback_moves_champion_and_rollback_and_removes_the_last_one(st
     tracking = Tracking()
     for number, sha256 in (("6a", "b" * 64), ("6b", "c" * 64)):
         register(tracking, tracking.run("toy", f"{number}666666-0000", {}), state / number, sha256)
-    tracking.promote("toy", "3", "2")
+    tracking.set_champion("toy", "3", "2")
     found = []
     for version, next_back in (("2", "1"), ("1", None)):
-        tracking.roll_back("toy", version, next_back)
+        tracking.set_champion("toy", version, next_back)
         aliases = tracking.client.get_registered_model("toy").aliases
         found.append({name: str(alias) for name, alias in aliases.items()})
     assert found == [{"champion": "2", "rollback": "1"}, {"champion": "1"}]
     # An alias that is gone already is as good.
-    tracking.roll_back("toy", "1", None)
+    tracking.set_champion("toy", "1", None)
 
 
 def test_mlflow_champion_without_its_files_is_an_error_and_not_no_champion(state):
     tracking = Tracking()
-    tracking.promote("toy", "1", None)
+    tracking.set_champion("toy", "1", None)
     shutil.rmtree(tracking.champion("toy").artifact.parents[1])
     with pytest.raises(ChampionError, match="toy version 1 is registered, its artifact is gone") as caught:
         tracking.champion("toy")
@@ -151,7 +150,7 @@ def test_mlflow_server_champion_is_downloaded_once_and_only_when_it_is_used(stat
     (state / "down" / "artifacts" / "artifact").mkdir(parents=True)
     tracking = Tracking()
     version = tracking.client.create_model_version("toy", "s3://bucket/model")
-    tracking.promote("toy", str(version.version), None)
+    tracking.set_champion("toy", str(version.version), None)
     champion = tracking.champion("toy")
     assert asked == []
     assert [champion.artifact, champion.artifact] == [state / "down" / "artifacts" / "artifact"] * 2
@@ -169,7 +168,7 @@ def test_mlflow_register_needs_no_files_of_other_versions_and_replaces_lost_ones
 
 @pytest.mark.parametrize("how", ["moved", "copied"])
 def test_mlflow_state_elsewhere_reads_and_writes_there_only(state, tmp_path, monkeypatch, how):
-    Tracking().promote("toy", "1", None)
+    Tracking().set_champion("toy", "1", None)
     there = tmp_path / "100%_there"
     before = files(state)
     (shutil.move if how == "moved" else shutil.copytree)(state, there)
