@@ -8,7 +8,7 @@ from lifecycle.records import Verdict
 def still_answers(
     verdict: Verdict, identity: str, git_dirty: bool | None, champion_version: str | None, first_model: bool
 ) -> bool:
-    """True if the newest verdict was asked the same and nothing that it depends on has changed.
+    """True if the verdict was asked the same and nothing that it depends on has changed.
 
     `identity` covers evaluation, rules and limits. A promoted model must still be the champion; a
     model that was held back is judged again once the tree is clean (or dirty), the champion another, or

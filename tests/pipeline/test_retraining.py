@@ -1,8 +1,9 @@
 """The sensor and the schedule on the state that a real training of v1 left, where v2 is published."""
 
-import os
-import signal
+import json
+import socket
 import sys
+import urllib.request
 
 import dagster as dg
 import pytest
@@ -170,22 +171,39 @@ def test_tick_with_a_broken_log_fails_with_its_message(here, on_disk):
 
 
 @pytest.mark.slow
-def test_sensor_that_is_switched_on_launches_the_run_under_the_real_daemon(toy):
-    home = {"DAGSTER_HOME": str(product())}
-    module = ("-m", "pipeline.definitions")
-    started = toy.call("-m", "dagster", "sensor", "start", "toy_new_version", *module, **home)
-    assert started.code == 0, started.out
-    daemon = toy.start([sys.executable, "-m", "dagster._daemon", "run", *module], **home)
+def test_sensor_that_is_switched_on_launches_the_run_under_the_ui_that_make_starts(toy):
+    start = ("-m", "dagster", "sensor", "start", "toy_new_version", "-w", "workspace.yaml")
+    switched = toy.call(*start, DAGSTER_HOME=str(product()))
+    assert switched.code == 0, switched.out
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    dev = ("-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", port)
+    server = toy.start([sys.executable, *dev])
     try:
-        until(lambda: trained_on(toy, "v2"), 200, "until the daemon's run has its dataset")
+        (run_id,) = until(lambda: runs_on(toy, "v2"), 200, "until the sensor's run has its dataset")
+        with toy.instance() as instance:
+            assert instance.get_run_by_id(run_id).tags["dagster/sensor_name"] == "toy_new_version"
+            terminate(port, run_id)
+            until(lambda: instance.get_run_by_id(run_id).is_finished, 60, "until the run is cancelled")
     finally:
-        os.killpg(daemon.pid, signal.SIGKILL)
-        daemon.communicate()
+        server.terminate()
+        server.communicate(timeout=60)
 
 
-def trained_on(toy, version):
-    """True if a run that the sensor started has read that dataset version."""
-    with toy.instance() as instance:
-        runs = instance.get_runs(dg.RunsFilter(tags={"dagster/sensor_name": "toy_new_version"}))
-    found = [toy.records.of_run("toy", "dataset", run.run_id) for run in runs]
-    return [record.revision for record in found if record is not None] == [version]
+def runs_on(toy, version):
+    """Runs that have fetched that dataset version."""
+    names = [path.name for path in (toy.var / "records" / "toy" / "runs").iterdir()]
+    found = {name: toy.records.of_run("toy", "dataset", name) for name in names}
+    return [name for name, record in found.items() if record is not None and record.revision == version]
+
+
+def terminate(port, run_id):
+    """What the UI's button does."""
+    query = f'mutation {{ terminateRun(runId: "{run_id}") {{ __typename }} }}'
+    body = json.dumps({"query": query}).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/graphql", body, {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert b"TerminateRunSuccess" in answer.read()
