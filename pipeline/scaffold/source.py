@@ -6,7 +6,6 @@ is inferred here and what is built later cannot differ.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -115,8 +114,3 @@ def _infinite(values: pd.Series) -> bool:
     import pandas as pd
 
     return bool(np.isinf(pd.to_numeric(values, errors="coerce").to_numpy(float, na_value=np.nan)).any())
-
-
-def is_row_counter(name: str) -> bool:
-    """True for the name that pandas gives to an index that was written into a CSV file."""
-    return bool(re.fullmatch(r"Unnamed: \d+", name))
