@@ -79,7 +79,8 @@ def _kind(values: pd.Series) -> Kind | None:
     if types.is_bool_dtype(values.dtype):
         return "boolean"
     if types.is_numeric_dtype(values.dtype):
-        return "integer" if types.is_integer_dtype(values.dtype) and len(known) == len(values) else "number"
+        whole = types.is_integer_dtype(values.dtype) and len(known) == len(values) and known.max() < 2**63
+        return "integer" if whole else "number"
     if types.is_datetime64_any_dtype(values.dtype):
         return "time" if getattr(values.dtype, "tz", None) is None else "instant"
     inferred = pd.api.types.infer_dtype(known, skipna=True)
