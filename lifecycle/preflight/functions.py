@@ -6,26 +6,22 @@ Each function is tried as soon as those it needs have given anything, so that on
 from __future__ import annotations
 
 import json
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.sample import FIT_ROWS, sample_labels, sample_rows
-from lifecycle.jobs import FunctionFault, FunctionsJob, FunctionsResult, TriedFunction
-from lifecycle.task import Task, line_of, load_task
+from lifecycle.jobs import FunctionsJob, FunctionsResult
+from lifecycle.preflight.trials import FIXES, Trials, Wrong
+from lifecycle.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor, nn
 
-FUNCTIONS = ("fit_preprocessing", "to_tensors", "build_model", "forward", "loss_fn", "predict")
 # float32 sums of one row and of a batch differ in the last digits.
 TOLERANCE = 1e-4
-# What is wrong, and how to mend it.
-Wrong = tuple[str, str]
 
 
 def try_functions(job: FunctionsJob) -> FunctionsResult:
@@ -35,7 +31,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    trials = _Trials(Path(job.use_case_folder))
+    trials = Trials(Path(job.use_case_folder))
     task = trials.imported()
     if task is None:
         return trials.result()
@@ -48,73 +44,6 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
     trials.of("predict", lambda: _predict(task, outputs), outputs)
     return trials.result()
-
-
-@dataclass
-class _Trials:
-    """The functions that were tried so far."""
-
-    folder: Path
-    task: Task | None = None
-    tried: list[TriedFunction] = field(default_factory=list)
-
-    def imported(self) -> Task | None:
-        """The use case's model.py, None if it can't be imported: then no function was tried."""
-        try:
-            self.task = load_task(self.folder)
-        except (Exception, SystemExit) as error:
-            fault = FunctionFault(where=line_of(error, self.folder), problem=_told(error), fix="mend that line")
-            self._add("model.py", faults=(fault,))
-            for name in FUNCTIONS:
-                self._add(name, untried="model.py can't be imported")
-        return self.task
-
-    def of(self, name: str, trial: Callable[[], tuple[Any, str, list[Wrong]]], *needed: Any) -> Any:
-        """What the function gave, None if nothing that another one could go on with."""
-        if any(value is None for value in needed):
-            self._add(name, untried="a function that it needs gave nothing")
-            return None
-        try:
-            value, evidence, wrong = trial()
-        except (Exception, SystemExit) as error:
-            fault = FunctionFault(where=self._where(name, error), problem=_told(error), fix=FIXES[name])
-            self._add(name, faults=(fault,))
-            return None
-        where = self._where(name)
-        faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
-        self._add(name, evidence=evidence, faults=faults)
-        return value
-
-    def result(self) -> FunctionsResult:
-        return FunctionsResult(functions=tuple(self.tried))
-
-    def _add(self, name: str, **fields: Any) -> None:
-        self.tried.append(TriedFunction(name=name, **fields))
-
-    def _where(self, name: str, error: BaseException | None = None) -> str:
-        """The line that raised, if it is the use case's own; else where the function begins."""
-        if error is not None:
-            files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-            if any(path.is_relative_to(self.folder.resolve()) for path in files):
-                return line_of(error, self.folder)
-        function = getattr(self.task, "build_model" if name == "forward" else name, None)
-        code = getattr(function, "__code__", None)
-        return f"{Path(code.co_filename).name}:{code.co_firstlineno} in {code.co_name}" if code else f"model.py: {name}"
-
-
-FIXES = {
-    "fit_preprocessing": "take the training rows and the hyperparameters, and return a dict of plain values",
-    "to_tensors": "rows may hold nulls and texts that training has not seen, and may be one row only",
-    "build_model": "return an nn.Module made from the preprocessing's state and the hyperparameters",
-    "forward": "forward takes the dict of to_tensors and gives outputs with one row for each of its rows",
-    "loss_fn": "give one loss a row, shape (N,), from outputs and targets of shape (N,)",
-    "predict": "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid",
-}
-
-
-def _told(error: BaseException) -> str:
-    first = str(error).splitlines()[0] if str(error) else ""
-    return f"{type(error).__name__}: {first}"[:300]
 
 
 def _fit(task: Task, rows: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> tuple[Any, str, list[Wrong]]:

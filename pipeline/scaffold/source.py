@@ -6,7 +6,6 @@ is inferred here and what is built later cannot differ.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -80,7 +79,8 @@ def _kind(values: pd.Series) -> Kind | None:
     if types.is_bool_dtype(values.dtype):
         return "boolean"
     if types.is_numeric_dtype(values.dtype):
-        return "integer" if types.is_integer_dtype(values.dtype) and len(known) == len(values) else "number"
+        whole = types.is_integer_dtype(values.dtype) and len(known) == len(values) and known.max() < 2**63
+        return "integer" if whole else "number"
     if types.is_datetime64_any_dtype(values.dtype):
         return "time" if getattr(values.dtype, "tz", None) is None else "instant"
     inferred = pd.api.types.infer_dtype(known, skipna=True)
@@ -115,8 +115,3 @@ def _infinite(values: pd.Series) -> bool:
     import pandas as pd
 
     return bool(np.isinf(pd.to_numeric(values, errors="coerce").to_numpy(float, na_value=np.nan)).any())
-
-
-def is_row_counter(name: str) -> bool:
-    """True for the name that pandas gives to an index that was written into a CSV file."""
-    return bool(re.fullmatch(r"Unnamed: \d+", name))

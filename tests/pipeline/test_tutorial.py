@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from toy_project import ROOT, committed
 
-pytestmark = pytest.mark.slow
+# Two minutes on two idle cores.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"\b[0-9a-f]{8,64}\b|[-+]?\d[\d.,]*(?:e-?\d+)?")
