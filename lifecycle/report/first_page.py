@@ -16,9 +16,10 @@ from lifecycle.report.formatting import (
     sentence_case,
     words,
 )
+from lifecycle.report.origins import commit_state
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
 from lifecycle.report.pictures import overall_metrics, validation_loss
-from lifecycle.report.sections import commit_state, forecast_rows
+from lifecycle.report.sections import forecast_rows
 
 # What fits on one printed page; the rest stands further below.
 MAX_REASONS, MAX_CHANGES = 6, 4

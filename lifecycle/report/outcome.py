@@ -107,11 +107,11 @@ def bought(records: Records, stopped: Step | None) -> str:
 
 def check_sentence(check: CheckResult) -> str:
     """A check's finding as one sentence."""
-    seen = f": {check.evidence}" if check.evidence else ""
+    seen = f": {check.evidence.rstrip('.')}" if check.evidence else ""
     if check.observed is None:
-        return f"{sentence_case(check.name)}{seen}"
+        return f"{sentence_case(check.name)}{seen}."
     limit = "" if check.threshold is None else f", threshold {plain(check.threshold)}"
-    return f"{sentence_case(check.name)}{seen} (observed {plain(check.observed)}{limit})"
+    return f"{sentence_case(check.name)}{seen} (observed {plain(check.observed)}{limit})."
 
 
 def all_comparisons(records: Records) -> tuple[Comparison, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
-from lifecycle.report import figures, first_page, formatting, outcome, sections
+from lifecycle.report import figures, first_page, formatting, origins, outcome, sections
 from lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def render(
             figures=figures.figures(records),
             question=question,
             first_page=first_page,
+            origins=origins,
             sections=sections,
             format=formatting,
             reading=outcome.reading,

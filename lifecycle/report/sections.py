@@ -11,15 +11,11 @@ from lifecycle.records import (
     STAGES,
     STEPS,
     Comparison,
-    DatasetVersion,
     EvaluationReport,
     Forecast,
     Metric,
     PreflightReport,
-    Provenance,
     Record,
-    Snapshot,
-    StageReport,
     Step,
     Verdict,
 )
@@ -50,15 +46,6 @@ class ForecastRow:
     forecast: str
     actual: str
     reading: str
-
-
-@dataclass(frozen=True)
-class HashRow:
-    """One sha256 or identity and what it belongs to."""
-
-    group: str
-    name: str
-    value: str
 
 
 def control_rows(records: Records) -> list[ControlRow]:
@@ -184,30 +171,6 @@ def not_reached(records: Records) -> list[Step]:
     return [step for step in STEPS if step not in records]
 
 
-def commit_state(origin: Provenance) -> str:
-    """Whether the working tree was what the commit says."""
-    if origin.git_commit is None:
-        return "no commit"
-    return {True: "with uncommitted changes", False: "clean", None: "state unknown"}[origin.git_dirty]
-
-
-def hash_rows(records: Records) -> list[HashRow]:
-    """Every hash that the records name: of data, of the records themselves, and what the verdict binds."""
-    rows: list[HashRow] = []
-    for record in records.values():
-        rows += [HashRow(group, name, value) for group, name, value in _data_hashes(record) if value]
-    rows += [HashRow("identity of step", step, records[step].identity) for step in STEPS if step in records]
-    parents = {step: sha for record in records.values() for step, sha in record.parents.items()}
-    rows += [HashRow("sha256 of record", step, sha) for step, sha in parents.items()]
-    verdict = found(records, "promotion", Verdict)
-    if verdict:
-        rows += [HashRow("bound by the verdict", name, value) for name, value in verdict.binds.items()]
-        rows.append(HashRow("verdict", "evaluation identity", verdict.evaluation_identity))
-        if verdict.previous_verdict_sha256:
-            rows.append(HashRow("verdict", "previous verdict", verdict.previous_verdict_sha256))
-    return rows
-
-
 def evidence_rows(verdict: Verdict) -> list[tuple[str, Any]]:
     """The verdict's evidence, one level flat."""
     rows: list[tuple[str, Any]] = []
@@ -216,11 +179,6 @@ def evidence_rows(verdict: Verdict) -> list[tuple[str, Any]]:
             [(f"{name}: {key}", item) for key, item in value.items()] if isinstance(value, dict) else [(name, value)]
         )
     return rows
-
-
-def seeds(records: Records) -> list[int]:
-    """Every seed that a step names."""
-    return sorted({seed for record in records.values() for seed in record.provenance.seeds})
 
 
 def ordered(records: Records) -> dict[Step, Record]:
@@ -239,22 +197,3 @@ def _against(name: str, forecast: Forecast | None, actual: float | None, why_not
         return ForecastRow(name, interval(forecast), "–", why_not)
     side = "above" if actual > forecast.high else "below" if actual < forecast.low else "inside"
     return ForecastRow(name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval")
-
-
-def _data_hashes(record: Record) -> list[tuple[str, str, str | None]]:
-    if isinstance(record, DatasetVersion):
-        return [("dataset", "content", record.content_hash), ("dataset", "DVC", record.dvc_hash)]
-    if isinstance(record, Snapshot):
-        splits = [("snapshot", f"{name} split", split.file.sha256) for name, split in record.splits.items()]
-        own = [("content", record.content_hash), ("contract", record.contract_sha256), ("label", record.label_sha256)]
-        return [*(("snapshot", name, value) for name, value in own), *splits]
-    if isinstance(record, StageReport):
-        own = [("parameters", record.parameters_sha256), ("checkpoint", record.checkpoint_sha256)]
-        own.append(("artifact", record.artifact_sha256))
-        return [(record.kind, name, value) for name, value in own]
-    if isinstance(record, EvaluationReport):
-        return [
-            ("evaluation", "artifact", record.artifact_sha256),
-            ("evaluation", "predictions", record.predictions.sha256),
-        ]
-    return []

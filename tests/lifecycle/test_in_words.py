@@ -41,7 +41,7 @@ def test_reasons_of_a_step_without_result_are_those_of_its_gate() -> None:
     check = CheckResult(name="contract", status="fail", evidence="2 of 40 rules are broken", fix="mend the source")
     base = {name: getattr(example.snapshot(), name) for name in StoppedStep.model_fields if name != "error"}
     record = StoppedStep(**{**base, "checks": (check,)}, error="contract: fail")
-    assert in_words.reasons(record) == ("Contract: 2 of 40 rules are broken Fix: mend the source",)
+    assert in_words.reasons(record) == ("Contract: 2 of 40 rules are broken. Fix: mend the source",)
 
 
 @pytest.mark.parametrize(
