@@ -48,9 +48,12 @@ def port_check(ui: Ui, port: int) -> CheckResult:
     if not taken(port):
         return CheckResult(name=name, status="pass", evidence=f"port {port} is free for make {ui.target}")
     owner = listener(port)
-    who = f"{' '.join(owner.cmdline()[:4])} (pid {owner.pid})" if owner else "another program"
+    who = f"{' '.join(command_of(owner)[:4])} (pid {owner.pid})" if owner else "another program"
     fix = f"make {ui.target} PORT={port + 1}"
-    if owner and any(ui.program in part for part in owner.cmdline()):
+    # MLflow's server listens in children whose own command line says nothing.
+    family = [owner, *owner.parents()] if owner else []
+    if any(ui.program in part for process in family for part in command_of(process)):
+        assert owner is not None
         fix = f"it looks like this UI: open http://127.0.0.1:{port}, or stop it (kill {owner.pid}), or {fix}"
     return CheckResult(name=name, status="fail", severity="warning", evidence=f"port {port} is taken by {who}", fix=fix)
 
@@ -71,6 +74,14 @@ def listener(port: int) -> psutil.Process | None:
     except psutil.Error:
         pass
     return None
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """The process's command line; [] if the system does not tell."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import dagster as dg
 import psutil
 
 from lifecycle.checks import CheckResult, holds
+from pipeline.doctor.ports import command_of
 from pipeline.doctor.stores import dagster_folder
 from resources.settings import PROJECT, Settings
 from resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
@@ -79,14 +80,7 @@ def workers(settings: Settings) -> Iterator[CheckResult]:
 
 def orphaned(process: psutil.Process) -> bool:
     """True if no ancestor of the process is one of Dagster's."""
-    return not any("dagster" in part for parent in process.parents() for part in _command(parent))
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+    return not any("dagster" in part for parent in process.parents() for part in command_of(parent))
 
 
 def _end_tracked(settings: Settings, run_id: str) -> None:
