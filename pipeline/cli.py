@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -45,7 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         whole.print_help(sys.stderr)
         return 2
     try:
-        return command(parsed)
+        code = command(parsed)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # `| head` has seen enough; what is left in the buffer must not fail at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except TrainworthyError as error:
         print(f"trainworthy: {error}\n  more: {error.more}", file=sys.stderr)
         return 1

@@ -30,13 +30,17 @@ class _Formatter(logging.Formatter):
         return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {message}"
 
 
+# After a stop Dagster names every later step; the reason and its fix shall stay the last lines.
+NOISE = ("[pipes] external process", "Not executing.")
+
+
 class _Chosen(logging.Filter):
     """Our own lines, and Dagster's about failures; the rest is in the UI's event log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         event = (getattr(record, "dagster_meta", {}) or {}).get("dagster_event")
         if event is None:
-            return record.levelno > logging.DEBUG and "[pipes] external process" not in record.getMessage()
+            return record.levelno > logging.DEBUG and not any(text in record.getMessage() for text in NOISE)
         return event.event_type_value in ("STEP_FAILURE", "STEP_START") or _awaited_pool(event) is not None
 
 

@@ -86,7 +86,9 @@ def text(results: Iterable[CheckResult]) -> str:
     for result in results:
         good = result.status in ("pass", "not_applicable")
         sign = SIGNS.get(result.status) or ("✗" if result.stops else "!")
-        lines.append(f"{sign} {result.name.replace('_', ' ')}: {result.evidence}")
+        # "use_case flight_delays": the second word is a name.
+        check, _, name = result.name.partition(" ")
+        lines.append(f"{sign} {check.replace('_', ' ')}{name and f' {name}'}: {result.evidence}")
         lines += [] if good else [f"    fix: {result.fix}"]
     return "\n".join(lines)
 

@@ -48,10 +48,14 @@ def port_check(ui: Ui, port: int) -> CheckResult:
     if not taken(port):
         return CheckResult(name=name, status="pass", evidence=f"port {port} is free for make {ui.target}")
     owner = listener(port)
-    who = f"{' '.join(owner.cmdline()[:4])} (pid {owner.pid})" if owner else "another program"
+    # MLflow's server listens in children whose own command line says nothing; the topmost is the one to stop.
+    family = [owner, *owner.parents()] if owner else []
+    known = [process for process in family if any(ui.program in part for part in command_of(process))]
+    owner = known[-1] if known else owner
+    who = f"{' '.join(command_of(owner)[:4])} (pid {owner.pid})" if owner else "another program"
     fix = f"make {ui.target} PORT={port + 1}"
-    if owner and any(ui.program in part for part in owner.cmdline()):
-        fix = f"it looks like this UI: open http://127.0.0.1:{port}, or stop it (kill {owner.pid}), or {fix}"
+    if known:
+        fix = f"it looks like this UI: open http://127.0.0.1:{port}, or stop it (kill {known[-1].pid}), or {fix}"
     return CheckResult(name=name, status="fail", severity="warning", evidence=f"port {port} is taken by {who}", fix=fix)
 
 
@@ -71,6 +75,14 @@ def listener(port: int) -> psutil.Process | None:
     except psutil.Error:
         pass
     return None
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """The process's command line; [] if the system does not tell."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 
 import dagster as dg
 import psutil
 
 from lifecycle.checks import CheckResult, holds
+from pipeline.doctor.ports import command_of
 from pipeline.doctor.stores import dagster_folder
 from resources.settings import PROJECT, Settings
 from resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
@@ -78,14 +80,19 @@ def workers(settings: Settings) -> Iterator[CheckResult]:
 
 def orphaned(process: psutil.Process) -> bool:
     """True if no ancestor of the process is one of Dagster's."""
-    return not any("dagster" in part for parent in process.parents() for part in _command(parent))
+    return not any("dagster" in part for parent in process.parents() for part in command_of(parent))
 
 
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+def _end_tracked(settings: Settings, run_id: str) -> None:
+    """End the run in MLflow too: it is shown as running as well."""
+    if not (settings.var / "mlflow" / "mlflow.db").is_file() and not os.environ.get("MLFLOW_TRACKING_URI"):
+        return
+    from resources.mlflow import Tracking
+
+    client = Tracking().client
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    for tracked in client.search_runs(experiments, f"tags.`dagster/run_id` = '{run_id}'"):
+        client.set_terminated(tracked.info.run_id, status="KILLED")
 
 
 def mend_runs(settings: Settings) -> Iterator[str]:
@@ -95,6 +102,7 @@ def mend_runs(settings: Settings) -> Iterator[str]:
             return
         for found in stuck_runs(instance):
             end_stuck_run(instance, found)
+            _end_tracked(settings, found.run.run_id)
             yield f"run {found.run.run_id[:8]} ({found.run.job_name}) is marked as failed"
         for pool, run_id in leaked_slots(instance):
             instance.event_log_storage.free_concurrency_slots_for_run(run_id)

@@ -66,3 +66,25 @@ def test_cancel_while_training_leaves_nobody_and_the_next_run_resumes(slow, numb
     assert resumed.code == 0, resumed.out[-3000:]
     assert toy.record(resumed.run_id, "smoke").resumed_from_step > 0
     assert toy.record(resumed.run_id, "smoke").steps == 20
+
+
+@pytest.mark.slow
+def test_cancel_by_kill_with_a_gpu_slot_lets_the_next_run_wait_and_say_so_until_it_is_mended(slow):
+    toy, flag = slow
+    toy.edit("use_case.yaml", "{device: cpu, sku", "{device: cpu, gpus: 1, sku")
+    before = set(toy.var.glob("training/toy/*/smoke/checkpoints/*/manifest.json"))
+    killed = toy.start(toy.command("experiment_toy"))
+    until(lambda: training(toy, flag, before) or killed.poll() is not None, 120)
+    killed.kill()
+    assert toy.finish(killed).code == -signal.SIGKILL
+    flag.unlink()
+    waiting = toy.start(toy.command("experiment_toy"))
+    assert waiting.stdout is not None
+    assert any("waiting for a slot of the pool gpu" in line for line in waiting.stdout)
+    told = toy.call("-m", "pipeline.cli", "doctor")
+    assert (told.code, "✗ pool slots" in told.out, "! stuck runs: " in told.out) == (1, True, True), told.out
+    mended = toy.call("-m", "pipeline.cli", "doctor", "--mend")
+    assert (mended.code, "is marked as failed" in mended.out) == (0, True), mended.out
+    done = toy.finish(waiting)
+    assert done.code == 0, done.out
+    assert toy.record(done.run_id, "smoke").resumed_from_step > 0

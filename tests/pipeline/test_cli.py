@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from toy_project import ROOT
@@ -169,6 +170,12 @@ def test_cli_without_arguments_shows_the_help_and_exit_code_2(fresh):
     assert (nothing.code, asked.code) == (2, 0)
     assert nothing.out == asked.out
     assert "examples:" in asked.out
+
+
+def test_cli_output_that_nobody_reads_to_its_end_is_no_traceback(fresh):
+    script = f"{sys.executable} -m pipeline.cli datasets | true"
+    done = fresh.finish(fresh.start(["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"]))
+    assert (done.code, done.out) in ((0, ""), (1, ""))
 
 
 def test_cli_error_says_where_its_kind_is_explained(fresh):

@@ -291,6 +291,16 @@ def test_doctor_run_whose_process_is_gone_is_told_and_ended_only_by_mend(instanc
     assert bad(runs.stuck) == bad(runs.pools) == []
 
 
+def test_doctor_mend_of_a_stuck_run_ends_it_in_mlflow_too(place, trained):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    with dg.DagsterInstance.from_config(str(ROOT)) as instance:
+        started_run(instance, "5" * 32, dead_pid())
+    tracked = Tracking().run("toy", "5" * 32, {})
+    assert Tracking().client.get_run(tracked.run_id).info.status == "RUNNING"
+    assert len(list(runs.mend_runs(read_settings()))) == 1
+    assert Tracking().client.get_run(tracked.run_id).info.status == "KILLED"
+
+
 def test_doctor_process_with_the_number_of_a_dead_one_is_another(instance, monkeypatch):
     started_run(instance, "3" * 32, os.getpid())
     monkeypatch.setattr("resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
