@@ -19,7 +19,7 @@ OLD_PRICES_DAYS = 365
 def use_cases(settings: Settings) -> Iterator[CheckResult]:
     """Every use case loads, its files agree, its dataset version is published, and its SKU has a price."""
     # Imports Dagster, a second.
-    from assets.dataset import refuse_declarations
+    from lifecycle.declarations import refuse_declarations
 
     folders = use_case_folders(settings)
     if not folders:
