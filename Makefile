@@ -47,7 +47,7 @@ ui: $(READY)  ## Dagster at http://127.0.0.1:3000
 mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000
 	mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db
 
-bench: $(READY)  ## make bench NAME=lifecycle|flights
+bench: $(READY)  ## make bench NAME=demo|flights|lifecycle|rollback
 	python -m benchmarks.$(NAME)
 
 clean:  ## remove everything that a run wrote

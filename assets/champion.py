@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
-from assets.step import StepRun
+from lifecycle.progress import say
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
-from resources.mlflow import RegisteredModel
+from lifecycle.use_case import UseCase
+from resources.mlflow import RegisteredModel, Tracking
+from resources.workspace import Workspace
 
 
-def champion_of(run: StepRun) -> RegisteredModel | None:
+class Judged(Protocol):
+    """Where a use case's verdicts and models are: a step's run, or a rollback."""
+
+    @property
+    def use_case(self) -> UseCase: ...
+    @property
+    def workspace(self) -> Workspace: ...
+    @property
+    def tracking(self) -> Tracking: ...
+
+
+def champion_of(run: Judged) -> RegisteredModel | None:
     """The use case's champion. Raises ChampionError if log and alias disagree, RecordError for a broken log."""
     entries, name = log.read(verdict_log(run)), run.use_case.name
     found = run.tracking.champion(name)
@@ -18,6 +35,20 @@ def champion_of(run: StepRun) -> RegisteredModel | None:
     return found
 
 
-def verdict_log(run: StepRun) -> Path:
+def verdict_log(run: Judged) -> Path:
     """The append-only log of the use case's verdicts."""
     return run.workspace.state.folder("verdicts", f"{run.use_case.name}.jsonl")
+
+
+@contextlib.contextmanager
+def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[None]:
+    """One judgement or rollback of a use case at a time: the later one sees the earlier one's champion."""
+    path = workspace.state.folder("verdicts", f"{use_case.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another run judges {use_case.name} or rolls it back; waiting for it to end")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

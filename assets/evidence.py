@@ -11,42 +11,41 @@ from lifecycle.errors import ChampionError, WorkerError
 from lifecycle.evaluation.comparison import paired_gain
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
-from lifecycle.promotion.controls import largest_difference
+from lifecycle.promotion.controls import ANSWER_TOLERANCE, largest_difference
 from lifecycle.records import Comparison, EvaluationReport, Snapshot, StageReport
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
 from resources.launcher import Launcher
 from resources.mlflow import RegisteredModel
 
-GOLDEN_ROWS = 200
-# The same graph on the same machine: only the batch size differs between evaluation and this call.
-TOLERANCE = 1e-5
+COMPARED_ROWS = 200
 
 
 def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel) -> dict[str, Any]:
-    """Load the registered files in a fresh process and answer the first benchmark rows again."""
+    """Load the registered files in a fresh process; answer the first benchmark rows and the golden requests again."""
     import pandas as pd
 
     evaluation = run.record("evaluation", EvaluationReport)
     size_mb = sum(path.stat().st_size for path in model.artifact.rglob("*") if path.is_file()) / 2**20
     evidence: dict[str, Any] = {
-        "loaded": False, "rows_compared": 0, "difference": None, "tolerance": TOLERANCE, "latency_ms": None,
-        "size_mb": size_mb,
+        "loaded": False, "rows_compared": 0, "difference": None, "golden_difference": None,
+        "tolerance": ANSWER_TOLERANCE, "latency_ms": None, "size_mb": size_mb,
     }  # fmt: skip
     try:
         features = run.record("snapshot", Snapshot).feature_columns
-        result = _predict(run, launcher, model, "deployment", features, limit=GOLDEN_ROWS)
+        result = _predict(run, launcher, model, "deployment", features, limit=COMPARED_ROWS)
     except WorkerError as error:
         _raise_unless_about_the_model(error)
         run.context.log.error(f"deployment: {error}")
         return evidence
     evaluated = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     served = pd.read_parquet(result.predictions.path)["candidate"].to_numpy()
-    difference = largest_difference(evaluated["candidate"].head(GOLDEN_ROWS).to_numpy(), served)
+    difference = largest_difference(evaluated["candidate"].head(COMPARED_ROWS).to_numpy(), served)
     return evidence | {
         "loaded": True,
         "rows_compared": len(served),
         # JSON has no infinity; any difference above 1 fails all the same.
         "difference": min(difference, 2.0),
+        "golden_difference": result.golden.difference if result.golden else None,
         "latency_ms": result.latency_ms,
     }
 

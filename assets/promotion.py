@@ -1,15 +1,12 @@
 """promotion: register → deployment evidence → decide → verdict → alias. The only step that judges the model."""
 
-import contextlib
-import fcntl
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost, stage_costs, step_costs
-from assets.champion import champion_of, verdict_log
+from assets.champion import champion_of, judged_alone, verdict_log
 from assets.declare import asset_options
 from assets.evidence import (
     champion_comparison,
@@ -32,6 +29,7 @@ from lifecycle.promotion.controls import (
 )
 from lifecycle.promotion.decide import REMOVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
+from lifecycle.promotion.history import rolled_back
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.provenance import git_state
 from lifecycle.records import (
@@ -77,16 +75,6 @@ def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
             raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {intent.fail_on}", allow_retries=False)
 
     return promotion
-
-
-@contextlib.contextmanager
-def judged_alone(workspace: Workspace, use_case: UseCase) -> Iterator[None]:
-    """One judgement of a use case at a time: the later one sees the earlier one's verdict and champion."""
-    path = workspace.state.folder("verdicts", f"{use_case.name}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def fails_the_run(fail_on: str, decision: str) -> bool:
@@ -211,6 +199,7 @@ def _evidence(
         champion_comparison=comparison,
         guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
         controls=controls,
+        rolled_back=rolled_back(log.read(verdict_log(run)), model.version),
         insufficient_checks=insufficient_checks(run),
     )
     told = {"deployment": deployment, "rerun_prefix_sha256": rerun_sha256, "git_commit": commit, "git_dirty": dirty}

@@ -156,6 +156,7 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
             label=snapshot.label,
             group=run.use_case.spec.split.resample_by,
             keys=tuple(name for name in contract.primary_key if name not in sensitive),
+            sensitive=contract.sensitive_columns,
         ),
     }
 

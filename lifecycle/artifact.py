@@ -1,8 +1,9 @@
 """The artifact: what is evaluated, registered and shipped, byte for byte the same.
 
-A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, the use case's code
-and, written last, manifest.json with every file's sha256. Loading verifies the manifest first. No
-pickle is read: pt2 holds a graph and weights.
+A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, the use case's code,
+golden.parquet (requests with the artifact's own answers; golden.py) and, written last, manifest.json
+with every file's sha256. Loading verifies the manifest first. No pickle is read: pt2 holds a graph and
+weights. No row of the data is in any of these files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import CheckpointError
+from lifecycle.golden import write_golden
 from lifecycle.identity import canonical_json, python_sources, sha256_file
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.task import load_task
@@ -36,17 +38,18 @@ def write_artifact(
     example: dict[str, torch.Tensor],
     preprocessing: Mapping[str, Any],
     calibration: Mapping[str, float],
-    features: tuple[str, ...],
+    requests: pd.DataFrame,
 ) -> tuple[str, str]:
     """Write the artifact to `folder`, replacing one from before; returns its path and its sha256.
 
-    `example` holds inputs of at least 2 rows, so that the batch dimension stays free.
+    `example` holds inputs of at least 2 rows, so that the batch dimension stays free. `requests` are the
+    golden requests (draw_requests); their columns are the features, in order.
     """
     temporary = folder.with_name(f".writing-{folder.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     export_model(model, example, temporary / "model.pt2")
-    values = {"preprocessing": preprocessing, "calibration": calibration, "features": list(features)}
+    values = {"preprocessing": preprocessing, "calibration": calibration, "features": list(requests)}
     for name, value in values.items():
         # In the order of the state: model.py may count on the order of a dict.
         (temporary / f"{name}.json").write_text(json.dumps(value, allow_nan=False))
@@ -54,6 +57,7 @@ def write_artifact(
         target = temporary / "code" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
+    write_golden(temporary, requests, _load(temporary))
     write_atomic(temporary / "manifest.json", canonical_json(_hashes(temporary)))
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)
@@ -109,12 +113,16 @@ def verify_artifact(folder: Path, sha256: str) -> None:
 
 def load_artifact(folder: Path, sha256: str) -> Callable[[pd.DataFrame], np.ndarray]:
     """Verify, then load: a function from rows (with the feature columns) to calibrated probabilities `(N,)`."""
+    verify_artifact(folder, sha256)
+    return _load(folder)
+
+
+def _load(folder: Path) -> Callable[[pd.DataFrame], np.ndarray]:
     import torch
 
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.training.scoring import in_chunks
 
-    verify_artifact(folder, sha256)
     task = load_task(folder / "code")
     preprocessing, calibration, features = (
         json.loads((folder / f"{name}.json").read_text()) for name in ("preprocessing", "calibration", "features")

@@ -9,7 +9,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── WorkerError             the training process ended without a valid result; carries its exit code
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
-└── ChampionError           the declared and the registered champion disagree
+└── ChampionError           the champion is not the declared or logged one, or there is none to go back to
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PriceError(TrainworthyError):
 
 
 class ChampionError(TrainworthyError):
-    """What the run declares about the champion is not what the registry holds."""
+    """The champion is not what the run declares or the log holds, or there is none before it that may be trusted."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -10,25 +10,32 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from lifecycle.golden import GoldenAnswers
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import StagesSpec, TrainingSpec
 
 
 class Rows(Frozen):
-    """Which columns of the snapshot's Parquet files mean what."""
+    """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship."""
 
     features: tuple[str, ...]
     label: str
     group: str
     keys: tuple[str, ...] = ()
+    sensitive: tuple[str, ...] = ()
 
 
 class _Job(Frozen):
-    """Common to all jobs: the use case's code, where the answer goes, and on which device to run."""
+    """Common to all jobs: the code of a use case, where the answer goes, and on which device to run."""
 
     use_case_folder: str
     out: str
     device: Literal["auto", "cpu", "cuda"]
+
+
+class _RowsJob(_Job):
+    """A job that reads rows of the snapshot."""
+
     rows: Rows
 
 
@@ -39,7 +46,7 @@ class CheckpointRef(Frozen):
     sha256: str
 
 
-class TrainJob(_Job):
+class TrainJob(_RowsJob):
     """Train one stage. `identity` names what is trained: a checkpoint of another identity is refused.
 
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
@@ -59,7 +66,7 @@ class TrainJob(_Job):
     stop_after_steps: int | None = None
 
 
-class PreflightJob(_Job):
+class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample."""
 
     kind: Literal["preflight"] = "preflight"
@@ -70,7 +77,7 @@ class PreflightJob(_Job):
     memory_limit_bytes: int
 
 
-class PredictJob(_Job):
+class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
     Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`;
@@ -89,7 +96,15 @@ class PredictJob(_Job):
     seed: int = 0
 
 
-AnyJob = Annotated[TrainJob | PreflightJob | PredictJob, Field(discriminator="kind")]
+class VerifyJob(_Job):
+    """Load an artifact as a service would and answer its golden requests."""
+
+    kind: Literal["verify"] = "verify"
+    artifact: str
+    artifact_sha256: str
+
+
+AnyJob = Annotated[TrainJob | PreflightJob | PredictJob | VerifyJob, Field(discriminator="kind")]
 
 
 class JobFile(Frozen):
@@ -175,17 +190,30 @@ class PreflightResult(Frozen):
 
 
 class PredictResult(Frozen):
-    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, slice:<name>, each baseline."""
+    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, slice:<name>, each baseline.
+
+    `golden` are the artifact's own requests, answered again; None if it was written without.
+    """
 
     kind: Literal["predict"] = "predict"
     predictions: StoredFile
     rows: int
+    golden: GoldenAnswers | None
     load_seconds: float
     latency_ms: float
     device: str
 
 
-AnyResult = Annotated[TrainResult | PreflightResult | PredictResult, Field(discriminator="kind")]
+class VerifyResult(Frozen):
+    """Answer to a VerifyJob."""
+
+    kind: Literal["verify"] = "verify"
+    golden: GoldenAnswers
+    load_seconds: float
+    latency_ms: float
+
+
+AnyResult = Annotated[TrainResult | PreflightResult | PredictResult | VerifyResult, Field(discriminator="kind")]
 
 
 class ResultFile(Frozen):

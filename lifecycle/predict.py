@@ -1,4 +1,4 @@
-"""Scoring by an artifact, by its own code, with the baselines beside it."""
+"""Scoring by an artifact, by its own code: rows with the baselines beside it, or its golden requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from lifecycle.artifact import load_artifact
 from lifecycle.data.rows import read_rows
+from lifecycle.errors import CheckpointError
 from lifecycle.evaluation.slices import slice_column
+from lifecycle.golden import answer_golden, read_golden
 from lifecycle.identity import sha256_file
-from lifecycle.jobs import PredictJob, PredictResult
+from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
 
@@ -46,13 +48,28 @@ def run_predict(job: PredictJob) -> PredictResult:
         table[name] = probabilities
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
+    golden = read_golden(Path(job.artifact))
     return PredictResult(
         predictions=StoredFile(path=str(path), sha256=sha256_file(path), bytes=path.stat().st_size),
         rows=len(table),
+        golden=answer_golden(golden, score) if golden else None,
         load_seconds=load_seconds,
         latency_ms=_latency_ms(score, rows),
         device="cpu",
     )
+
+
+def run_verify(job: VerifyJob) -> VerifyResult:
+    """Load the artifact and answer its golden requests. Raises CheckpointError if it was changed or has none."""
+    folder, started = Path(job.artifact), time.perf_counter()
+    score = load_artifact(folder, job.artifact_sha256)
+    load_seconds = time.perf_counter() - started
+    golden = read_golden(folder)
+    if golden is None:
+        fix = "train the model again: every artifact that is written now has them"
+        raise CheckpointError("the artifact has no golden requests to verify it by", value=folder.name, fix=fix)
+    answered, latency_ms = answer_golden(golden, score), _latency_ms(score, golden.requests)
+    return VerifyResult(golden=answered, load_seconds=load_seconds, latency_ms=latency_ms)
 
 
 def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:

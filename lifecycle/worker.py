@@ -38,6 +38,7 @@ from lifecycle.jobs import (
     ResultFile,
     TrainJob,
     TrainResult,
+    VerifyJob,
 )
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
@@ -150,6 +151,10 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
             from lifecycle.predict import run_predict
 
             return run_predict(job)
+        case VerifyJob():
+            from lifecycle.predict import run_verify
+
+            return run_verify(job)
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:

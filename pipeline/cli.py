@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from lifecycle.errors import TrainworthyError
-from pipeline.commands import champion, datasets, verdict
+from pipeline.commands import champion, datasets, history, verdict
 
 # In the order of the help text.
-COMMANDS = (verdict, champion, datasets)
+COMMANDS = (verdict, champion, history, datasets)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from assets.dataset import dataset_asset
 from assets.evaluation import evaluation_asset
 from assets.preflight import preflight_asset
 from assets.promotion import promotion_asset
+from assets.rollback import rollback_job
 from assets.snapshot import snapshot_asset
 from assets.step import INTENT_TAG
 from assets.training import stage_assets
@@ -35,13 +36,13 @@ def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     ]
 
 
-def lifecycle_jobs(use_case: UseCase) -> list[UnresolvedAssetJob]:
-    """train_<use case>, experiment_<use case>, preflight_<use case>.
+def lifecycle_jobs(use_case: UseCase) -> list[UnresolvedAssetJob | dg.JobDefinition]:
+    """train_<use case>, experiment_<use case>, preflight_<use case>, rollback_<use case>.
 
     Steps run in this process: Dagster's default starts one a step, about 2 CPU seconds each, and what
     needs a process of its own (torch, user code) has the worker.
     """
-    return [_job(use_case, *job) for job in JOBS]
+    return [*(_job(use_case, *job) for job in JOBS), rollback_job(use_case)]
 
 
 def _job(use_case: UseCase, name: str, intent: str, last: Step, description: str) -> UnresolvedAssetJob:

@@ -18,7 +18,7 @@ from resources.settings import projects, read_settings, use_case_folders
 
 def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged."""
-    _refuse_unknown(use_case)
+    refuse_unknown(use_case)
     found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
     if not isinstance(found, Verdict):
         fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
@@ -28,13 +28,14 @@ def newest_verdict(use_case: str) -> Verdict:
 
 def champion_version(use_case: str) -> str | None:
     """Version of the champion by the verdict log, None without one. Raises RecordError for a broken log."""
-    _refuse_unknown(use_case)
+    refuse_unknown(use_case)
     state = StateFolder(read_settings().var)
     entry = log.champion(log.read(state.folder("verdicts", f"{use_case}.jsonl")))
     return entry.model_version if entry else None
 
 
-def _refuse_unknown(use_case: str) -> None:
+def refuse_unknown(use_case: str) -> None:
+    """Raises SettingsError unless there is such a use case."""
     names = [folder.name for folder in use_case_folders(read_settings())]
     if use_case not in names:
         raise SettingsError("no such use case", value=use_case, fix=did_you_mean(use_case, names))

@@ -33,7 +33,7 @@ class Launcher(dg.ConfigurableResource):
     )
     grace_seconds: float = Field(default=10.0, description="Seconds between SIGTERM and SIGKILL when a run is ended.")
 
-    def run(self, context: dg.AssetExecutionContext, job: AnyJob) -> AnyResult:
+    def run(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, job: AnyJob) -> AnyResult:
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
@@ -43,7 +43,7 @@ class Launcher(dg.ConfigurableResource):
         (out / "error.json").unlink(missing_ok=True)
         write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
         with dg.open_pipes_session(
-            context=context.op_execution_context,
+            context=context.op_execution_context if isinstance(context, dg.AssetExecutionContext) else context,
             context_injector=dg.PipesTempFileContextInjector(),
             message_reader=dg.PipesTempFileMessageReader(),
         ) as session:

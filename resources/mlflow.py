@@ -24,7 +24,7 @@ import dagster as dg
 from lifecycle.errors import ChampionError
 from lifecycle.identity import DECIDING_PACKAGES
 from lifecycle.records import CurvePoint
-from resources.mlflow_folder import settle
+from resources.mlflow_folder import settle, source_of
 from resources.settings import PROJECT, read_settings
 
 if TYPE_CHECKING:
@@ -201,6 +201,15 @@ class Tracking(dg.ConfigurableResource):
         found = self.client.search_model_versions(f"name = '{name}'")
         return sorted((_model(version) for version in found), key=lambda model: -int(model.version))
 
+    def version(self, name: str, version: str) -> RegisteredModel | None:
+        """A version without its tags, None if there is none. A local registry is read without importing MLflow."""
+        if not self._local:
+            return next((model for model in self.versions(name) if model.version == version), None)
+        with _first_use(self._folder):
+            settle(self._folder)
+        source = source_of(self._folder, name, version)
+        return RegisteredModel(name, version, source, {}) if source else None
+
     def champion(self, name: str) -> RegisteredModel | None:
         """The version that the alias `champion` points to, or None if there is no such alias.
 
@@ -224,6 +233,14 @@ class Tracking(dg.ConfigurableResource):
         if previous is not None and previous != version:
             self.client.set_registered_model_alias(name, ROLLBACK, previous)
         self.client.set_registered_model_alias(name, CHAMPION, version)
+
+    def roll_back(self, name: str, version: str, next_back: str | None) -> None:
+        """Point `champion` at the version, then `rollback` at the one before it; without one that alias goes."""
+        self.client.set_registered_model_alias(name, CHAMPION, version)
+        if next_back is None:
+            self.client.delete_registered_model_alias(name, ROLLBACK)
+        else:
+            self.client.set_registered_model_alias(name, ROLLBACK, next_back)
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)

@@ -1,4 +1,4 @@
-"""MLflow's SQLite file after its state folder was moved or copied: its absolute addresses are written anew.
+"""The artifact addresses in MLflow's SQLite file: read, and written anew after its state folder was moved or copied.
 
 MLflow stores absolute artifact addresses. Without this, a moved registry names files that are gone, and
 a copied one goes on writing into the folder that it was copied from.
@@ -31,6 +31,16 @@ def settle(folder: Path) -> None:
         _rewrite(folder / "mlflow.db", written_for, here)
     if written_for != here or not noted.is_file():
         noted.write_text(here, encoding="utf-8")
+
+
+def source_of(folder: Path, name: str, version: str) -> str | None:
+    """Address of the files of a registered version, without the two seconds that importing MLflow takes."""
+    if not (folder / "mlflow.db").is_file():
+        return None
+    query = "SELECT source FROM model_versions WHERE name = ? AND version = ?"
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
+        found = connection.execute(query, (name, int(version))).fetchone()
+    return found[0] if found else None
 
 
 def _rewrite(database: Path, old: str, new: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lifecycle.artifact import load_artifact, write_artifact
 from lifecycle.errors import TrainworthyError
+from lifecycle.golden import draw_requests
 from lifecycle.jobs import PreflightJob, Trial
 from lifecycle.preflight.sample import Sample, fresh_state
 from lifecycle.task import line_of
@@ -50,7 +51,8 @@ _FIXES = {
     "train": "try model.py on a few rows: forward takes the dict of to_tensors, loss_fn gives one loss a row",
     "validate": "predict must give one finite probability in [0, 1] a row",
     "checkpoint": "every parameter and buffer must be part of state_dict() and finite",
-    "export": "torch.export must trace forward: no branches on values, no Python state, batch size left free",
+    "export": "torch.export must trace forward: no branches on values, no Python state, batch size left free; "
+    "and golden requests, whose columns are drawn apart from each other and sensitive ones blank, need an answer",
 }
 
 
@@ -91,7 +93,7 @@ def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
             example=sample.task.to_tensors(several, sample.preprocessing),
             preprocessing=sample.preprocessing,
             calibration=UNCALIBRATED,
-            features=job.rows.features,
+            requests=draw_requests(several, job.rows.sensitive, job.training.seed),
         )
         score = load_artifact(Path(artifact), sha256)
         direct = predict_rows(sample.task, state.model, sample.preprocessing, features, device)

@@ -12,7 +12,7 @@ def agreed_champion(entries: tuple[LogEntry, ...], name: str, aliased: str | Non
 
     `aliased` is the version that the alias `champion` of the model `name` points to in the registry at the
     address `registry`. Raises ChampionError if it is another one: somebody moved the alias, the log belongs
-    to another registry, or a run ended between writing its verdict and moving the alias.
+    to another registry, or a promotion or rollback ended between writing the log and moving the alias.
     """
     entry = log.champion(entries)
     logged = entry.model_version if entry else None
@@ -31,4 +31,5 @@ def _fix(name: str, logged: str | None, registry: str) -> str:
     if logged is None:
         call = f"delete_registered_model_alias({name!r}, 'champion')"
     command = f'python -c "from mlflow import MlflowClient; MlflowClient({registry!r}).{call}"'
-    return f"make the alias follow the log: {command}; or use the state folder that this registry belongs to"
+    follow = f"make the alias follow the log: {command}; or use the state folder that this registry belongs to"
+    return follow if logged is None else f"{follow}. To go back to an earlier champion, then run rollback_{name}"

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     Finding = tuple[Literal["pass", "fail", "insufficient"], str]
 
 
+# Of two answers to one request. The same graph on the same machine: only the batch size may differ.
+ANSWER_TOLERANCE = 1e-5
+
+
 def dataset_control(
     *,
     published_content_hash: str | None,
@@ -127,6 +131,7 @@ def deployment_control(
     loaded: bool | None,
     rows_compared: int,
     difference: float | None,
+    golden_difference: float | None,
     tolerance: float,
     latency_ms: float | None,
     latency_limit_ms: float,
@@ -136,7 +141,8 @@ def deployment_control(
     """The shipped artifact loads in a fresh process, answers as evaluated, and is quick and small enough.
 
     `difference` is the largest absolute difference of probabilities (largest_difference) over
-    `rows_compared` rows.
+    `rows_compared` rows, `golden_difference` that over the artifact's own golden requests, by which it
+    would be verified if it were rolled back to.
     """
     rows: Finding = ("pass" if rows_compared > 0 else "insufficient", "no answers were compared")
     return _control(
@@ -146,6 +152,7 @@ def deployment_control(
         _true("loading in a fresh process", loaded, "the artifact does not load in a fresh process"),
         rows,
         _within("difference of answers", difference, tolerance),
+        _within("difference of golden answers", golden_difference, tolerance),
         _within("latency in ms", latency_ms, latency_limit_ms),
         _within("size in MB", size_mb, size_limit_mb),
     )

@@ -13,6 +13,7 @@ gradient_boosting  (tells only)
 champion, improve  high < 0                        low <= 0                        promote
 champion, refresh  high < -margin                  low <= -margin                  promote
 no champion        unless first_model is declared                                  promote
+rolled back        this model, and not since live
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Literal, NamedTuple
 
 from lifecycle.errors import ChampionError
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
+from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
 
 Outcome = Literal["promote", "shadow", "reject"]
@@ -48,6 +50,7 @@ class Finding(NamedTuple):
 def decide(evidence: PromotionEvidence) -> Decision:
     """The decision for this evidence; equal evidence gives an equal decision."""
     findings = [
+        *_rolled_back(evidence.rolled_back),
         *_champion(evidence),
         *_prior(evidence),
         *_linear(evidence),
@@ -109,6 +112,12 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("shadow", f"Not shown to be good enough to replace the champion: {told}; {rule}.")
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
+
+
+def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:
+    """What was taken off in service is not put back by the figures that it was promoted with."""
+    if rolled_back is not None:
+        yield Finding("reject", f"{rolled_back.told}.")
 
 
 def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen, Metric
 from lifecycle.use_case import Guardrail
 
@@ -26,7 +27,8 @@ class PromotionEvidence(Frozen):
 
     `baselines` are its paired gains over the baselines, on the primary metric; `champion` names the
     registered champion, if there is one, and `champion_comparison` is the gain over it. `margin` is in
-    the metric's unit. `insufficient_checks` are the names of checks of earlier steps that could not be
+    the metric's unit. `rolled_back` is the rollback that took this very model off, if one did and it was not
+    made champion since. `insufficient_checks` are the names of checks of earlier steps that could not be
     measured.
     """
 
@@ -39,6 +41,7 @@ class PromotionEvidence(Frozen):
     champion_comparison: Comparison | None
     guardrails: tuple[GuardrailResult, ...]
     controls: tuple[Control, ...]
+    rolled_back: RolledBack | None = None
     insufficient_checks: tuple[str, ...] = ()
 
 

@@ -26,7 +26,11 @@ Action = Literal["promote", "shadow", "reject", "rollback"]
 
 
 class LogEntry(Frozen):
-    """One line of the log. `verdict_sha256` of a rollback is that of the verdict it goes back to."""
+    """One line of the log.
+
+    `verdict_sha256` of a rollback is that of the verdict it goes back to, `reason` the operator's words; a verdict's
+    own reasons are in its record. Lines written before rollbacks had reasons lack that key.
+    """
 
     number: int
     use_case: str
@@ -36,6 +40,7 @@ class LogEntry(Frozen):
     previous_verdict_sha256: str | None
     previous_entry_sha256: str | None
     written_at: str
+    reason: str = ""
     entry_sha256: str
 
 
@@ -47,6 +52,7 @@ def append(
     model_version: str,
     verdict_sha256: str,
     previous_verdict_sha256: str | None,
+    reason: str = "",
 ) -> LogEntry:
     """Add an entry and return it once it is on disk.
 
@@ -72,6 +78,7 @@ def append(
             "previous_verdict_sha256": previous_verdict_sha256,
             "previous_entry_sha256": newest.entry_sha256 if newest else None,
             "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "reason": reason,
         }
         entry = LogEntry(**values, entry_sha256=sha256_json(values))
         _write(path, descriptor, canonical_json(entry.model_dump()) + b"\n")
@@ -142,7 +149,8 @@ def _entry(path: Path, number: int, line: bytes, previous: LogEntry | None) -> L
         entry = LogEntry.model_validate(json.loads(line))
     except (ValueError, ValidationError) as error:
         raise _broken(path, number, f"is no entry: {error}", restore) from error
-    if sha256_json(entry.model_dump(exclude={"entry_sha256"})) != entry.entry_sha256:
+    # Over the keys that the line has: a log stays valid when a later form adds one.
+    if sha256_json(entry.model_dump(exclude={"entry_sha256"}, exclude_unset=True)) != entry.entry_sha256:
         raise _broken(path, number, "was changed after it was written", restore)
     expected = (number, previous and previous.entry_sha256, previous and previous.verdict_sha256)
     if (entry.number, entry.previous_entry_sha256, entry.previous_verdict_sha256) != expected:

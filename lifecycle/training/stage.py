@@ -249,12 +249,14 @@ def _export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -
     """
     from lifecycle.artifact import write_artifact
     from lifecycle.evaluation.calibration import fit_platt
+    from lifecycle.golden import draw_requests
 
     _require_same_code(job, prepared)
     rows = read_rows(job.calibration_file, job.rows)
     features = rows[list(job.rows.features)]
     probabilities = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
     calibration = fit_platt(rows[job.rows.label].to_numpy(), probabilities)
+    validation = read_rows(job.validation_file, job.rows)[list(job.rows.features)]
     return write_artifact(
         Path(job.out) / "artifact",
         task_folder=Path(job.use_case_folder),
@@ -262,5 +264,5 @@ def _export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -
         example=prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing),
         preprocessing=prepared.preprocessing,
         calibration=calibration,
-        features=job.rows.features,
+        requests=draw_requests(validation, job.rows.sensitive, job.training.seed, (prepared.rows, features)),
     )

@@ -49,6 +49,23 @@ def test_cli_champion_that_does_not_exist_or_cannot_be_known_exits_with_1(fresh)
     assert (broken.code, "verdict log" in broken.out, "Traceback" in broken.out) == (1, True, False)
 
 
+def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):
+    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "history", "toy")
+    assert done.code == 0, done.out
+    assert "version 1  toy_rows@v1  promote" in done.out.splitlines()[-1]
+    imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
+    assert "pipeline.history" in imported
+    assert not {"mlflow", "dagster", "torch", "pandas"} & imported
+
+
+def test_cli_history_before_any_verdict_or_of_an_unknown_use_case_is_told(fresh):
+    done = fresh.call("-m", "pipeline.cli", "history", "toy")
+    assert (done.code, "toy was never judged" in done.out, "-j train_toy" in done.out) == (0, True, True)
+    assert not fresh.var.exists()
+    wrong = fresh.call("-m", "pipeline.cli", "history", "toi")
+    assert (wrong.code, "did you mean 'toy'?" in wrong.out, "Traceback" in wrong.out) == (1, True, False)
+
+
 @pytest.mark.parametrize("champion", [0, 1])
 def test_make_demo_declares_the_first_model_only_while_there_is_no_champion(tmp_path, champion):
     (tmp_path / "trainworthy").write_text(f'#!/bin/sh\ntest "$1" = verdict && exit 0\nexit {champion}\n')

@@ -29,7 +29,7 @@ def test_definitions_loading_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize("use_case", ["toy", "flight_delays"])
-def test_definitions_use_case_has_eight_assets_and_three_jobs(definitions, use_case):
+def test_definitions_use_case_has_eight_assets_and_their_jobs(definitions, use_case):
     keys = {key for key in definitions.resolve_all_asset_keys() if key.path[0] == use_case}
     assert keys == {dg.AssetKey([use_case, step]) for step in STEPS}
     last = {"train": "promotion", "experiment": "full", "preflight": "preflight"}
@@ -37,6 +37,15 @@ def test_definitions_use_case_has_eight_assets_and_three_jobs(definitions, use_c
         job = definitions.resolve_job_def(f"{name}_{use_case}")
         made = {key.path[-1] for key in job.asset_layer.selected_asset_keys}
         assert made == set(STEPS[: STEPS.index(step) + 1])
+
+
+@pytest.mark.parametrize("use_case", ["toy", "flight_delays"])
+def test_definitions_rollback_needs_no_config_and_describes_its_reason(definitions, use_case):
+    job = definitions.resolve_job_def(f"rollback_{use_case}")
+    assert not job.asset_layer.selected_asset_keys
+    (name, reason), *others = job.run_config_schema.config_type.fields.items()
+    assert (name, others, reason.is_required) == ("reason", [], False)
+    assert "verdict log" in reason.description
 
 
 def test_definitions_every_step_declares_blocking_checks_and_an_owner(definitions):

@@ -37,3 +37,17 @@ def test_agreed_champion_that_no_verdict_promoted_is_refused(entries):
     with pytest.raises(ChampionError, match="disagree") as caught:
         agreed_champion((), "toy", "1", "sqlite:///mlflow.db")
     assert "delete_registered_model_alias('toy', 'champion')" in caught.value.fix
+
+
+def test_agreed_champion_after_a_rollback_is_the_one_gone_back_to(entries, tmp_path):
+    path = tmp_path / "toy.jsonl"
+    for action, version, sha256 in (("promote", "3", "3" * 64), ("rollback", "1", "1" * 64)):
+        log.append(
+            path, use_case="toy", action=action, model_version=version, verdict_sha256=sha256,
+            previous_verdict_sha256=log.read(path)[-1].verdict_sha256, reason="late",
+        )  # fmt: skip
+    assert agreed_champion(log.read(path), "toy", "1", "sqlite:///mlflow.db") == "1"
+    # An alias that did not move, as after a crash, or was moved by hand.
+    with pytest.raises(ChampionError, match="disagree") as caught:
+        agreed_champion(log.read(path), "toy", "3", "sqlite:///mlflow.db")
+    assert "run rollback_toy" in caught.value.fix

@@ -35,6 +35,7 @@ REPRODUCIBILITY = {
 DEPLOYMENT = {
     "loaded": True,
     "rows_compared": 256,
+    "golden_difference": 0.0,
     "difference": 1e-7,
     "tolerance": 1e-5,
     "latency_ms": 3.0,
@@ -88,6 +89,7 @@ def test_control_of_healthy_values_passes(name):
         ("deployment", {"difference": math.nan}, "difference of answers"),
         ("deployment", {"difference": math.inf}, "difference of answers"),
         ("deployment", {"tolerance": math.nan}, "difference of answers"),
+        ("deployment", {"golden_difference": 1e-4}, "difference of golden answers"),
         ("deployment", {"latency_ms": 51.0}, "latency in ms: 51, allowed 50"),
         ("deployment", {"latency_ms": -1.0}, "latency"),
         ("deployment", {"size_mb": 10.5}, "size in MB"),
@@ -123,6 +125,7 @@ def test_control_of_a_planted_fault_fails(name, changed, reason):
         ("deployment", {"loaded": None}, "not measured"),
         ("deployment", {"rows_compared": 0}, "no answers were compared"),
         ("deployment", {"difference": None}, "not measured"),
+        ("deployment", {"golden_difference": None}, "difference of golden answers: not measured"),
         ("deployment", {"latency_ms": None}, "not measured"),
         ("deployment", {"size_mb": None}, "not measured"),
     ],

@@ -8,12 +8,14 @@ from pydantic import ValidationError
 from lifecycle.errors import ChampionError
 from lifecycle.promotion.decide import check_first_model, decide
 from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
+from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Metric
 from lifecycle.use_case import Guardrail
 
 MARGIN = 0.005
 RANK = {"reject": 0, "shadow": 1, "promote": 2}
 NAN, INF = math.nan, math.inf
+OFF = RolledBack(model_version="4", at="2026-11-21T13:51:00+00:00", reason="answers were late")
 
 
 def estimate(low: float, high: float) -> Estimate:
@@ -78,6 +80,8 @@ def with_control(name: str, status: str) -> tuple[Control, ...]:
         ({"champion": (-0.02, -0.006), "purpose": "refresh"}, "reject", "Worse than the champion"),
         ({"champion": (0.001, 0.01), "champion_comparison": None}, "reject", "The gain over the champion flights/3"),
         ({"champion": (0.001, 0.01), "first_model": True}, "reject", "First_model is declared"),
+        ({"rolled_back": OFF}, "reject", "Version 4 was rolled back on 2026-11-21: answers were late."),
+        ({"rolled_back": OFF, "prior": (-0.03, -0.01)}, "reject", "Version 4 was rolled back"),
         ({"first_model": False}, "reject", "There is no champion to compare with: declare first_model: true"),
         ({"rules": [("at_least", 0.6, 0.65, 0.75)]}, "promote", "There is no champion"),
         ({"rules": [("at_least", 0.6, 0.55, 0.75)]}, "shadow", "Guardrail not safely kept: auc 0.6500 [0.5500"),

@@ -44,6 +44,40 @@ def test_log_gives_back_its_entries_as_a_chain(path):
     assert [e.previous_entry_sha256 for e in entries] == [None, entries[0].entry_sha256, entries[1].entry_sha256]
 
 
+# As it was written before entries had a reason.
+OLD_LINE = (
+    '{"action":"promote","entry_sha256":"26d9bb3b5ad473086161c203d22847472bf0b69b50426d431beba9acf3258c16",'
+    '"model_version":"1","number":1,"previous_entry_sha256":null,"previous_verdict_sha256":null,"use_case":"toy",'
+    f'"verdict_sha256":"{"1" * 64}","written_at":"2026-11-21T13:51:00+00:00"}}\n'
+)
+
+
+def test_log_of_the_form_before_reasons_is_read_and_goes_on(path):
+    path.parent.mkdir()
+    path.write_text(OLD_LINE)
+    write(path, "rollback")
+    old, new = log.read(path)
+    assert (old.reason, new.reason, new.previous_entry_sha256) == ("", "", old.entry_sha256)
+    assert path.read_text().startswith(OLD_LINE)
+
+
+@pytest.mark.parametrize("reason", ["", "slipped in"])
+def test_log_line_of_the_old_form_with_a_reason_put_in_is_refused(path, reason):
+    path.parent.mkdir()
+    path.write_text(change(OLD_LINE, reason=reason) + "\n")
+    with pytest.raises(RecordError, match=r"line 1 .* was changed"):
+        log.read(path)
+
+
+def test_log_line_whose_reason_was_taken_out_is_refused(path):
+    write(path, "promote")
+    values = json.loads(path.read_text())
+    del values["reason"]
+    path.write_text(json.dumps(values) + "\n")
+    with pytest.raises(RecordError, match=r"line 1 .* was changed"):
+        log.read(path)
+
+
 def test_champion_is_the_newest_promotion_or_rollback(path):
     for actions, version in (("reject", None), ("promote", "2"), ("shadow", "2"), ("promote", "4"), ("rollback", "5")):
         write(path, actions)

@@ -102,6 +102,38 @@ def test_mlflow_promotion_points_champion_and_rollback(state):
     assert str(tracking.client.get_model_version_by_alias("toy", "rollback").version) == "1"
 
 
+def test_mlflow_version_is_found_without_importing_mlflow_also_in_a_copied_state(state):
+    code = (
+        "import sys; from resources.mlflow import Tracking; found = Tracking().version('toy', '1');"
+        "print(found.source, found.artifact.is_dir(), Tracking().version('toy', '2'), 'mlflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    (known,) = Tracking().versions("toy")
+    assert done.stdout.split() == [*known.source.split(), "True", "None", "False"]
+
+
+def test_mlflow_version_on_a_server_is_asked_for_there(state, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", Tracking().uri)
+    monkeypatch.setattr("resources.mlflow.source_of", lambda *_: pytest.fail("read the file of a server"))
+    assert Tracking().version("toy", "1") == Tracking().versions("toy")[0]
+    assert Tracking().version("toy", "2") is None
+
+
+def test_mlflow_rollback_moves_champion_and_rollback_and_removes_the_last_one(state):
+    tracking = Tracking()
+    for number, sha256 in (("6a", "b" * 64), ("6b", "c" * 64)):
+        register(tracking, tracking.run("toy", f"{number}666666-0000", {}), state / number, sha256)
+    tracking.promote("toy", "3", "2")
+    found = []
+    for version, next_back in (("2", "1"), ("1", None)):
+        tracking.roll_back("toy", version, next_back)
+        aliases = tracking.client.get_registered_model("toy").aliases
+        found.append({name: str(alias) for name, alias in aliases.items()})
+    assert found == [{"champion": "2", "rollback": "1"}, {"champion": "1"}]
+    # An alias that is gone already is as good.
+    tracking.roll_back("toy", "1", None)
+
+
 def test_mlflow_champion_without_its_files_is_an_error_and_not_no_champion(state):
     tracking = Tracking()
     tracking.promote("toy", "1", None)

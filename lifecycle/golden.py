@@ -1,0 +1,109 @@
+"""Golden requests: what an artifact is asked after a rollback, with the answers that it gave when it was written.
+
+Rows must not ship with a model. So each column is drawn by itself from the validation rows, columns that the contract
+marks as sensitive are blank, and a request that happens to be a row is left out. Equal rows and seed give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from lifecycle.promotion.controls import largest_difference
+from lifecycle.records import Frozen
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    Score = Callable[[pd.DataFrame], np.ndarray]
+
+FILE, REQUESTS = "golden.parquet", 50
+# With a colon, so that it is no feature's name.
+_ANSWER = "golden:answer"
+
+
+class Golden(NamedTuple):
+    """Requests, a row each, and the answers on record, shape `(N,)`."""
+
+    requests: pd.DataFrame
+    answers: pd.Series
+
+
+class GoldenAnswers(Frozen):
+    """How many requests were answered, and the largest difference from the answers on record, at most 2."""
+
+    requests: int
+    difference: float
+
+
+def draw_requests(
+    rows: pd.DataFrame, sensitive: Iterable[str], seed: int, known: Iterable[pd.DataFrame] = ()
+) -> pd.DataFrame:
+    """At most REQUESTS requests with the columns of `rows`; none is one of `rows` or of the frames in `known`.
+
+    A single blank request where the columns are so few that every combination that was drawn is a row.
+    """
+    import numpy as np
+    import pandas as pd
+
+    generator, hidden = np.random.default_rng(seed), set(sensitive)
+    columns = {}
+    for name in rows:
+        drawn = rows[name].iloc[generator.integers(len(rows), size=REQUESTS)].reset_index(drop=True)
+        columns[name] = _blank(drawn) if name in hidden else drawn
+    requests = pd.DataFrame(columns)
+    for frame in (rows, *known):
+        requests = requests[~_hashes(requests).isin(_hashes(_near(frame, requests)))]
+    if requests.empty:
+        return pd.DataFrame({name: _blank(column.iloc[:1]) for name, column in columns.items()})
+    return requests.reset_index(drop=True)
+
+
+def _blank(column: pd.Series) -> pd.Series:
+    """Zero, false, the epoch or empty text: a value of the column's kind, as not every model takes a null."""
+    import pandas as pd
+
+    if column.dtype.kind in "iufbmM":
+        return pd.Series(0, index=column.index, dtype=column.dtype)
+    return pd.Series("", index=column.index, dtype="str")
+
+
+def _near(frame: pd.DataFrame, requests: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose every value is some request's: few, so that no copy is made of a frame that may be large."""
+    import numpy as np
+
+    near = np.ones(len(frame), dtype=bool)
+    for name in requests:
+        near &= frame[name].isin(requests[name]).to_numpy()
+    return frame.loc[near, list(requests)]
+
+
+def _hashes(frame: pd.DataFrame) -> pd.Series:
+    import pandas as pd
+
+    return pd.util.hash_pandas_object(frame, index=False)
+
+
+def write_golden(folder: Path, requests: pd.DataFrame, score: Score) -> None:
+    """Write the requests with the artifact's answers to them."""
+    requests.assign(**{_ANSWER: score(requests)}).to_parquet(folder / FILE, index=False)
+
+
+def read_golden(folder: Path) -> Golden | None:
+    """Requests and answers on record of a verified artifact; None if it was written without."""
+    import pandas as pd
+
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    table = pd.read_parquet(path)
+    return Golden(table.drop(columns=_ANSWER), table[_ANSWER])
+
+
+def answer_golden(golden: Golden, score: Score) -> GoldenAnswers:
+    """Answer the requests again."""
+    difference = largest_difference(golden.answers, score(golden.requests))
+    # JSON has no infinity; any difference above 1 fails all the same.
+    return GoldenAnswers(requests=len(golden.requests), difference=min(difference, 2.0))

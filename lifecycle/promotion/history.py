@@ -1,0 +1,78 @@
+"""Who was champion when, read from the verdict log: pure functions over its entries.
+
+The champions form a stack: a promotion pushes, a rollback pops. Promote 1, promote 2, rollback: 1 is champion.
+Promote 3, rollback: 1 again, since 3 replaced 1. A champion that is judged and promoted again stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lifecycle.errors import ChampionError
+from lifecycle.promotion.log import LogEntry
+from lifecycle.records import Frozen
+
+
+class RolledBack(Frozen):
+    """A version that a rollback took off, when (ISO 8601) and in whose words why."""
+
+    model_version: str
+    at: str
+    reason: str
+
+    @property
+    def told(self) -> str:
+        """The sentence that a verdict gives."""
+        return f"Version {self.model_version} was rolled back on {self.at[:10]}: {self.reason.rstrip('.')}"
+
+
+class Tenure(Frozen):
+    """The time that a champion was live, by the entry that made it; `until` is None for the present one."""
+
+    entry: LogEntry
+    until: str | None
+
+
+def standing(entries: Sequence[LogEntry]) -> tuple[LogEntry, ...]:
+    """The promotions that stand, oldest first: the last is the present champion's, the one before its predecessor's."""
+    stack: list[LogEntry] = []
+    for entry in entries:
+        again = entry.action == "promote" and stack and stack[-1].model_version == entry.model_version
+        if again or (entry.action == "rollback" and stack):
+            stack.pop()
+        if entry.action == "promote":
+            stack.append(entry)
+    return tuple(stack)
+
+
+def predecessor(entries: Sequence[LogEntry]) -> LogEntry:
+    """The promotion that a rollback goes back to. Raises ChampionError if there is none."""
+    stack = standing(entries)
+    if not stack:
+        raise ChampionError("there is no champion to roll back", fix="train and promote a model first")
+    if len(stack) == 1:
+        problem = f"version {stack[-1].model_version} is the first champion that stands: there is none before it"
+        raise ChampionError(problem, fix="train a better model, or take the service off the model by its own means")
+    return stack[-2]
+
+
+def rolled_back(entries: Sequence[LogEntry], model_version: str) -> RolledBack | None:
+    """The rollback that took this version off, unless it was made champion again since."""
+    live: str | None = None
+    found: RolledBack | None = None
+    for entry in entries:
+        if entry.action not in ("promote", "rollback"):
+            continue
+        if entry.action == "rollback" and live == model_version:
+            found = RolledBack(model_version=model_version, at=entry.written_at, reason=entry.reason)
+        live = entry.model_version
+        if live == model_version:
+            found = None
+    return found
+
+
+def tenures(entries: Sequence[LogEntry]) -> tuple[Tenure, ...]:
+    """Every champion's time, oldest first."""
+    made = [entry for entry in entries if entry.action in ("promote", "rollback")]
+    ends = [entry.written_at for entry in made[1:]]
+    return tuple(Tenure(entry=entry, until=until) for entry, until in zip(made, [*ends, None], strict=False))

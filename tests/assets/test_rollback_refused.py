@@ -1,0 +1,124 @@
+"""What keeps a rollback from happening once its worker has answered, or its registry or record is gone."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from assets.rollback import roll_back
+from lifecycle.errors import ChampionError, RecordError
+from lifecycle.golden import GoldenAnswers
+from lifecycle.jobs import VerifyResult
+from lifecycle.promotion import log
+from lifecycle.promotion.controls import ANSWER_TOLERANCE
+from lifecycle.records import Verdict
+from lifecycle.storage.state import StateFolder
+from resources.mlflow import RegisteredModel
+
+
+def answered(difference: float) -> VerifyResult:
+    golden = GoldenAnswers(requests=50, difference=difference)
+    return VerifyResult(golden=golden, load_seconds=0.5, latency_ms=1.0)
+
+
+class Registry:
+    """Two versions; the alias breaks if it is told to."""
+
+    uri = "sqlite:///mlflow.db"
+
+    def __init__(self, folder, broken: bool = False) -> None:
+        self.live, self.broken = "2", broken
+        for version in ("1", "2"):
+            (folder / version / "artifacts" / "artifact").mkdir(parents=True)
+        self.models = [RegisteredModel("toy", version, (folder / version).as_uri(), {}) for version in ("2", "1")]
+
+    def version(self, name: str, version: str) -> RegisteredModel | None:
+        return next((model for model in self.models if model.version == version), None)
+
+    def champion(self, name: str) -> RegisteredModel:
+        return next(model for model in self.models if model.version == self.live)
+
+    def roll_back(self, name: str, version: str, next_back: str | None) -> None:
+        if self.broken:
+            raise OSError("the registry is gone")
+        self.live = version
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Version 2 replaced version 1; `jobs` are those that the worker was given."""
+    jobs: list[Any] = []
+    state = StateFolder(tmp_path / "state")
+    path = state.folder("verdicts", "toy.jsonl")
+    for version, previous in (("1", None), ("2", "1" * 64)):
+        log.append(
+            path, use_case="toy", action="promote", model_version=version, verdict_sha256=version * 64,
+            previous_verdict_sha256=previous,
+        )  # fmt: skip
+
+    def launch(context: object, job: object) -> VerifyResult:
+        jobs.append(job)
+        return answered(run.difference)
+
+    records = SimpleNamespace(get=lambda *_: Verdict.model_construct(binds={"model": "a" * 64}))
+    run = SimpleNamespace(
+        workspace=SimpleNamespace(state=state, records=records), use_case=SimpleNamespace(name="toy"), reason="late",
+        context=SimpleNamespace(run_id="1", log_event=lambda _: None, log=SimpleNamespace(info=lambda _: None)),
+        tracking=Registry(tmp_path / "models"), launcher=SimpleNamespace(run=launch), jobs=jobs, difference=0.0,
+    )  # fmt: skip
+    return cast(Any, run)
+
+
+def entries(run: Any):
+    return log.read(run.workspace.state.folder("verdicts", "toy.jsonl"))
+
+
+def test_rollback_asks_the_registered_files_by_the_hash_that_the_verdict_bound(run):
+    roll_back(run)
+    (job,) = run.jobs
+    assert (job.artifact, job.artifact_sha256) == (str(run.tracking.models[1].artifact), "a" * 64)
+    assert [entry.action for entry in entries(run)] == ["promote", "promote", "rollback"]
+    assert run.tracking.live == "1"
+
+
+@pytest.mark.parametrize("difference", [ANSWER_TOLERANCE * 1.01, 2.0])
+def test_rollback_to_a_model_that_answers_otherwise_is_refused_and_changes_nothing(run, difference):
+    run.difference = difference
+    with pytest.raises(ChampionError, match="answers its golden requests otherwise"):
+        roll_back(run)
+    assert (len(entries(run)), run.tracking.live) == (2, "2")
+
+
+def test_rollback_to_a_version_that_is_gone_from_the_registry_is_refused_and_changes_nothing(run):
+    del run.tracking.models[1]
+    with pytest.raises(ChampionError, match="gone from the registry"):
+        roll_back(run)
+    assert (len(entries(run)), run.tracking.live, run.jobs) == (2, "2", [])
+
+
+def test_rollback_without_the_record_of_the_verdict_is_refused_and_changes_nothing(run):
+    def missing(*_: object) -> None:
+        raise RecordError("the promotion record is missing", fix="")
+
+    run.workspace.records.get = missing
+    with pytest.raises(RecordError):
+        roll_back(run)
+    assert (len(entries(run)), run.tracking.live, run.jobs) == (2, "2", [])
+
+
+def test_rollback_with_an_alias_that_was_moved_by_hand_is_refused_and_changes_nothing(run):
+    run.tracking.live = "1"
+    with pytest.raises(ChampionError, match="disagree"):
+        roll_back(run)
+    assert len(entries(run)) == 2
+
+
+def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_the_command(run):
+    run.tracking.broken = True
+    with pytest.raises(OSError, match="registry is gone"):
+        roll_back(run)
+    assert entries(run)[-1].action == "rollback"
+    run.tracking.broken = False
+    with pytest.raises(ChampionError, match="disagree") as caught:
+        roll_back(run)
+    assert "set_registered_model_alias('toy', 'champion', '1')" in caught.value.fix

@@ -1,0 +1,146 @@
+"""Golden requests: no row of the data among them, and an artifact is known by its answers to them."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import toy_jobs
+
+from lifecycle.artifact import artifact_sha256
+from lifecycle.errors import CheckpointError
+from lifecycle.golden import FILE, REQUESTS, draw_requests, read_golden
+from lifecycle.identity import canonical_json, sha256_file
+from lifecycle.jobs import TrainResult, VerifyJob
+from lifecycle.predict import run_predict, run_verify
+from lifecycle.promotion.controls import ANSWER_TOLERANCE
+from lifecycle.storage.state import write_atomic
+from lifecycle.training.stage import run_stage
+
+FEATURES = list(toy_jobs.ROWS.features)
+
+
+def rows_of(splits: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(splits / f"{name}.parquet")
+
+
+@pytest.fixture(scope="module")
+def trained(splits, tmp_path_factory) -> TrainResult:
+    """Trained with x2 declared sensitive."""
+    rows = toy_jobs.ROWS.model_copy(update={"sensitive": ("x2", "customer")})
+    return run_stage(toy_jobs.train_job(splits, tmp_path_factory.mktemp("full"), "full", rows=rows))
+
+
+@pytest.fixture
+def copied(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained.artifact, tmp_path / "artifact"))
+
+
+def requests_of(artifact: Path) -> pd.DataFrame:
+    golden = read_golden(artifact)
+    assert golden is not None
+    return golden.requests
+
+
+def sealed(artifact: Path) -> str:
+    """The artifact's hash after a change that its manifest covers: what its writer could have written."""
+    names = [path for path in sorted(artifact.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    files = {p.relative_to(artifact).as_posix(): sha256_file(p) for p in names if p.name != "manifest.json"}
+    write_atomic(artifact / "manifest.json", canonical_json(files))
+    return artifact_sha256(artifact)
+
+
+def verify(artifact: Path, sha256: str, out: Path):
+    return run_verify(
+        VerifyJob(
+            use_case_folder=str(artifact / "code"), out=str(out), device="cpu", artifact=str(artifact),
+            artifact_sha256=sha256,
+        )
+    )  # fmt: skip
+
+
+def test_golden_requests_of_an_artifact_are_none_of_the_rows_and_hide_what_is_sensitive(trained, splits):
+    requests = requests_of(Path(trained.artifact))
+    assert (list(requests), len(requests)) == (FEATURES, REQUESTS)
+    assert (requests["x2"] == 0).all()
+    for name in ("training", "validation", "calibration", "benchmark"):
+        rows = rows_of(splits, name)
+        assert requests.merge(rows[FEATURES], on=FEATURES).empty
+    validation = rows_of(splits, "validation")
+    nothing_hidden = draw_requests(validation[FEATURES], (), seed=7)
+    assert len(nothing_hidden) == REQUESTS
+    assert nothing_hidden.merge(validation[FEATURES], on=FEATURES).empty
+    assert requests["x1"].isin(validation["x1"]).all()
+    assert requests["shop"].isin(validation["shop"]).all()
+
+
+def test_golden_requests_of_equal_trainings_are_equal_bytes(trained, splits, tmp_path):
+    rows = toy_jobs.ROWS.model_copy(update={"sensitive": ("x2", "customer")})
+    again = run_stage(toy_jobs.train_job(splits, tmp_path, "full", rows=rows))
+    assert again.artifact_sha256 == trained.artifact_sha256
+    assert sha256_file(Path(again.artifact or "") / FILE) == sha256_file(Path(trained.artifact) / FILE)
+
+
+def test_draw_requests_leaves_out_what_happens_to_be_a_row():
+    generator = np.random.default_rng(0)
+    rows = pd.DataFrame({"a": generator.integers(4, size=40), "b": generator.integers(4, size=40)}).drop_duplicates()
+    assert 4 < len(rows) < 16
+    # A null is a value like others: it equals itself.
+    rows["a"] = rows["a"].where(rows["a"] > 0)
+    requests = draw_requests(rows, (), seed=1)
+    assert 0 < len(requests) < REQUESTS
+    assert requests.merge(rows, on=["a", "b"]).empty
+    known = draw_requests(rows, (), seed=1, known=[requests.head(1)])
+    assert known.merge(requests.head(1), on=["a", "b"]).empty
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pd.DataFrame({"x": np.arange(100) + 0.5}),
+        pd.DataFrame({"x": [1.5], "shop": ["north"], "open": [True], "when": [pd.Timestamp("2024-01-01", tz="UTC")]}),
+    ],
+)
+def test_draw_requests_where_every_combination_is_a_row_gives_one_blank_request(rows):
+    requests = draw_requests(rows, (), seed=1)
+    assert (len(requests), list(requests)) == (1, list(rows))
+    assert requests["x"].tolist() == [0.0]
+    if "shop" in requests:
+        assert (requests["shop"].tolist(), requests["open"].tolist()) == ([""], [False])
+        assert requests["when"].tolist() == [pd.Timestamp(0, tz="UTC")]
+
+
+def test_draw_requests_of_a_sensitive_category_keeps_none_of_its_names(tmp_path):
+    rows = pd.DataFrame({"who": pd.Categorical(["Ada Byron", "Alan T."] * 5), "x": np.arange(10.0)})
+    draw_requests(rows, ("who",), seed=1).to_parquet(tmp_path / "requests.parquet")
+    assert b"Ada Byron" not in (tmp_path / "requests.parquet").read_bytes()
+
+
+def test_verify_of_an_artifact_answers_as_on_record(trained, tmp_path):
+    found = verify(Path(trained.artifact), trained.artifact_sha256, tmp_path)
+    assert (found.golden.requests, found.golden.difference <= ANSWER_TOLERANCE) == (REQUESTS, True)
+    assert found.latency_ms > 0
+
+
+def test_verify_of_a_changed_golden_file_is_refused(trained, copied, tmp_path):
+    (copied / FILE).write_bytes((copied / FILE).read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match="files of the artifact were changed"):
+        verify(copied, trained.artifact_sha256, tmp_path)
+
+
+@pytest.mark.parametrize(("answer", "difference"), [(0.25, 0.25), (np.nan, 2.0)])
+def test_verify_of_other_answers_tells_the_difference(copied, tmp_path, answer, difference):
+    table = pd.read_parquet(copied / FILE)
+    table.iloc[-1, -1] += answer
+    table.to_parquet(copied / FILE, index=False)
+    assert verify(copied, sealed(copied), tmp_path).golden.difference == pytest.approx(difference)
+
+
+def test_verify_of_an_artifact_without_golden_requests_is_refused_and_it_can_still_predict(copied, splits, tmp_path):
+    (copied / FILE).unlink()
+    sha256 = sealed(copied)
+    with pytest.raises(CheckpointError, match="has no golden requests"):
+        verify(copied, sha256, tmp_path)
+    job = toy_jobs.predict_job(str(copied), sha256, splits / "benchmark.parquet", tmp_path, limit=5)
+    assert run_predict(job).golden is None
