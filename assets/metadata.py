@@ -22,7 +22,6 @@ from lifecycle.records import (
     Snapshot,
     StageReport,
 )
-from lifecycle.report import in_words
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.state import write_atomic
 from lifecycle.use_case import UseCase
@@ -39,6 +38,8 @@ def step_metadata(
     run: StepRun, record: Record, tracked: TrackedRun, *, reused: bool, report: Path | None
 ) -> dict[str, Any]:
     """Decision and why, links, pictures, figures, cost and lineage of a step: first what people look for first."""
+    from lifecycle.report import in_words
+
     shown: dict[str, Any] = {
         "decision": in_words.decision(record),
         "reasons": dg.MetadataValue.md(in_words.markdown_list(in_words.reasons(record))),
@@ -59,6 +60,8 @@ def step_metadata(
 
 def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, Any]:
     """The same keys for a step that was refused before it began: what is declared, and a cost of nothing."""
+    from lifecycle.report import in_words
+
     declared = use_case.spec.dataset
     commit, dirty = git_state(use_case.folder)
     unknown = ("content_hash", "code_version", "environment_sha256", "seeds", "device", "identity", "record_sha256")

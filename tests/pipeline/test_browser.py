@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from test_rollback import replace_champion
 from toy_project import Toy
 
 pytestmark = pytest.mark.slow
@@ -114,6 +115,23 @@ def test_ui_planted_fault_is_stopped_by_a_gate_that_tells_the_fix(page, ui):
     page.get_by_text(HOSTILE, exact=False).first.wait_for()
 
 
+def test_ui_rollback_launched_with_a_reason_brings_the_previous_champion_back(page, ui):
+    replace_champion(ui.toy)
+    assert ui.toy.champion() == "2"
+    page.goto(f"{ui.address}/locations/trainworthy/jobs/rollback_toy/playground")
+    page.get_by_role("button", name="Launch Run").wait_for()
+    page.locator(".CodeMirror").first.click()
+    page.keyboard.press("Control+A")
+    page.keyboard.type(f'reason: "late answers {HOSTILE}"')
+    page.get_by_text("No errors", exact=True).first.wait_for()
+    page.get_by_role("button", name="Launch Run").click()
+    _ended(page, "Success")
+    assert ui.toy.champion() == "1"
+    assert ui.toy.verdict_log()[-1]["reason"] == f"late answers {HOSTILE}"
+    page.goto(f"{ui.address}/assets/toy/promotion?view=events")
+    page.get_by_text("rolled back", exact=True).first.wait_for()
+
+
 @pytest.mark.parametrize("width", [360, 800, 1280])
 def test_report_opens_offline_and_fits_the_screen(browser, trained, width):
     page = browser.new_page(viewport={"width": width, "height": 900}, offline=True)
@@ -137,6 +155,11 @@ def _materialize(page, ui: Ui, job: str, expected: str) -> str:
     assert page.locator("#injected").count() == 0
     page.get_by_text("Launched run", exact=False).first.wait_for()
     page.get_by_text("View", exact=True).first.click()
+    return _ended(page, expected)
+
+
+def _ended(page, expected: str) -> str:
+    """Wait on the page of a run for its end, as the page tells it without being loaded anew; gives the run's id."""
     page.wait_for_url("**/runs/*")
     page.get_by_text(expected, exact=True).first.wait_for(timeout=200_000)
     return page.url.split("/runs/")[1][:36]

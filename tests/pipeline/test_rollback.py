@@ -16,7 +16,13 @@ from lifecycle.records import STEPS, Verdict
 
 @pytest.fixture
 def replaced(toy) -> Toy:
-    """The trained state, in which a version 2 then took the place of version 1: the same files, and no training."""
+    """The trained state, in which a version 2 then took the place of version 1."""
+    replace_champion(toy)
+    return toy
+
+
+def replace_champion(toy: Toy) -> None:
+    """Version 2 takes the place of version 1: the same files, and no training."""
     with toy.tracking() as tracking:
         first = next(model for model in tracking.versions("toy") if model.version == "1")
         second = tracking.register(tracking.run("toy", "22222222-0000", {}), "toy", first.artifact, "b" * 64, tags={})
@@ -26,7 +32,6 @@ def replaced(toy) -> Toy:
         toy.var / "verdicts" / "toy.jsonl", use_case="toy", action="promote", model_version=second.version,
         verdict_sha256="b" * 64, previous_verdict_sha256=entry["verdict_sha256"],
     )  # fmt: skip
-    return toy
 
 
 @pytest.fixture
