@@ -15,7 +15,7 @@ export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo next test test-slow check ui mlflow-ui bench setup clean
+.PHONY: demo next test test-slow check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -68,6 +68,9 @@ mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 
 bench: $(READY)  ## make bench NAME=demo|flights|lifecycle|rollback|comfort
 	python -m benchmarks.$(NAME)
+
+screenshots: $(READY)  ## the pictures of docs/images, from the newest flight_delays run; needs Chromium
+	python -m docs.screenshots
 
 clean:  ## remove everything that a run wrote
 	rm -rf var data/flights

@@ -60,7 +60,7 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
         f"the champion saw days of this benchmark, so comparing would flatter it and could only end in reject: "
         f"{window.evidence}, embargo {embargo} days",
         value=f"champion version {champion.version} of {trained_on}, this run {declared}",
-        fix=f"{fix}; or go back to an older champion",
+        fix=f"{fix}; or go back to an older champion: rollback_{run.use_case.name}",
     )
 
 
