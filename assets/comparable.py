@@ -21,15 +21,15 @@ def refuse_candidate(run: StepRun) -> None:
     if run.intent != "candidate":
         return
     champion = champion_of(run)
-    check_first_model(run.declared.first_model, champion.version if champion else None)
+    check_first_model(run.use_case.name, run.declared.first_model, champion.version if champion else None)
     if champion is not None:
         refuse_incomparable(run, champion)
 
 
 def candidate_is_refused(run: StepRun) -> bool:
-    """True if an equal step must not be reused, since its own work stops with the reason.
+    """True if an equal preflight must not be reused, since its own work stops with the reason.
 
-    A first model that is declared again after it was promoted is no such reason while every step is equal.
+    A first model that is declared again after it was promoted is no such reason: what comes next is reused as well.
     """
     if run.intent != "candidate":
         return False
@@ -39,7 +39,15 @@ def candidate_is_refused(run: StepRun) -> bool:
             refuse_incomparable(run, champion)
     except TrainworthyError:
         return True
-    return champion is None and not run.declared.first_model
+    if champion is None:
+        return not run.declared.first_model
+    return run.declared.first_model and not _made_after(run, champion)
+
+
+def _made_after(run: StepRun, champion: RegisteredModel) -> bool:
+    """True if the champion was made by a run with an equal preflight, so that equal stages follow."""
+    found = run.workspace.records.of_run(run.use_case.name, "preflight", champion.tags.get("run_id", ""))
+    return found is not None and found.identity == run.identity
 
 
 def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
@@ -54,7 +62,10 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
         return
     trained_on = standing(run.use_case, log.read(verdict_log(run)), run.workspace.records).trained_on
     assert trained_on is not None
-    newer = waiting(tuple(read_versions(run.use_case.project)[declared.name]), (trained_on.version,), declared.version)
+    published = tuple(read_versions(run.use_case.project)[declared.name])
+    # Versions of another dataset come in no order with these.
+    same = trained_on.name == declared.name
+    newer = waiting(published, (trained_on.version,), declared.version) if same else ()
     fix = f"use a newer dataset version: run config {config_text(dataset_version=newer[0])}" if newer else NOTHING_NEWER
     raise ChampionError(
         f"the champion saw days of this benchmark, so comparing would flatter it and could only end in reject: "

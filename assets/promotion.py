@@ -29,9 +29,9 @@ from lifecycle.promotion.controls import (
     deployment_control,
     reproducibility_control,
 )
-from lifecycle.promotion.decide import REMOVE_FIRST_MODEL, decide
+from lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
-from lifecycle.promotion.history import rolled_back
+from lifecycle.promotion.history import RolledBack, rolled_back
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.provenance import git_state
 from lifecycle.records import (
@@ -74,13 +74,13 @@ def judge(run: StepRun) -> Outcome:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
     name, log_path = run.use_case.name, verdict_log(run)
-    champion = champion_of(run)
+    champion = compared = champion_of(run)
     first_model = run.declared.first_model
     if first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=f"{name} version {champion.version}",
-            fix=REMOVE_FIRST_MODEL,
+            fix=LEAVE_FIRST_MODEL,
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
@@ -88,8 +88,8 @@ def judge(run: StepRun) -> Outcome:
     )  # fmt: skip
     if champion is not None and champion.version == model.version:
         # A model is never compared with itself, but with what it replaced when it was promoted.
-        champion, first_model = _replaced(run, champion)
-    evidence = _evidence(run, first_model, model, champion)
+        compared, first_model = _replaced(run, champion)
+    evidence = _evidence(run, first_model, model, compared)
     decision = decide(evidence.promotion)
     newest = log.read(log_path)
     fields = {
@@ -100,6 +100,7 @@ def judge(run: StepRun) -> Outcome:
         "model_name": name,
         "model_version": model.version,
         "champion": champion.version if champion else None,
+        "compared_with": compared.version if compared else None,
         "first_model": first_model,
         "evaluation_identity": evaluation.identity,
         "evidence": evidence.told,
@@ -116,7 +117,7 @@ def judge(run: StepRun) -> Outcome:
             verdict_sha256=record_sha256(record), previous_verdict_sha256=record.previous_verdict_sha256,
         )  # fmt: skip
         if record.decision == "promote":
-            run.tracking.set_champion(name, model.version, champion.version if champion else None)
+            run.tracking.set_champion(name, model.version, compared.version if compared else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)
     return Outcome(checks=checks, fields=fields, seeds=(full.seed,), after=after)
@@ -185,7 +186,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         champion_comparison=comparison,
         guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
         controls=controls,
-        rolled_back=rolled_back(log.read(verdict_log(run)), model.version),
+        rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),
     )
     told = {"deployment": deployment, "rerun_prefix_sha256": rerun_sha256, "git_commit": commit, "git_dirty": dirty}
@@ -224,8 +225,21 @@ def _replaced(run: StepRun, champion: RegisteredModel) -> tuple[RegisteredModel 
         raise ChampionError("the champion was never promoted by a verdict", value=champion.version, fix=fix)
     verdict = run.workspace.records.get(run.use_case.name, "promotion", entries[-1].verdict_sha256)
     assert isinstance(verdict, Verdict)
-    known = {model.version: model for model in run.tracking.versions(champion.name)}
-    return known.get(verdict.champion or ""), verdict.first_model
+    if verdict.compared_with is None:
+        return None, verdict.first_model
+    replaced = {model.version: model for model in run.tracking.versions(champion.name)}.get(verdict.compared_with)
+    if replaced is None:
+        told = f"version {verdict.compared_with}, which the champion replaced, is gone from the registry"
+        fix = "restore the registry from a backup: the champion is judged by what it replaced"
+        raise ChampionError(told, value=f"{champion.name} version {champion.version}", fix=fix)
+    return replaced, verdict.first_model
+
+
+def _rolled_back(run: StepRun, model: RegisteredModel) -> RolledBack | None:
+    """The rollback that took these bytes off; a version whose files were lost is registered under another number."""
+    entries, sha256 = log.read(verdict_log(run)), model.tags.get("artifact_sha256")
+    equal = (known for known in run.tracking.versions(model.name) if known.tags.get("artifact_sha256") == sha256)
+    return next(filter(None, (rolled_back(entries, known.version) for known in equal)), None)
 
 
 def _control_check(control: Control) -> CheckResult:

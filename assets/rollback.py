@@ -12,7 +12,7 @@ from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.jobs import VerifyJob, VerifyResult
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import ANSWER_TOLERANCE
-from lifecycle.promotion.history import champion_stack, predecessor
+from lifecycle.promotion.history import predecessor, rollback_target
 from lifecycle.promotion.log import LogEntry
 from lifecycle.records import Verdict
 from lifecycle.use_case import UseCase
@@ -73,7 +73,7 @@ def _guarded(run: Rollback) -> dict[str, Any]:
         with judged_alone(run.workspace, run.use_case):
             return roll_back(run)
     except TrainworthyError as error:
-        raise dg.Failure(f"{run.use_case.name} was not rolled back\n{error}", allow_retries=False) from None
+        raise dg.Failure(f"the rollback of {run.use_case.name} stopped\n{error}", allow_retries=False) from None
 
 
 def roll_back(run: Rollback) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     """
     started, name = time.perf_counter(), run.use_case.name
     entries = log.read(verdict_log(run))
-    if len(champion_stack(entries)) == 1:
+    if predecessor(entries) is None:
         champion_of(run)  # An alias that a rollback left behind is told before that there is nothing to go back to.
-    target = predecessor(entries)
+    target = rollback_target(entries)
     model = _registered(run, target)
     with ThreadPoolExecutor(max_workers=1) as threads:
         # MLflow is imported here while the worker imports torch: two to three seconds each.
@@ -95,13 +95,13 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     champion = agreed.result()
     assert champion is not None
     verified_at = time.perf_counter()
-    log.append(
+    entry = log.append(
         verdict_log(run), use_case=name, action="rollback", model_version=target.model_version,
         verdict_sha256=target.verdict_sha256, previous_verdict_sha256=entries[-1].verdict_sha256, reason=run.reason,
     )  # fmt: skip
     switched_at = time.perf_counter()
-    left = champion_stack(entries)[:-2]
-    run.tracking.set_champion(name, target.model_version, left[-1].model_version if left else None)
+    left = predecessor((*entries, entry))
+    run.tracking.set_champion(name, target.model_version, left.model_version if left else None)
     ended = time.perf_counter()
     seconds = {"seconds": ended - started, "alias_seconds": ended - switched_at, "load_seconds": verified.load_seconds}
     shown = _shown(run, champion, target, verified, seconds)

@@ -1,7 +1,8 @@
 """Golden requests: what an artifact is asked after a rollback, with the answers that it gave when it was written.
 
 Rows must not ship with a model. So each column is drawn by itself from the validation rows, columns that the contract
-marks as sensitive are blank, and a request that happens to be a row is left out. Equal rows and seed give equal bytes.
+marks as sensitive are blank, and a request that happens to be a training, validation or calibration row in all that is
+not blank is left out. Equal rows and seed give equal bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     Score = Callable[[pd.DataFrame], np.ndarray]
 
 FILE, REQUESTS = "golden.parquet", 50
+# Some combinations that are drawn are rows and left out.
+_DRAWN = 4 * REQUESTS
 # With a colon, so that it is no feature's name.
 _ANSWER = "golden:answer"
 
@@ -43,7 +46,8 @@ def draw_requests(
 ) -> pd.DataFrame:
     """At most REQUESTS requests with the columns of `rows`; none is one of `rows` or of the frames in `known`.
 
-    A single blank request where the columns are so few that every combination that was drawn is a row.
+    Blank columns do not count in that: a row without its sensitive values is a row still. A single blank request where
+    the columns are so few that every combination that was drawn is a row.
     """
     import numpy as np
     import pandas as pd
@@ -51,14 +55,15 @@ def draw_requests(
     generator, hidden = np.random.default_rng(seed), set(sensitive)
     columns = {}
     for name in rows:
-        drawn = rows[name].iloc[generator.integers(len(rows), size=REQUESTS)].reset_index(drop=True)
+        drawn = rows[name].iloc[generator.integers(len(rows), size=_DRAWN)].reset_index(drop=True)
         columns[name] = _blank(drawn) if name in hidden else drawn
     requests = pd.DataFrame(columns)
     for frame in (rows, *known):
-        requests = requests[~_hashes(requests).isin(_hashes(_near(frame, requests)))]
+        shown = requests[[name for name in requests if name not in hidden]]
+        requests = requests[~_hashes(shown).isin(_hashes(_near(frame, shown)))]
     if requests.empty:
         return pd.DataFrame({name: _blank(column.iloc[:1]) for name, column in columns.items()})
-    return requests.reset_index(drop=True)
+    return requests.head(REQUESTS).reset_index(drop=True)
 
 
 def _blank(column: pd.Series) -> pd.Series:

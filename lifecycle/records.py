@@ -268,6 +268,8 @@ class Control(Frozen):
 class Verdict(Record):
     """Whether the model is worth shipping, why, and what the answer binds.
 
+    `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
+    a champion that is judged again meets the one that it replaced.
     `binds` holds the sha256 of model files, dataset, split, suite, contract, code and environment;
     `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
     model cost in all.
@@ -281,6 +283,7 @@ class Verdict(Record):
     model_name: str
     model_version: str
     champion: str | None
+    compared_with: str | None = None
     first_model: bool
     evaluation_identity: str
     evidence: dict[str, Any]

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lifecycle.errors import RecordError
-from lifecycle.promotion import log
 from lifecycle.promotion.history import tenures
 from lifecycle.promotion.log import LogEntry
 from lifecycle.records import DatasetVersion, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
-from resources.settings import read_settings, use_case_folder
+from pipeline.show import verdict_log
+from resources.settings import read_settings
 
 
 def history_text(use_case: str) -> str:
     """Champions by time, then the verdicts that held a model back. Raises RecordError for a broken log."""
-    settings = read_settings()
-    use_case_folder(settings, use_case)
-    state = StateFolder(settings.var)
-    entries, store = log.read(state.folder("verdicts", f"{use_case}.jsonl")), FileRecordStore(state)
+    entries, store = verdict_log(use_case), FileRecordStore(StateFolder(read_settings().var))
     if not entries:
         return f"{use_case} was never judged: run dagster job execute -m pipeline.definitions -j train_{use_case}"
     live = [

@@ -10,38 +10,45 @@ import yaml
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import DatasetError, RecordError
 from lifecycle.promotion import log
+from lifecycle.promotion.history import rolled_back
 from lifecycle.promotion.judged import Standing, standing
 from lifecycle.records import Verdict
-from lifecycle.storage.records import FileRecordStore
+from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import projects, read_settings, use_case_folder
 
 
 def newest_verdict(use_case: str) -> Verdict:
-    """The newest verdict. Raises RecordError if the use case was never judged."""
-    use_case_folder(read_settings(), use_case)
+    """The newest verdict. Raises RecordError if the use case was never judged, or if the log lacks the verdict."""
+    entries = verdict_log(use_case)
     found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
+    fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
     if not isinstance(found, Verdict):
-        fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
         raise RecordError("there is no verdict yet", value=use_case, fix=fix)
+    if record_sha256(found) not in {entry.verdict_sha256 for entry in entries}:
+        problem = "the newest verdict is not in the log: its run ended before it was entered, so it never counted"
+        raise RecordError(problem, value=found.provenance.run_id, fix=fix)
     return found
 
 
 def champion_version(use_case: str) -> str | None:
     """Version of the champion by the verdict log, None without one. Raises RecordError for a broken log."""
+    entry = log.champion(verdict_log(use_case))
+    return entry.model_version if entry else None
+
+
+def verdict_log(use_case: str) -> tuple[log.LogEntry, ...]:
+    """The entries of the verdict log. Raises SettingsError for an unknown use case, RecordError for a broken log."""
     settings = read_settings()
     use_case_folder(settings, use_case)
-    state = StateFolder(settings.var)
-    entry = log.champion(log.read(state.folder("verdicts", f"{use_case}.jsonl")))
-    return entry.model_version if entry else None
+    return log.read(StateFolder(settings.var).folder("verdicts", f"{use_case}.jsonl"))
 
 
 def standing_of(use_case: UseCase) -> Standing:
     """Champion and waiting dataset versions, by the verdict log. Raises RecordError for a broken one."""
-    state = StateFolder(read_settings().var)
-    entries = log.read(state.folder("verdicts", f"{use_case.name}.jsonl"))
-    return standing(use_case, entries, FileRecordStore(state))
+    store = FileRecordStore(StateFolder(read_settings().var))
+    return standing(use_case, verdict_log(use_case.name), store)
 
 
 def find_use_case(name: str) -> UseCase:
@@ -57,8 +64,10 @@ def verdict_text(verdict: Verdict) -> str:
     wall = sum(cost.wall_seconds for cost in verdict.step_costs.values()) + verdict.cost.wall_seconds
     report = state.folder("reports", verdict.use_case, f"{verdict.provenance.run_id}.html")
     run_id = verdict.provenance.run_id
+    withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
+    since = f"Since then: {withdrawn.told}.\n" if withdrawn and verdict.decision == "promote" else ""
     return (
-        f"\n{verdict.use_case}: {verdict.decision.upper()} (model version {verdict.model_version})\n"
+        f"\n{verdict.use_case}: {verdict.decision.upper()} (model version {verdict.model_version})\n{since}"
         f"{reasons}\n\n"
         f"cost        {spent:.4f} USD in the run that was judged, {wall:.0f} s; "
         f"the model in all {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"

@@ -230,12 +230,23 @@ class Tracking(dg.ConfigurableResource):
         return model
 
     def set_champion(self, name: str, version: str, previous: str | None) -> None:
-        """Point `champion` at the version, and `rollback` at the one that a rollback would go back to, if any."""
-        self.client.set_registered_model_alias(name, CHAMPION, version)
-        if previous is None:
-            self.client.delete_registered_model_alias(name, ROLLBACK)
-        else:
-            self.client.set_registered_model_alias(name, ROLLBACK, previous)
+        """Point `champion` at the version, and `rollback` at the one that a rollback would go back to, if any.
+
+        Raises ChampionError if the registry does not take it: the log, which was written before, has it already.
+        """
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.set_registered_model_alias(name, CHAMPION, version)
+            if previous is None:
+                self.client.delete_registered_model_alias(name, ROLLBACK)
+            else:
+                self.client.set_registered_model_alias(name, ROLLBACK, previous)
+        except MlflowException as error:
+            problem = f"the verdict log has version {version} as champion, and MLflow did not move the alias: {error}"
+            raise ChampionError(
+                problem, value=name, fix="trainworthy doctor --mend moves it once MLflow is well"
+            ) from None
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)

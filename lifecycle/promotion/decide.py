@@ -25,6 +25,7 @@ from lifecycle.errors import ChampionError
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
+from lifecycle.run_config import first_model_fix
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
@@ -68,24 +69,19 @@ def decide(evidence: PromotionEvidence) -> Decision:
     )
 
 
-# As a file for `dagster job execute -c FILE`.
-FIRST_MODEL_CONFIG = "resources: {intent: {config: {first_model: true}}}"
-REMOVE_FIRST_MODEL = (
-    f"remove first_model ({FIRST_MODEL_CONFIG}) from the config given with -c: the model is compared with the champion"
-)
+LEAVE_FIRST_MODEL = "leave first_model out of the run config: the model is compared with the champion"
 
 
-def check_first_model(declared: bool, champion: str | None) -> None:
+def check_first_model(use_case: str, declared: bool, champion: str | None) -> None:
     """Raises ChampionError unless the run declares what the registry holds; call it before any cost."""
     if declared and champion is not None:
         raise ChampionError(
             "first_model is declared, but there is a champion",
             value=champion,
-            fix=REMOVE_FIRST_MODEL,
+            fix=LEAVE_FIRST_MODEL,
         )
     if not declared and champion is None:
-        fix = f"declare first_model: true in a config file, given with -c: {FIRST_MODEL_CONFIG}"
-        raise ChampionError("there is no champion to compare with", value=None, fix=fix)
+        raise ChampionError("there is no champion to compare with", value=use_case, fix=first_model_fix(use_case))
 
 
 def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:

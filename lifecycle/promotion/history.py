@@ -37,23 +37,33 @@ def champion_stack(entries: Sequence[LogEntry]) -> tuple[LogEntry, ...]:
     """The promotions in force, oldest first: the last is the present champion's, the one before its predecessor's."""
     stack: list[LogEntry] = []
     for entry in entries:
-        again = entry.action == "promote" and stack and stack[-1].model_version == entry.model_version
-        if again or (entry.action == "rollback" and stack):
-            stack.pop()
         if entry.action == "promote":
+            if stack and stack[-1].model_version == entry.model_version:
+                stack.pop()
             stack.append(entry)
+        elif entry.action == "rollback":
+            while stack and stack[-1].verdict_sha256 != entry.verdict_sha256:
+                stack.pop()
     return tuple(stack)
 
 
-def predecessor(entries: Sequence[LogEntry]) -> LogEntry:
-    """The promotion that a rollback goes back to. Raises ChampionError if there is none."""
+def predecessor(entries: Sequence[LogEntry]) -> LogEntry | None:
+    """The promotion before the present champion's, of a version that was not taken off itself; None without one."""
     stack = champion_stack(entries)
+    live = stack[-1].model_version if stack else None
+    before = (entry for entry in reversed(stack) if entry.model_version != live)
+    return next((entry for entry in before if rolled_back(entries, entry.model_version) is None), None)
+
+
+def rollback_target(entries: Sequence[LogEntry]) -> LogEntry:
+    """The promotion that a rollback goes back to. Raises ChampionError if there is none."""
+    target, stack = predecessor(entries), champion_stack(entries)
     if not stack:
         raise ChampionError("there is no champion to roll back", fix="train and promote a model first")
-    if len(stack) == 1:
+    if target is None:
         problem = f"version {stack[-1].model_version} is the first champion that stands: there is none before it"
         raise ChampionError(problem, fix="train a better model, or take the service off the model by its own means")
-    return stack[-2]
+    return target
 
 
 def rolled_back(entries: Sequence[LogEntry], model_version: str) -> RolledBack | None:

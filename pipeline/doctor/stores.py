@@ -17,7 +17,7 @@ from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
-from lifecycle.promotion.history import champion_stack
+from lifecycle.promotion.history import predecessor
 from lifecycle.storage.state import StateFolder
 from pipeline.doctor.project import refused
 from resources.mlflow_folder import champion_alias, settle, written_for
@@ -119,7 +119,7 @@ def verdicts(settings: Settings) -> Iterator[CheckResult]:
             aliased, told = None, "the registry's server was not asked"
             if not os.environ.get("MLFLOW_TRACKING_URI"):
                 aliased = champion_alias(settings.var / "mlflow", folder.name)
-                agreed_champion(entries, folder.name, aliased, f"sqlite:///{settings.var}/mlflow/mlflow.db")
+                agreed_champion(entries, folder.name, aliased)
                 told = f"champion {aliased or 'none'}"
         except TrainworthyError as error:
             yield refused(name, error)
@@ -150,8 +150,8 @@ def mend_aliases(settings: Settings) -> Iterator[str]:
             entry = log.champion(entries)
             if entry is None or entry.model_version == champion_alias(settings.var / "mlflow", folder.name):
                 continue
-            stack = champion_stack(entries)
-            _point(folder.name, entry.model_version, stack[-2].model_version if len(stack) > 1 else None)
+            before = predecessor(entries)
+            _point(folder.name, entry.model_version, before.model_version if before else None)
             yield f"{folder.name}: the alias champion points to version {entry.model_version}, as in the verdict log"
 
 

@@ -113,7 +113,7 @@ def test_rollback_with_an_alias_that_was_moved_by_hand_is_refused_and_changes_no
     assert len(entries(run)) == 2
 
 
-def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_the_command(run):
+def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_the_repair(run):
     run.tracking.broken = True
     with pytest.raises(OSError, match="registry is gone"):
         roll_back(run)
@@ -121,4 +121,4 @@ def test_rollback_that_ends_between_log_and_alias_is_told_by_the_next_one_with_t
     run.tracking.broken = False
     with pytest.raises(ChampionError, match="disagree") as caught:
         roll_back(run)
-    assert "set_registered_model_alias('toy', 'champion', '1')" in caught.value.fix
+    assert "trainworthy doctor --mend" in caught.value.fix

@@ -91,7 +91,7 @@ def worker_error(folder: Path) -> None:
 def champion_error(folder: Path) -> None:
     promoted = {"use_case": "toy", "action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
     log.append(folder / "toy.jsonl", **promoted, previous_verdict_sha256=None)
-    agreed_champion(log.read(folder / "toy.jsonl"), "toy", None, "sqlite:///var/mlflow/mlflow.db")
+    agreed_champion(log.read(folder / "toy.jsonl"), "toy", None)
 
 
 PROVOKED: dict[str, Callable[[Path], object]] = {

@@ -75,6 +75,14 @@ def test_golden_requests_of_an_artifact_are_none_of_the_rows_and_hide_what_is_se
     assert requests["shop"].isin(validation["shop"]).all()
 
 
+def test_golden_requests_are_no_rows_either_once_the_sensitive_columns_are_left_out():
+    rows = pd.DataFrame({"age": np.arange(60) % 6, "zip": np.arange(60) % 10, "mail": [f"m{n}" for n in range(60)]})
+    requests = draw_requests(rows, ("mail",), seed=0)
+    assert len(requests) > 1
+    assert (requests["mail"] == "").all()
+    assert requests.merge(rows, on=["age", "zip"]).empty
+
+
 def test_golden_requests_of_equal_trainings_are_equal_bytes(trained, splits, tmp_path):
     rows = toy_jobs.ROWS.model_copy(update={"sensitive": ("x2", "customer")})
     again = run_stage(toy_jobs.train_job(splits, tmp_path, "full", rows=rows))

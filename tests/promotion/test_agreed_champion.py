@@ -21,22 +21,22 @@ def entries(tmp_path):
 
 
 def test_agreed_champion_is_the_one_of_log_and_alias(entries):
-    assert agreed_champion(entries, "toy", "1", "sqlite:///mlflow.db") == "1"
-    assert agreed_champion((), "toy", None, "sqlite:///mlflow.db") is None
+    assert agreed_champion(entries, "toy", "1") == "1"
+    assert agreed_champion((), "toy", None) is None
 
 
 @pytest.mark.parametrize("aliased", [None, "2"])
-def test_agreed_champion_with_another_alias_names_both_and_the_command(entries, aliased):
+def test_agreed_champion_with_another_alias_names_both_and_the_repair(entries, aliased):
     with pytest.raises(ChampionError, match="disagree") as caught:
-        agreed_champion(entries, "toy", aliased, "sqlite:///mlflow.db")
+        agreed_champion(entries, "toy", aliased)
     assert caught.value.value == {"verdict log": "1", "alias": aliased}
-    assert "MlflowClient('sqlite:///mlflow.db').set_registered_model_alias('toy', 'champion', '1')" in caught.value.fix
+    assert "trainworthy doctor --mend" in caught.value.fix
 
 
 def test_agreed_champion_that_no_verdict_promoted_is_refused(entries):
     with pytest.raises(ChampionError, match="disagree") as caught:
-        agreed_champion((), "toy", "1", "sqlite:///mlflow.db")
-    assert "delete_registered_model_alias('toy', 'champion')" in caught.value.fix
+        agreed_champion((), "toy", "1")
+    assert "remove the alias champion of toy in MLflow" in caught.value.fix
 
 
 def test_agreed_champion_after_a_rollback_is_the_one_gone_back_to(entries, tmp_path):
@@ -46,8 +46,8 @@ def test_agreed_champion_after_a_rollback_is_the_one_gone_back_to(entries, tmp_p
             path, use_case="toy", action=action, model_version=version, verdict_sha256=sha256,
             previous_verdict_sha256=log.read(path)[-1].verdict_sha256, reason="late",
         )  # fmt: skip
-    assert agreed_champion(log.read(path), "toy", "1", "sqlite:///mlflow.db") == "1"
+    assert agreed_champion(log.read(path), "toy", "1") == "1"
     # An alias that did not move, as after a crash, or was moved by hand.
     with pytest.raises(ChampionError, match="disagree") as caught:
-        agreed_champion(log.read(path), "toy", "3", "sqlite:///mlflow.db")
-    assert "run rollback_toy" in caught.value.fix
+        agreed_champion(log.read(path), "toy", "3")
+    assert "rollback_toy" in caught.value.fix

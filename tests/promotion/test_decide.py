@@ -196,9 +196,10 @@ def test_decide_puts_what_held_the_model_back_first():
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_check_first_model_agrees_or_raises(declared):
-    check_first_model(declared, None if declared else "flights/3")
-    with pytest.raises(ChampionError, match=r"resources: \{intent: \{config: \{first_model: true\}\}\}"):
-        check_first_model(declared, "flights/3" if declared else None)
+    check_first_model("flights", declared, None if declared else "flights/3")
+    fix = "leave first_model out" if declared else r"train_flights -c FILE, where FILE holds .*\"first_model\": true"
+    with pytest.raises(ChampionError, match=fix):
+        check_first_model("flights", declared, "flights/3" if declared else None)
 
 
 INTERVALS = st.tuples(st.floats(-0.02, 0.02), st.floats(0, 0.03)).map(lambda pair: (pair[0], pair[0] + pair[1]))

@@ -3,20 +3,23 @@
 import pytest
 
 from lifecycle.errors import ChampionError
-from lifecycle.promotion.history import champion_stack, predecessor, rolled_back, tenures
+from lifecycle.promotion.history import champion_stack, predecessor, rollback_target, rolled_back, tenures
 from lifecycle.promotion.log import LogEntry, champion
 
 
 def entries(*told: str) -> tuple[LogEntry, ...]:
     """`promote 1` or `rollback 1`, an entry each, one a minute from 10:00."""
-    found = []
+    found, promoted = [], {}
     for number, (action, version) in enumerate((one.split() for one in told), start=1):
+        sha256 = promoted[version] if action == "rollback" else f"{number}"
         values = {
             "number": number, "use_case": "toy", "action": action, "model_version": version,
-            "verdict_sha256": f"{number}", "previous_verdict_sha256": None, "previous_entry_sha256": None,
+            "verdict_sha256": sha256, "previous_verdict_sha256": None, "previous_entry_sha256": None,
             "written_at": f"2026-11-21T10:{number:02d}:00+00:00", "entry_sha256": f"{number}",
             "reason": f"reason {number}" if action == "rollback" else "",
         }  # fmt: skip
+        if action == "promote":
+            promoted[version] = f"{number}"
         found.append(LogEntry.model_validate(values))
     return tuple(found)
 
@@ -48,6 +51,7 @@ def test_champion_stack_promotions_are_pushed_and_rollbacks_pop(told, versions):
 
 def test_predecessor_is_the_promotion_with_its_newest_verdict():
     found = predecessor(entries("promote 1", "promote 1", "shadow 2", "promote 3"))
+    assert found is not None
     assert (found.model_version, found.verdict_sha256) == ("1", "2")
 
 
@@ -59,11 +63,14 @@ def test_predecessor_is_the_promotion_with_its_newest_verdict():
         (["promote 1"], "version 1 is the first champion that stands"),
         (["promote 1", "promote 1"], "version 1 is the first champion that stands"),
         (["promote 1", "promote 2", "rollback 1"], "version 1 is the first champion that stands"),
+        # Version 1 came back over 2 and was taken off: a second rollback does not bring it a third time.
+        (["promote 1", "promote 2", "promote 1", "rollback 2"], "version 2 is the first champion that stands"),
     ],
 )
-def test_predecessor_that_does_not_exist_is_told(told, problem):
+def test_rollback_target_that_does_not_exist_is_told(told, problem):
+    assert predecessor(entries(*told)) is None
     with pytest.raises(ChampionError, match=problem):
-        predecessor(entries(*told))
+        rollback_target(entries(*told))
 
 
 @pytest.mark.parametrize(
