@@ -1,0 +1,37 @@
+"""Whether an existing verdict answers: the champion's own, and one that held a model back."""
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from lifecycle.promotion.reuse import still_answers
+from lifecycle.records import Verdict
+
+
+def verdict(decision: str, version: str, champion: str | None, first_model: bool = False) -> Verdict:
+    """Only what the question reads."""
+    origin = SimpleNamespace(git_dirty=False)
+    values = {"decision": decision, "model_version": version, "champion": champion, "first_model": first_model}
+    return cast(Verdict, SimpleNamespace(identity="equal", provenance=origin, **values))
+
+
+@pytest.mark.parametrize(
+    ("known", "champion", "first_model", "stands"),
+    [
+        (verdict("promote", "2", "1"), "2", False, True),
+        (verdict("promote", "2", "1"), "1", False, False),
+        (verdict("shadow", "3", "2"), "2", False, True),
+        (verdict("shadow", "3", "2"), "4", False, False),
+        (verdict("reject", "1", None), None, True, False),
+        # The first champion was judged again and not confirmed: it is live, whatever is declared now.
+        (verdict("shadow", "1", "1", first_model=True), "1", False, True),
+    ],
+)
+def test_verdict_stands_while_what_it_was_asked_is_the_same(known, champion, first_model, stands):
+    assert still_answers(known, "equal", False, champion, first_model) is stands
+
+
+def test_verdict_of_another_identity_or_another_state_of_the_tree_is_asked_anew():
+    assert not still_answers(verdict("promote", "2", "1"), "other", False, "2", False)
+    assert not still_answers(verdict("shadow", "3", "2"), "equal", True, "2", False)
