@@ -1,5 +1,7 @@
 """`trainworthy new`: a use case from a table, or every problem at once and nothing written."""
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.errors import TrainworthyError
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
+from pipeline.scaffold.render import rendered
 
 HOSTILE = (
     "two words",
@@ -28,6 +31,8 @@ HOSTILE = (
     "{{ x }}",
     "#",
 )
+# Ends the docstring of a file that it is written into.
+CODE = 'a"""\nraise SystemExit("it ran")\n"""'
 
 
 @pytest.fixture
@@ -51,9 +56,9 @@ def new(project: Path, rows: pd.DataFrame | None, *options: str, suffix: str = "
     return main([*arguments, *options])
 
 
-def set_up(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    (folder / "project" / "use_cases").mkdir(parents=True)
-    patch.setenv("TRAINWORTHY_USE_CASES", str(folder / "project" / "use_cases"))
+def set_up(folder: Path, patch: pytest.MonkeyPatch, use_cases: str = "use_cases") -> Path:
+    (folder / "project" / use_cases).mkdir(parents=True)
+    patch.setenv("TRAINWORTHY_USE_CASES", str(folder / "project" / use_cases))
     patch.setenv("TRAINWORTHY_VAR", str(folder / "state"))
     patch.setenv("PYTHONPATH", str(ROOT))
     return folder / "project"
@@ -136,6 +141,25 @@ def test_new_that_fails_on_its_last_file_leaves_nothing(project, monkeypatch, ca
     assert not (project / "data").exists()
 
 
+@pytest.mark.parametrize("name", ["yes", "null"])
+def test_new_name_that_yaml_reads_as_something_else_stays_a_name(project, name):
+    assert new(project, None, name=name) == 0
+    assert list(yaml.safe_load((project / "dvc.yaml").read_text())["stages"]) == [name]
+    spec = load_use_case(project / "use_cases" / name).spec
+    assert (spec.name, spec.dataset.name) == (name, name)
+
+
+def test_new_folder_that_a_shell_or_yaml_would_read_as_something_else_is_quoted(tmp_path, monkeypatch, capsys):
+    name = "my cases; exit 7, [x] & 'y'"
+    project = set_up(tmp_path, monkeypatch, name)
+    assert new(project, None) == 0
+    assert shlex.quote(os.path.relpath(project / name / "shop" / "first_model.yaml")) in capsys.readouterr().out
+    assert yaml.safe_load((project / "dvc.yaml").read_text())["stages"]["shop"]["deps"] == [
+        f"{name}/shop/dataset.py",
+        "data/shop_source",
+    ]
+
+
 def test_new_everything_wrong_is_told_at_once_and_nothing_is_written(project, capsys):
     options = ("--target", "bougt", "--time", "when", "--key", "visit", "--owner", "nobody")
     assert new(project, table(), *options, name="Shop") == 1
@@ -146,11 +170,22 @@ def test_new_everything_wrong_is_told_at_once_and_nothing_is_written(project, ca
     assert not (project.parent / "state").exists()
 
 
-@pytest.mark.parametrize("name", ["../out", "/tmp/out", "a/b", "", ".", "A", "a b", "a\n", "x" * 42, "1a"])
+@pytest.mark.parametrize(
+    "name", ["../out", "/tmp/out", "a/b", "", ".", "A", "a b", "a\n", "x" * 42, "1a", r"a\x", CODE]
+)
 def test_new_name_that_would_leave_its_folder_is_refused(project, name, capsys):
     assert new(project, None, name=name) == 1
     assert "can't be the name" in capsys.readouterr().err
     assert files(project) == {}
+
+
+@pytest.mark.parametrize("template", ["dataset.py.j2", "model.py.j2", "parameters.yaml.j2"])
+def test_new_template_refuses_a_name_that_is_none(template):
+    values = {"kinds": {}, "time": "at", "target": "y", "labels": {}, "day": "day", "numbered": None}
+    values |= {"numbers": [], "categories": [], "moments": [], "parts": 1}
+    assert "rain" in rendered(template, name="rain", **values)
+    with pytest.raises(ValueError, match="no name"):
+        rendered(template, name=CODE, **values)
 
 
 @pytest.mark.parametrize("taken", ["use_cases/shop/", "data/shop.yaml", "data/shop_source/", "dvc.yaml"])
