@@ -67,7 +67,9 @@ def _stage(project: Path, name: str) -> dict[str, Any]:
     """The stage that builds the dataset, checked as far as building it elsewhere depends on it."""
     stages = _read_yaml(project, "dvc.yaml").get("stages") or {}
     if name not in stages:
-        raise DatasetError("dvc.yaml has no stage of the dataset's name", value=name, fix=did_you_mean(name, stages))
+        raise DatasetError(
+            "dvc.yaml has no stage of the dataset's name", value=name, fix=did_you_mean(name, map(str, stages))
+        )
     stage = stages[name] or {}
     outs = [out if isinstance(out, str) else next(iter(out)) for out in stage.get("outs", [])]
     if outs != [f"data/{name}"] or "wdir" in stage:

@@ -6,6 +6,7 @@ rows do not have. Rules across columns are not kept.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Column, Contract
@@ -117,12 +118,22 @@ def _numbers(
     high = high if high is not None else low + 100
     if "values" in parameters:
         drawn = generator.choice([float(value) for value in parameters["values"]], rows)
+    elif whole:
+        drawn = generator.integers(*_whole_limits(parameters, low, high), rows, endpoint=True)
     else:
         # Inside the limits, so that an exclusive one holds too.
         drawn = low + (high - low) * generator.uniform(0.02, 0.98, rows)
     if not whole:
         return pd.Series(drawn)
     return pd.Series(drawn.round().astype("int64"), dtype="Int64" if nullable else "int64")
+
+
+def _whole_limits(parameters: dict[str, Any], low: float, high: float) -> tuple[int, int]:
+    """The least and the most whole number inside the limits; twice the same where there is none."""
+    least = math.floor(low) + 1 if "exclusive_minimum" in parameters else math.ceil(low)
+    most = math.ceil(high) - 1 if "exclusive_maximum" in parameters else math.floor(high)
+    least, most = (min(max(limit, -(2**63)), 2**63 - 1) for limit in (least, most))
+    return least, max(least, most)
 
 
 def _instants(parameters: dict[str, Any], days: bool, rows: int, generator: np.random.Generator) -> pd.Series:

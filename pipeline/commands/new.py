@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,6 @@ def _told(name: str, source: str, created: Created) -> str:
             "Next:",
             f"  trainworthy check {name}",
             f"  {execute} preflight_{name}",
-            f"  {execute} train_{name} -c {created.first_model}   # after git add and git commit",
+            f"  {execute} train_{name} -c {shlex.quote(created.first_model)}   # after git add and git commit",
         ]
     )

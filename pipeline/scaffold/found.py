@@ -46,14 +46,18 @@ class Found:
 
 
 def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
-    """What the file `source` holds; None and every problem that could be found. `work` is an empty folder."""
+    """What the file `source` holds; None and every problem that could be found. `work` is an empty folder.
+
+    The rows are built by a dataset.py that is made here. Without a valid name there is none, and only the file's own
+    columns are looked at.
+    """
     raw, problems = read_source(source)
     if raw is None:
         return None, problems
     kinds, problems = column_kinds(raw)
     labels, target_problems = target_labels(request, raw, kinds)
     problems += [*target_problems, *_time_problems(request, raw, kinds), *_key_problems(request, raw)]
-    if problems or labels is None or request.time is None:
+    if problems or labels is None or request.time is None or not request.is_named:
         return None, problems
     time, day = request.time, _free_name("day", request.time, kinds)
     key = request.keys or find_key(raw, time, labels.column)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from lifecycle.contract.draft import contract_text, draft_contract
 from lifecycle.contract.model import Label
 from lifecycle.cost.prices import load_prices
+from lifecycle.errors import Problem, UseCaseError
 from lifecycle.storage.state import write_atomic
 from pipeline.scaffold.found import PARAMETERS, Found
 from pipeline.scaffold.render import rendered
@@ -92,42 +94,64 @@ def _model_text(request: Request, found: Found) -> str:
 
 
 def install(request: Request, settings: Settings, made: Path, publish: Callable[[Path], None]) -> None:
-    """Copy the files into the user's project, or leave it as it was.
+    """Copy the files into the user's project, or leave it as it was. Raises UseCaseError if one has come in the way.
 
     use_case.yaml comes last, since it makes a folder a use case; `publish` enters the dataset version before.
     """
     use_cases = settings.use_cases[0]
     project, folder, source = use_cases.parent, use_cases / request.name, made / use_cases.name / request.name
-    dvc, versions = project / "dvc.yaml", project / "data" / "versions.yaml"
-    before = {path: path.read_bytes() if path.is_file() else None for path in (dvc, versions)}
-    stage = (made / "stage.yaml").read_text(encoding="utf-8")
-    old = before[dvc]
-    new_dvc = with_stage(None if old is None else old.decode(), request.name, stage)
-    new = [folder, project / request.source, project / "data" / f"{request.name}.yaml"]
-    new += [] if (project / "data").exists() else [project / "data"]
-    try:
-        folder.mkdir()
-        shutil.copytree(made / request.source, project / request.source)
+    data, parameters = project / "data", f"data/{request.name}.yaml"
+    with contextlib.ExitStack() as undo:
+        # Before all else: of two calls at once, the one that makes the folder has the name.
+        _make_folder(folder, undo)
+        if not data.exists():
+            data.mkdir(exist_ok=True)
+            undo.callback(_remove_if_empty, data)
+        _make_folder(project / request.source, undo)
+        shutil.copytree(made / request.source, project / request.source, dirs_exist_ok=True)
         for name in ("contract.yaml", "dataset.py", "model.py", "first_model.yaml"):
             shutil.copyfile(source / name, folder / name)
-        shutil.copyfile(made / "data" / f"{request.name}.yaml", project / "data" / f"{request.name}.yaml")
-        write_atomic(dvc, new_dvc.encode())
+        _restore(project / parameters, undo)
+        shutil.copyfile(made / parameters, project / parameters)
+        ignored = _restore(data / ".gitignore", undo)
+        write_atomic(data / ".gitignore", _with_ignored(ignored, request).encode())
+        old = _restore(project / "dvc.yaml", undo)
+        stage = (made / "stage.yaml").read_text(encoding="utf-8")
+        write_atomic(project / "dvc.yaml", with_stage(old, request.name, stage).encode())
+        _restore(data / "versions.yaml", undo)
         publish(project)
         shutil.copyfile(source / "use_case.yaml", folder / "use_case.yaml")
-    except BaseException:
-        _undo(new, before)
-        raise
+        undo.pop_all()
 
 
-def _undo(new: list[Path], before: dict[Path, bytes | None]) -> None:
-    """Take away what is new and put back what was there."""
-    for path, content in before.items():
-        if content is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_atomic(path, content)
-    for path in new:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+def _make_folder(path: Path, undo: contextlib.ExitStack) -> None:
+    """Make a folder, to be taken away again. Raises UseCaseError if there is one: that is not this call's to touch."""
+    try:
+        path.mkdir()
+    except FileExistsError:
+        fix = "take another name, or see whether the other call made what you want"
+        problem = Problem("name", "another call has made this folder meanwhile", fix, str(path))
+        raise UseCaseError(path.name, [problem]) from None
+    undo.callback(shutil.rmtree, path)
+
+
+def _restore(path: Path, undo: contextlib.ExitStack) -> str | None:
+    """The text of a file, None if there is none; to be put back as it is."""
+    content = path.read_bytes() if path.is_file() else None
+    if content is None:
+        undo.callback(path.unlink, missing_ok=True)
+        return None
+    undo.callback(write_atomic, path, content)
+    return content.decode()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # another call has put its files there
+        folder.rmdir()
+
+
+def _with_ignored(text: str | None, request: Request) -> str:
+    """data/.gitignore that also ignores the rows of this dataset, both the file's copy and what is built of it."""
+    lines = (text or "").splitlines()
+    wanted = [f"/{request.name}/", f"/{Path(request.source).name}/"]
+    return "\n".join([*lines, *(line for line in wanted if line not in lines)]) + "\n"

@@ -1,13 +1,20 @@
-"""The generated files from their templates; every name goes through a filter, so that none can break out."""
+"""The generated files from their templates; every name goes through a filter, so that none can break out.
+
+`yaml`, `py`, `pylist` and `sh` quote. `name` is for a use case's name inside of other text, where nothing could be
+quoted: it gives the name as it is, and refuses one that is none.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 from lifecycle.contract.draft import inline
+from lifecycle.use_case import NAME_PATTERN
 
 FOLDER = Path(__file__).parent / "templates"
 
@@ -21,7 +28,7 @@ def rendered(template: str, **values: Any) -> str:
 def _environment() -> Any:
     import jinja2
 
-    # No HTML is made here: `yaml`, `py` and `pylist` quote for the files that are.
+    # No HTML is made here, so nothing is escaped for it.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=False,
@@ -30,7 +37,7 @@ def _environment() -> Any:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"yaml": inline, "py": _python, "pylist": _python_list}
+    environment.filters |= {"yaml": inline, "py": _python, "pylist": _python_list, "sh": shlex.quote, "name": _name}
     return environment
 
 
@@ -42,3 +49,10 @@ def _python(value: Any) -> str:
 def _python_list(values: list[str]) -> str:
     """A list with an item a line, as the formatter writes it."""
     return "".join(["[", *(f"\n    {_python(value)}," for value in values), "\n]" if values else "]"])
+
+
+def _name(value: str) -> str:
+    """A use case's name. Raises ValueError for any other text: it would be run as code."""
+    if not re.fullmatch(NAME_PATTERN, value):
+        raise ValueError(f"no name of a use case: {value!r}")
+    return value

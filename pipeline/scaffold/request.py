@@ -30,13 +30,18 @@ class Request:
         """The folder of the parts that the dataset is built from, relative to the project."""
         return f"data/{self.name}_source"
 
+    @property
+    def is_named(self) -> bool:
+        """False if the name is none: no file may be made with it."""
+        return re.fullmatch(NAME_PATTERN, self.name) is not None
+
 
 def request_problems(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:
     """A name that is no name or is taken, an owner that is none, and arguments that are missing or too many.
 
     `stages` are the names of the project's stages in dvc.yaml.
     """
-    if not re.fullmatch(NAME_PATTERN, request.name):
+    if not request.is_named:
         fix = "a lower-case letter, then lower-case letters, digits and _, 41 in all at most"
         yield Problem("name", "can't be the name of a folder, a job and a dataset", fix, request.name)
     else:

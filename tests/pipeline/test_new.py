@@ -1,5 +1,7 @@
 """`trainworthy new`: a use case from a table, or every problem at once and nothing written."""
 
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,8 @@ from lifecycle.contract.model import load_contract
 from lifecycle.errors import TrainworthyError
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
+from pipeline.scaffold.project import lay_out
+from pipeline.scaffold.render import rendered
 
 HOSTILE = (
     "two words",
@@ -28,6 +32,8 @@ HOSTILE = (
     "{{ x }}",
     "#",
 )
+# Ends the docstring of a file that it is written into.
+CODE = 'a"""\nraise SystemExit("it ran")\n"""'
 
 
 @pytest.fixture
@@ -51,9 +57,9 @@ def new(project: Path, rows: pd.DataFrame | None, *options: str, suffix: str = "
     return main([*arguments, *options])
 
 
-def set_up(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    (folder / "project" / "use_cases").mkdir(parents=True)
-    patch.setenv("TRAINWORTHY_USE_CASES", str(folder / "project" / "use_cases"))
+def set_up(folder: Path, patch: pytest.MonkeyPatch, use_cases: str = "use_cases") -> Path:
+    (folder / "project" / use_cases).mkdir(parents=True)
+    patch.setenv("TRAINWORTHY_USE_CASES", str(folder / "project" / use_cases))
     patch.setenv("TRAINWORTHY_VAR", str(folder / "state"))
     patch.setenv("PYTHONPATH", str(ROOT))
     return folder / "project"
@@ -61,10 +67,12 @@ def set_up(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A project with a use case from a CSV file; dvc.yaml had a stage and comments before. Read only."""
+    """A project with a use case from a CSV file; two of the files had something in them before. Read only."""
     with pytest.MonkeyPatch.context() as patch:
         project = set_up(tmp_path_factory.mktemp("made"), patch)
         (project / "dvc.yaml").write_text(STAGES)
+        (project / "data").mkdir()
+        (project / "data" / ".gitignore").write_text("/lookups/")
         assert new(project, table()) == 0
     return project
 
@@ -121,8 +129,12 @@ def test_new_stage_that_does_not_fit_is_refused_and_nothing_is_left(project, bef
     assert files(project) == {"dvc.yaml": before.encode()}
 
 
-def test_new_that_fails_on_its_last_file_leaves_nothing(project, monkeypatch, capsys):
+@pytest.mark.parametrize("ignored", [None, "/lookups/\n"])
+def test_new_that_fails_on_its_last_file_leaves_nothing(project, monkeypatch, capsys, ignored):
     (project / "dvc.yaml").write_text("stages:\n  one: {cmd: echo one}\n")
+    if ignored:
+        (project / "data").mkdir()
+        (project / "data" / ".gitignore").write_text(ignored)
     before = files(project)
 
     def full(*_):
@@ -133,7 +145,67 @@ def test_new_that_fails_on_its_last_file_leaves_nothing(project, monkeypatch, ca
     assert "the disk is full" in capsys.readouterr().err
     assert files(project) == before
     assert [path.name for path in project.iterdir()] != []
-    assert not (project / "data").exists()
+    assert (project / "data").exists() == bool(ignored)
+
+
+def test_new_of_a_name_that_another_call_takes_meanwhile_is_refused_and_the_other_stays(project, monkeypatch, capsys):
+    def overtaken(*arguments):
+        monkeypatch.setattr("pipeline.scaffold.create.lay_out", lay_out)
+        assert new(project, table()) == 0
+        return lay_out(*arguments)
+
+    monkeypatch.setattr("pipeline.scaffold.create.lay_out", overtaken)
+    assert new(project, None) == 1
+    assert "meanwhile" in capsys.readouterr().err
+    assert load_use_case(project / "use_cases" / "shop").spec.target == "bought"
+    assert (project / "data" / "shop_source" / "part-0001.csv").is_file()
+    assert (project / "data" / "shop.yaml").is_file()
+    assert list(yaml.safe_load((project / "dvc.yaml").read_text())["stages"]) == ["shop"]
+
+
+def test_new_removes_nothing_that_came_into_its_way_after_its_questions(project, monkeypatch, capsys):
+    rows = project / "data" / "shop_source" / "part-0001.csv"
+
+    def overtaken(*arguments):
+        rows.parent.mkdir(parents=True)
+        rows.write_text("of somebody else")
+        return lay_out(*arguments)
+
+    monkeypatch.setattr("pipeline.scaffold.create.lay_out", overtaken)
+    assert new(project, table()) == 1
+    assert "meanwhile" in capsys.readouterr().err
+    assert files(project) == {"data/shop_source/part-0001.csv": b"of somebody else"}
+    assert not (project / "use_cases" / "shop").exists()
+
+
+def test_new_rows_are_ignored_by_git_and_what_rebuilds_them_is_not(made, tmp_path):
+    copy = shutil.copytree(made, tmp_path / "copy")
+    (copy / "data" / "shop").mkdir()
+    (copy / "data" / "shop" / "part-0001.parquet").touch()
+    for command in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *command], cwd=copy, check=True)
+    listed = subprocess.run(["git", "ls-files", "data"], cwd=copy, check=True, capture_output=True, text=True).stdout
+    assert listed.split() == ["data/.gitignore", "data/shop.yaml", "data/versions.yaml"]
+    assert (copy / "data" / ".gitignore").read_text() == "/lookups/\n/shop/\n/shop_source/\n"
+
+
+@pytest.mark.parametrize("name", ["yes", "null"])
+def test_new_name_that_yaml_reads_as_something_else_stays_a_name(project, name):
+    assert new(project, None, name=name) == 0
+    assert list(yaml.safe_load((project / "dvc.yaml").read_text())["stages"]) == [name]
+    spec = load_use_case(project / "use_cases" / name).spec
+    assert (spec.name, spec.dataset.name) == (name, name)
+
+
+def test_new_folder_that_a_shell_or_yaml_would_read_as_something_else_is_quoted(tmp_path, monkeypatch, capsys):
+    name = "my cases; exit 7, [x] & 'y'"
+    project = set_up(tmp_path, monkeypatch, name)
+    assert new(project, None) == 0
+    assert shlex.quote(os.path.relpath(project / name / "shop" / "first_model.yaml")) in capsys.readouterr().out
+    assert yaml.safe_load((project / "dvc.yaml").read_text())["stages"]["shop"]["deps"] == [
+        f"{name}/shop/dataset.py",
+        "data/shop_source",
+    ]
 
 
 def test_new_everything_wrong_is_told_at_once_and_nothing_is_written(project, capsys):
@@ -146,11 +218,22 @@ def test_new_everything_wrong_is_told_at_once_and_nothing_is_written(project, ca
     assert not (project.parent / "state").exists()
 
 
-@pytest.mark.parametrize("name", ["../out", "/tmp/out", "a/b", "", ".", "A", "a b", "a\n", "x" * 42, "1a"])
+@pytest.mark.parametrize(
+    "name", ["../out", "/tmp/out", "a/b", "", ".", "A", "a b", "a\n", "x" * 42, "1a", r"a\x", CODE]
+)
 def test_new_name_that_would_leave_its_folder_is_refused(project, name, capsys):
     assert new(project, None, name=name) == 1
     assert "can't be the name" in capsys.readouterr().err
     assert files(project) == {}
+
+
+@pytest.mark.parametrize("template", ["dataset.py.j2", "model.py.j2", "parameters.yaml.j2"])
+def test_new_template_refuses_a_name_that_is_none(template):
+    values = {"kinds": {}, "time": "at", "target": "y", "labels": {}, "day": "day", "numbered": None}
+    values |= {"numbers": [], "categories": [], "moments": [], "parts": 1}
+    assert "rain" in rendered(template, name="rain", **values)
+    with pytest.raises(ValueError, match="no name"):
+        rendered(template, name=CODE, **values)
 
 
 @pytest.mark.parametrize("taken", ["use_cases/shop/", "data/shop.yaml", "data/shop_source/", "dvc.yaml"])

@@ -91,6 +91,13 @@ def test_publish_of_an_unknown_dataset_is_refused(unpublished):
         unpublished.store.publish(unpublished.project, "trip", "v1", {"files": 3})
 
 
+def test_publish_of_a_stage_whose_bare_name_yaml_reads_as_a_boolean_is_refused(unpublished):
+    (unpublished.project / "dvc.yaml").write_text("stages: {yes: {cmd: echo}, trips: {cmd: echo}}\n")
+    (unpublished.project / "data" / "yes.yaml").write_text("files: 3\n")
+    with pytest.raises(DatasetError, match="known: True, trips"):
+        unpublished.store.publish(unpublished.project, "yes", "v1", {"files": 3})
+
+
 def test_publish_into_a_read_only_project_is_refused_before_the_build(unpublished, monkeypatch):
     monkeypatch.setattr("lifecycle.data.versions.os.access", lambda path, mode: False)
     with pytest.raises(DatasetError, match=r"versions\.yaml cannot be written"):

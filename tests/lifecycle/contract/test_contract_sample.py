@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from expectations.validate import validate_frame
 from lifecycle.contract.model import load_contract
@@ -35,6 +36,26 @@ def test_sample_is_null_where_the_contract_lets_it_and_nowhere_else(name):
     required = {rule.columns[0] for rule in contract.rules if rule.id.endswith(".required")}
     assert {column for column in rows if rows[column].isna().any()} == set(rows.columns) - required
     assert set(rows.columns[rows.iloc[-1].isna()]) == set(rows.columns) - required
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted"),
+    [
+        ({"exclusiveMinimum": 0, "exclusiveMaximum": 2}, {1}),
+        ({"exclusiveMinimum": 0.5, "exclusiveMaximum": 2.5}, {1, 2}),
+        ({"minimum": 0, "exclusiveMaximum": 2}, {0, 1}),
+        ({"minimum": 0, "maximum": 1}, {0, 1}),
+        ({"minimum": 0.5, "maximum": 1.5}, {1}),
+        ({"minimum": 7, "maximum": 7}, {7}),
+    ],
+)
+def test_sample_whole_numbers_keep_their_limits(tmp_path, limits, wanted):
+    document = yaml.safe_load((CONTRACTS["toy"] / "contract.yaml").read_text())
+    (column,) = [column for column in document["schema"][0]["properties"] if column["name"] == "row_id"]
+    column["logicalTypeOptions"] = limits
+    (tmp_path / "contract.yaml").write_text(yaml.safe_dump(document))
+    rows = sample_rows(load_contract(tmp_path / "contract.yaml"), ("row_id",))
+    assert set(rows["row_id"]) == wanted
 
 
 def test_sample_later_rows_hold_a_text_that_the_first_do_not():
