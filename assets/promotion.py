@@ -19,7 +19,7 @@ from assets.evidence import (
 from assets.step import Outcome, StepResources, StepRun
 from lifecycle.checks import CheckResult
 from lifecycle.data.content import content_hash
-from lifecycle.data.versions import published_version
+from lifecycle.data.versions import parse_versions, published_version
 from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
@@ -33,7 +33,7 @@ from lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from lifecycle.promotion.history import RolledBack, rolled_back
 from lifecycle.promotion.reuse import still_answers
-from lifecycle.provenance import git_state
+from lifecycle.provenance import changed_files, committed_text, git_state
 from lifecycle.records import (
     Control,
     DatasetVersion,
@@ -47,11 +47,29 @@ from lifecycle.records import (
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import UseCase, days
 from resources.mlflow import RegisteredModel
+from resources.workspace import Workspace
 
 
 def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/promotion."""
-    return step_asset(use_case, "promotion", judge, kinds={"mlflow"}, reusable=verdict_stands, around=judgement)
+    return step_asset(
+        use_case, "promotion", judge, kinds={"mlflow"}, read=committed_entry, reusable=verdict_stands, around=judgement
+    )
+
+
+def committed_entry(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
+    """Whether the commit publishes the dataset version: once it does, a verdict that was held back is made anew."""
+    return {"dataset_is_committed": str(entry_is_committed(use_case)).lower()}
+
+
+def entry_is_committed(use_case: UseCase) -> bool:
+    """True if the commit's data/versions.yaml has the version as it is published here."""
+    text, dataset = committed_text(use_case.project, "data/versions.yaml"), use_case.spec.dataset
+    try:
+        committed = parse_versions(text or "").get(dataset.name, {}).get(dataset.version)
+    except DatasetError:
+        return False
+    return committed == published_version(use_case.project, dataset.name, dataset.version)
 
 
 @contextlib.contextmanager
@@ -138,7 +156,10 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     deployment = deployment_evidence(run, run.launcher, model)
     rerun_sha256 = reproducibility_evidence(run, run.launcher)
     comparison = champion_comparison(run, run.launcher, champion) if champion else None
-    commit, dirty = git_state(run.use_case.folder)
+    commit = git_state(run.use_case.folder)[0]
+    changed = changed_files(run.use_case.folder)
+    if changed is not None and not entry_is_committed(run.use_case):
+        changed += (f"data/versions.yaml ({run.use_case.spec.dataset})",)
     published = published_version(run.use_case.project, dataset.name, dataset.revision)
     costs = model_cost(run)
     controls = (
@@ -165,7 +186,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         ),
         reproducibility_control(
             git_commit=commit,
-            git_dirty=dirty,
+            changed_files=changed,
             recorded_prefix_sha256=full.prefix_sha256,
             rerun_prefix_sha256=rerun_sha256,
             prefix_steps=full.prefix_steps,
@@ -189,7 +210,12 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),
     )
-    told = {"deployment": deployment, "rerun_prefix_sha256": rerun_sha256, "git_commit": commit, "git_dirty": dirty}
+    told = {
+        "deployment": deployment,
+        "rerun_prefix_sha256": rerun_sha256,
+        "git_commit": commit,
+        "changed_files": changed,
+    }
     return Evidence(promotion, told)
 
 

@@ -19,17 +19,29 @@ OUR_CODE = ("lifecycle", "expectations", "resources", "assets", "pipeline")
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Commit of the use case in `folder`, and whether any code that a step runs is not what a commit holds.
+    """Commit of the use case in `folder`, and whether any of changed_files is not what a commit holds.
 
-    True if its repository or Trainworthy's has a change, an untracked file, or code that git ignores; None if
-    either lies outside git (an installed Trainworthy does), and the commit is None if the use case does.
+    None for the second if the use case or Trainworthy lies outside git, for the first if the use case does.
     """
-    commit, dirty = _state(folder, [*python_sources(folder).values(), *folder.rglob("*.yaml")])
-    ours = [path for name in OUR_CODE for path in python_sources(PRODUCT / name).values()]
-    _, product_dirty = _state(PRODUCT, ours)
-    if dirty is None or product_dirty is None:
-        return commit, None
-    return commit, dirty or product_dirty
+    commit, changed = (_git(folder, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip(), changed_files(folder)
+    return commit or None, None if changed is None else bool(changed)
+
+
+def changed_files(folder: Path) -> tuple[str, ...] | None:
+    """Files of the use case in `folder` and of Trainworthy's code that are not what a commit holds, by name.
+
+    Changed, untracked, or ignored by git; another use case's files say nothing about this one. None if the use case
+    or Trainworthy lies outside git (an installed Trainworthy does).
+    """
+    mine = _changed(folder, (".",), [*python_sources(folder).values(), *folder.rglob("*.yaml")])
+    sources = [path for name in OUR_CODE for path in python_sources(PRODUCT / name).values()]
+    ours = _changed(PRODUCT, OUR_CODE, sources)
+    return None if mine is None or ours is None else tuple(sorted({*mine, *ours}))
+
+
+def committed_text(folder: Path, name: str) -> str | None:
+    """A file as the commit holds it, by its path relative to the folder; None if the commit or git has none."""
+    return _git(folder, "show", f"HEAD:./{name}")
 
 
 @functools.cache
@@ -47,19 +59,16 @@ def commit_url(folder: Path, commit: str | None) -> str | None:
     return f"{repository}/commit/{commit}" if repository and commit else None
 
 
-def _state(folder: Path, code: Iterable[Path]) -> tuple[str | None, bool | None]:
-    """Commit of the folder's repository, and whether it has a change or does not track a file of `code`."""
-    status = _git(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=normal")
-    tracked = _git(folder, "ls-files", "-z")
-    if status is None or tracked is None:
-        return None, None
-    lines = status.splitlines()
-    commits = [line.split()[2] for line in lines if line.startswith("# branch.oid ")]
-    commit = commits[0] if commits and commits[0] != "(initial)" else None
-    changed = any(not line.startswith("#") for line in lines)
-    # git names no ignored file in its status, and one name for a whole untracked folder.
+def _changed(folder: Path, within: Iterable[str], code: Iterable[Path]) -> list[str] | None:
+    """Changed and untracked files below the sub-folders `within`, and files of `code` that git does not track."""
+    found = _git(folder, "status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *within)
+    tracked, prefix = _git(folder, "ls-files", "-z"), _git(folder, "rev-parse", "--show-prefix")
+    if found is None or tracked is None or prefix is None:
+        return None
+    # git names no ignored file in its status. Two letters and a blank stand before each name.
     in_git = {folder / name for name in tracked.split("\0") if name}
-    return commit, changed or any(path not in in_git for path in code)
+    ignored = [f"{prefix.strip()}{path.relative_to(folder).as_posix()}" for path in code if path not in in_git]
+    return [*(entry[3:] for entry in found.split("\0") if entry), *ignored]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -52,10 +52,13 @@ def versions_path(project: Path) -> Path:
 def read_versions(project: Path) -> Versions:
     """Every published version by dataset and revision, in the file's order; {} if nothing is published yet."""
     path = versions_path(project)
-    if not path.is_file():
-        return {}
+    return parse_versions(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def parse_versions(text: str) -> Versions:
+    """The versions in the text of a data/versions.yaml. Raises DatasetError with all that is wrong."""
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_NoDuplicates)  # noqa: S506, a safe loader
+        values = yaml.load(text, Loader=_NoDuplicates)  # noqa: S506, a safe loader
     except yaml.YAMLError as error:
         raise DatasetError(f"data/versions.yaml is not valid YAML: {error}", fix="mend that line") from error
     try:

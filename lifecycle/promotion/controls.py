@@ -7,7 +7,7 @@ insufficient if nothing is wrong but something was not measured; only then does 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.checks import CheckResult
@@ -103,19 +103,21 @@ def cost_control(
 def reproducibility_control(
     *,
     git_commit: str | None,
-    git_dirty: bool | None,
+    changed_files: Sequence[str] | None,
     recorded_prefix_sha256: str | None,
     rerun_prefix_sha256: str | None,
     prefix_steps: int,
 ) -> Control:
-    """The code is a commit, and a rerun of the first `prefix_steps` updates gave the same parameters."""
-    if git_commit is None or git_dirty is None:
+    """The code and the dataset's entry are a commit's, and a rerun of the first updates gave the same parameters.
+
+    `changed_files` names what is not; None if something lies in no git repository. `prefix_steps` updates were rerun.
+    """
+    if git_commit is None or changed_files is None:
         code: Finding = ("insufficient", "the code, the use case's or Trainworthy's, is in no git commit: commit it")
     else:
-        code = (
-            "insufficient" if git_dirty else "pass",
-            f"the code, the use case's or Trainworthy's, differs from commit {git_commit[:12]}: commit it",
-        )
+        named = ", ".join(changed_files[:5]) + (f" and {len(changed_files) - 5} more" if len(changed_files) > 5 else "")
+        told = f"what the verdict is about differs from commit {git_commit[:12]} in {named}: commit it"
+        code = ("insufficient" if changed_files else "pass", told)
     steps: Finding = ("pass" if prefix_steps > 0 else "insufficient", "no step was run again")
     return _control(
         "reproducibility",

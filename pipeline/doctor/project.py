@@ -9,7 +9,7 @@ from pathlib import Path
 from lifecycle.checks import CheckResult, holds
 from lifecycle.cost.prices import load_prices
 from lifecycle.errors import TrainworthyError
-from lifecycle.provenance import git_state
+from lifecycle.provenance import changed_files, git_state
 from lifecycle.use_case import load_use_case
 from resources.settings import Settings, use_case_folders
 
@@ -62,7 +62,7 @@ def _committed(name: str, folder: Path) -> CheckResult:
     if commit is None or dirty is None:
         told = "the use case or Trainworthy lies in no git repository with a commit"
         return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=f"git init, {fix}")
-    told = f"commit {commit[:12]}" + (", with changes, untracked or ignored code" if dirty else ", clean")
+    told = f"commit {commit[:12]}" + (f", not in it: {', '.join(changed_files(folder) or ())}" if dirty else ", clean")
     return holds(name, not dirty, severity="warning", evidence=told, fix=fix)
 
 

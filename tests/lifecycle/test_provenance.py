@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from lifecycle import provenance
-from lifecycle.provenance import OUR_CODE, commit_url, git_state, repository_url
+from lifecycle.provenance import OUR_CODE, changed_files, commit_url, committed_text, git_state, repository_url
 
 
 def git(folder, *arguments):
@@ -56,6 +56,25 @@ def test_git_state_of_a_changed_or_untracked_use_case_is_dirty(toy):
     commit(toy)
     (toy / "model.py").write_text("changed")
     assert git_state(toy)[1] is True
+
+
+def test_changed_files_are_the_use_cases_own_and_trainworthys_by_name(toy, product):
+    root = toy.parent.parent
+    (root / "use_cases" / "other").mkdir()
+    (root / "use_cases" / "other" / "model.py").write_text("untracked")
+    (root / "dvc.yaml").write_text("untracked")
+    (product / "README.md").write_text("untracked")
+    assert changed_files(toy) == ()
+    (toy / "model.py").write_text("changed")
+    (toy / "new part.py").write_text("")
+    (product / "assets" / "code.py").unlink()
+    assert changed_files(toy) == ("assets/code.py", "use_cases/toy/model.py", "use_cases/toy/new part.py")
+
+
+def test_committed_text_is_the_commits_and_not_the_trees(toy):
+    (toy / "model.py").write_text("changed")
+    assert committed_text(toy.parent.parent, "use_cases/toy/model.py") == "use_cases/toy/model.py"
+    assert committed_text(toy.parent.parent, "data/versions.yaml") is None
 
 
 @pytest.mark.parametrize("ignored", ["/use_cases/", "/use_cases/toy/extra.py", "*.yaml"])

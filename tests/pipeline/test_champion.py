@@ -5,8 +5,10 @@ import shutil
 import pytest
 from toy_project import FIRST
 
+from assets.promotion import entry_is_committed
 from lifecycle.records import STEPS
 from lifecycle.storage.records import record_sha256
+from lifecycle.use_case import load_use_case
 
 
 @pytest.fixture
@@ -151,3 +153,14 @@ def test_champion_of_a_moved_state_is_compared_where_it_lies_now(trained, tmp_pa
     assert done.code == 0, done.out
     assert {found.reference for found in moved.verdict(done.run_id).comparisons} >= {"champion"}
     assert not toy.var.exists()
+
+
+def test_entry_of_a_dataset_version_counts_once_the_commit_has_it_as_it_is_here(fresh):
+    use_case, path = load_use_case(fresh.folder), fresh.root / "data" / "versions.yaml"
+    assert entry_is_committed(use_case)
+    # Another version or dataset that somebody published meanwhile says nothing about this one.
+    path.write_text(path.read_text().replace("  v2:", "  v3:"))
+    assert entry_is_committed(use_case)
+    assert not entry_is_committed(use_case.at_version("v3"))
+    fresh.commit()
+    assert entry_is_committed(use_case.at_version("v3"))

@@ -27,7 +27,7 @@ FORECAST = Forecast(name="cost", unit="usd", value=0.2, low=0.1, high=0.3)
 COST = {"spent_usd": 0.4, "budget_usd": 1.0, "forecast": FORECAST, "actual_usd": 0.25}
 REPRODUCIBILITY = {
     "git_commit": "c" * 40,
-    "git_dirty": False,
+    "changed_files": (),
     "recorded_prefix_sha256": "p" * 64,
     "rerun_prefix_sha256": "p" * 64,
     "prefix_steps": 5,
@@ -83,7 +83,11 @@ def test_control_of_healthy_values_passes(name):
         ("cost", {"spent_usd": 1.01}, "over budget: $1.0100 of $1.0000"),
         ("cost", {"spent_usd": 1.01, "forecast": None}, "over budget"),
         ("reproducibility", {"rerun_prefix_sha256": "q" * 64}, "parameters after 5 steps"),
-        ("reproducibility", {"rerun_prefix_sha256": "q" * 64, "git_dirty": True}, "parameters after 5 steps"),
+        (
+            "reproducibility",
+            {"rerun_prefix_sha256": "q" * 64, "changed_files": ("use_cases/toy/model.py",)},
+            "parameters after 5 steps",
+        ),
         ("deployment", {"loaded": False}, "does not load"),
         ("deployment", {"difference": 1e-4}, "difference of answers"),
         ("deployment", {"difference": math.nan}, "difference of answers"),
@@ -118,8 +122,8 @@ def test_control_of_a_planted_fault_fails(name, changed, reason):
         ("cost", {"forecast": FORECAST.model_copy(update={"high": math.nan})}, "forecast's high"),
         ("cost", {"forecast": FORECAST.model_copy(update={"high": math.inf})}, "forecast's high"),
         ("cost", {"actual_usd": None}, "actual cost"),
-        ("reproducibility", {"git_dirty": True}, "commit it"),
-        ("reproducibility", {"git_commit": None, "git_dirty": None}, "no git commit"),
+        ("reproducibility", {"changed_files": ("use_cases/toy/model.py",)}, "commit it"),
+        ("reproducibility", {"git_commit": None, "changed_files": None}, "no git commit"),
         ("reproducibility", {"rerun_prefix_sha256": None}, "not measured"),
         ("reproducibility", {"prefix_steps": 0}, "no step was run again"),
         ("deployment", {"loaded": None}, "not measured"),
