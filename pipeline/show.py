@@ -64,10 +64,11 @@ def verdict_text(verdict: Verdict) -> str:
     wall = sum(cost.wall_seconds for cost in verdict.step_costs.values()) + verdict.cost.wall_seconds
     report = state.folder("reports", verdict.use_case, f"{verdict.provenance.run_id}.html")
     run_id = verdict.provenance.run_id
+    judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
     withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
     since = f"Since then: {withdrawn.told}.\n" if withdrawn and verdict.decision == "promote" else ""
     return (
-        f"\n{verdict.use_case}: {verdict.decision.upper()} (model version {verdict.model_version})\n{since}"
+        f"\n{verdict.use_case}: {verdict.decision.upper()} (model version {verdict.model_version}), {judged}\n{since}"
         f"{reasons}\n\n"
         f"cost        {spent:.4f} USD in the run that was judged, {wall:.0f} s; "
         f"the model in all {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"

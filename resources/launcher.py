@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Literal
 
 import dagster as dg
@@ -24,11 +25,16 @@ class Launcher(dg.ConfigurableResource):
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
-        with dg.open_pipes_session(
-            context=context.op_execution_context if isinstance(context, dg.AssetExecutionContext) else context,
-            context_injector=dg.PipesTempFileContextInjector(),
-            message_reader=dg.PipesTempFileMessageReader(),
-        ) as session:
+        with (
+            warnings.catch_warnings(),
+            dg.open_pipes_session(
+                context=context.op_execution_context if isinstance(context, dg.AssetExecutionContext) else context,
+                context_injector=dg.PipesTempFileContextInjector(),
+                message_reader=dg.PipesTempFileMessageReader(),
+            ) as session,
+        ):
+            # Dagster calls a preview of its own when a session ends, and warns whoever waits for a model.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
             answer = run_worker(job, more=session.get_bootstrap_env_vars(), grace_seconds=self.grace_seconds)
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
