@@ -3,6 +3,7 @@ PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MAKING := $(VENV)/.making
 # Scripts of a virtual environment hold absolute paths: .ready says for which folder it was completed.
 SET_UP_IN := $(shell cat $(VENV)/.ready 2>/dev/null)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -12,6 +13,8 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 # The UI alone, without its workers for language model scoring.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
+# The exit code of `trainworthy champion` without one; an error is 1.
+NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
@@ -19,25 +22,34 @@ FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
 setup: $(READY)
 
-# Interrupted, or moved or copied with its checkout: it is made anew.
+# Moved or copied with its checkout, or interrupted: what this Makefile began is made anew.
 ifneq ($(SET_UP_IN),$(CURDIR))
 .PHONY: $(READY)
-FROM_SCRATCH := --clear
+ANEW := $(or $(SET_UP_IN),$(wildcard $(MAKING)))
 endif
+# An environment without either mark is somebody else's work, and is left as it is.
+FOREIGN := $(if $(wildcard $(READY) $(MAKING)),,$(wildcard $(VENV)/*))
+NOT_OURS = { echo "$(VENV) $(1). Fix: move it away, or use it as it is: make READY= TARGET"; exit 1; }
 
 $(READY): constraints.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	@test ! -L $(VENV) || $(call NOT_OURS,is a link)
+	@test -z "$(FOREIGN)" || $(call NOT_OURS,was not made by this Makefile)
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 		{ echo "Python 3.11 to 3.13 is needed; $(PYTHON) is another. Fix: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "setting up $(VENV)$(if $(SET_UP_IN), anew (it was made in $(SET_UP_IN))): a few minutes"
-	$(PYTHON) -m venv $(FROM_SCRATCH) $(VENV)
+	$(if $(ANEW),rm -rf $(VENV))
+	@mkdir -p $(VENV) && touch $(MAKING)
+	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@echo "$(CURDIR)" > $(READY)
+	@echo "$(CURDIR)" > $(READY) && rm $(MAKING)
 
 demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version
-	if config=$$(trainworthy champion flight_delays --run-config); \
-		then echo "$$config" | dagster job execute -m pipeline.definitions -j train_flight_delays -c /dev/stdin; \
-		else dagster job execute -m pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL); fi
+	config=$$(trainworthy champion flight_delays --run-config); code=$$?; \
+		case $$code in \
+		0) echo "$$config" | dagster job execute -m pipeline.definitions -j train_flight_delays -c /dev/stdin;; \
+		$(NO_CHAMPION)) dagster job execute -m pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL);; \
+		*) exit $$code;; esac
 	@trainworthy verdict flight_delays
 
 next: $(READY)  ## a month later: train on the next published dataset version and judge it against the champion
@@ -64,7 +76,8 @@ ui: $(READY)  ## Dagster at http://127.0.0.1:3000, or PORT=3001
 mlflow-ui: PORT ?= 5000
 mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 	@python -m pipeline.doctor.ports mlflow-ui $(PORT)
-	mlflow ui --host 127.0.0.1 --port $(PORT) --backend-store-uri sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db
+	mlflow ui --host 127.0.0.1 --port $(PORT) \
+		--backend-store-uri "sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db"
 
 bench: $(READY)  ## make bench NAME=demo|flights|lifecycle|rollback|comfort
 	python -m benchmarks.$(NAME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -47,10 +48,18 @@ def committed_text(folder: Path, name: str) -> str | None:
 @functools.cache
 def repository_url(folder: Path) -> str | None:
     """Address of the folder's `origin` in a browser, without credentials; None if it is not an https one."""
-    address = urlsplit((_git(folder, "remote", "get-url", "origin") or "").strip())
+    address = urlsplit(without_credentials((_git(folder, "remote", "get-url", "origin") or "").strip()))
     if address.scheme != "https" or not address.hostname:
         return None
-    return f"https://{address.netloc.rpartition('@')[2]}{address.path.rstrip('/').removesuffix('.git')}"
+    return f"https://{address.netloc}{address.path.rstrip('/').removesuffix('.git')}"
+
+
+def without_credentials(text: str) -> str:
+    """The text with each address in it without user, password and query.
+
+    All up to an address's last @ goes: databases take passwords with / ? and # in them.
+    """
+    return re.sub(r"://(?:\S*@)?([^\s?#&]*)\S*", r"://\1", text)
 
 
 def commit_url(folder: Path, commit: str | None) -> str | None:

@@ -79,7 +79,7 @@ def due_version(use_case: UseCase, instance: dg.DagsterInstance) -> str | dg.Ski
     under_way = instance.get_runs(dg.RunsFilter(job_name=_job(use_case), statuses=_UNDER_WAY), limit=1)
     if under_way:
         told = f"run {under_way[0].run_id[:8]} is {under_way[0].status.value}, the next tick looks again"
-        return dg.SkipReason(f"{told}; if its process is gone, mark it as cancelled in the UI")
+        return dg.SkipReason(f"{told}; if its process is gone: trainworthy doctor --mend")
     return standing.waiting[-1]
 
 

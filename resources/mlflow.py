@@ -103,7 +103,7 @@ class Tracking(dg.ConfigurableResource):
         for noisy in ("alembic", "mlflow.store.db.utils"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
 
-        with _first_use(self._folder):
+        with first_use(self._folder):
             if self._local:
                 settle(self._folder)
                 _create(self._folder / "mlflow.db")
@@ -206,7 +206,7 @@ class Tracking(dg.ConfigurableResource):
         """A version without its tags, None if there is none. A local registry is read without importing MLflow."""
         if not self._local:
             return next((model for model in self.versions(name) if model.version == version), None)
-        with _first_use(self._folder):
+        with first_use(self._folder):
             settle(self._folder)
         source = source_of(self._folder, name, version)
         return RegisteredModel(name, version, source, {}) if source else None
@@ -216,18 +216,23 @@ class Tracking(dg.ConfigurableResource):
 
         Raises ChampionError if the version's files are gone; on a server they are looked for at their first use.
         """
+        model = self.aliased(name)
+        if model is not None and model.local is not None:
+            _ = model.artifact
+        return model
+
+    def aliased(self, name: str) -> RegisteredModel | None:
+        """The same, its files there or not."""
         from mlflow.exceptions import MlflowException
 
+        # Outside: MLflow tells an address that it cannot use with the same code as an alias that is not there.
+        client = self.client
         try:
-            found = self.client.get_model_version_by_alias(name, CHAMPION)
+            return _model(client.get_model_version_by_alias(name, CHAMPION))
         except MlflowException as error:
             if error.error_code in _NOT_THERE:
                 return None
             raise
-        model = _model(found)
-        if model.local is not None:
-            _ = model.artifact
-        return model
 
     def set_champion(self, name: str, version: str, previous: str | None) -> None:
         """Point `champion` at the version, and `rollback` at the one that a rollback would go back to, if any.
@@ -306,7 +311,8 @@ def _create(database: Path) -> None:
 
 
 @contextlib.contextmanager
-def _first_use(folder: Path) -> Iterator[None]:
+def first_use(folder: Path) -> Iterator[None]:
+    """One process at a time makes the local store, or writes its addresses anew."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

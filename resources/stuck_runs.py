@@ -13,7 +13,12 @@ from dataclasses import dataclass
 import dagster as dg
 import psutil
 
-RUNNING = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+RUNNING = [
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 # A run names its process right after it starts; until then it may just be starting.
 STARTING_SECONDS = 120
 
@@ -32,7 +37,8 @@ def stuck_runs(instance: dg.DagsterInstance) -> list[StuckRun]:
     found = []
     for record in records:
         pid, started = run_process(instance, record.dagster_run.run_id)
-        begun = started or record.create_timestamp.timestamp()
+        # Not since it was created: it may have waited in the queue.
+        begun = started or record.update_timestamp.timestamp()
         if pid is None and time.time() - begun < STARTING_SECONDS:
             continue
         if pid is None or not lives(pid, begun):
@@ -71,6 +77,7 @@ def leaked_slots(instance: dg.DagsterInstance) -> Iterator[tuple[str, str]]:
 
 def end_stuck_run(instance: dg.DagsterInstance, found: StuckRun) -> None:
     """Mark the run as failed and give its pool slots back."""
-    told = f"its process (pid {found.pid}) is gone; marked as failed by trainworthy doctor --mend"
+    gone = f"its process (pid {found.pid}) is gone" if found.pid else "it never named a process"
+    told = f"{gone}; marked as failed by trainworthy doctor --mend"
     instance.report_run_failed(found.run, told)
     instance.event_log_storage.free_concurrency_slots_for_run(found.run.run_id)

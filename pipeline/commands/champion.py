@@ -6,10 +6,14 @@ import argparse
 
 from pipeline.commands import Subparsers
 
+# Not an error's code: a script can tell "none yet" from a log that cannot be read.
+NO_CHAMPION = 3
+
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
-    parser = commands.add_parser("champion", help="version of the present champion; exit code 1 if there is none")
+    told = f"version of the present champion; exit code {NO_CHAMPION} if there is none"
+    parser = commands.add_parser("champion", help=told)
     parser.add_argument("use_case")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--dataset", action="store_true", help="the dataset version that it was trained on")
@@ -18,13 +22,13 @@ def add(commands: Subparsers) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the version, or its data; 1 if there is none."""
+    """Print the version, or its data; NO_CHAMPION if there is none."""
     from pipeline.show import champion_version
 
     version = champion_version(parsed.use_case)
     if version is None:
         print(f"{parsed.use_case} has no champion yet")
-        return 1
+        return NO_CHAMPION
     print(_data(parsed) if parsed.dataset or parsed.run_config else version)
     return 0
 

@@ -16,26 +16,36 @@ def add(commands: Subparsers) -> None:
     """Declare the command."""
     parser = commands.add_parser("next", help="train and judge the next published dataset version against the champion")
     parser.add_argument("use_case")
+    parser.add_argument(
+        "version", nargs="?", help="this published version, for example to pass over one that a gate stops"
+    )
     parser.set_defaults(command=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Say what is next and become Dagster's command for it; 0 if every published version has its verdict."""
+    from lifecycle.data.versions import published_version
     from lifecycle.errors import ChampionError
     from lifecycle.promotion.judged import NOTHING_NEWER
     from lifecycle.run_config import first_model_fix, train_command
     from pipeline.show import find_use_case, standing_of
 
-    standing = standing_of(find_use_case(parsed.use_case))
+    use_case = find_use_case(parsed.use_case)
+    if parsed.version:
+        published_version(use_case.project, use_case.spec.dataset.name, parsed.version)
+    standing = standing_of(use_case)
     if standing.champion is None:
         fix = first_model_fix(parsed.use_case)
         raise ChampionError("there is no champion to compare with", value=parsed.use_case, fix=fix)
     champion = f"champion: version {standing.champion}, trained on {standing.trained_on}"
-    if not standing.waiting:
+    if not parsed.version and not standing.waiting:
         print(f"{champion}; nothing newer: {standing.newest_judged} has its verdict\n{NOTHING_NEWER}")
         return 0
-    print(f"{champion}; next published version: {standing.waiting[0]}")
-    command = train_command(parsed.use_case, shlex.quote(str(_written_config(parsed.use_case, standing.waiting[0]))))
+    version = parsed.version or standing.waiting[0]
+    print(f"{champion}; {'version to judge' if parsed.version else 'next published version'}: {version}")
+    if not parsed.version and standing.waiting[1:]:
+        print(f"to pass it over: trainworthy next {parsed.use_case} {standing.waiting[1]}")
+    command = train_command(parsed.use_case, shlex.quote(str(_written_config(parsed.use_case, version))))
     print(command, flush=True)
     _become(command)
 
@@ -54,7 +64,11 @@ def _written_config(use_case: str, version: str) -> Path:
 
 def _become(command: str) -> NoReturn:
     """Replace this process in the project's folder, so that signals and the exit code are the command's own."""
-    from resources.settings import PROJECT
+    from resources.settings import PROJECT, read_settings
 
+    settings = read_settings()
+    # Relative ones would name other folders from there.
+    os.environ["TRAINWORTHY_VAR"] = str(settings.var)
+    os.environ["TRAINWORTHY_USE_CASES"] = os.pathsep.join(map(str, settings.use_cases))
     os.chdir(PROJECT)
     os.execv(sys.executable, [sys.executable, "-m", *shlex.split(command)])

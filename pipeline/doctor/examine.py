@@ -9,7 +9,7 @@ from pathlib import Path
 from lifecycle.checks import CheckResult
 from lifecycle.errors import SettingsError, TrainworthyError
 from pipeline.doctor import machine, ports, project, stores
-from pipeline.doctor.project import refused
+from pipeline.doctor.project import in_short, refused
 from resources.settings import PROJECT, Settings, read_settings
 
 Check = Callable[[Settings], Iterator[CheckResult]]
@@ -61,7 +61,7 @@ def examined(check: Check, settings: Settings) -> list[CheckResult]:
     except TrainworthyError as error:
         found.append(refused(name, error))
     except Exception as error:
-        told = f"could not be checked: {type(error).__name__}: {error}"
+        told = f"could not be checked: {in_short(error)}"
         fix = "mend what the message names, then run trainworthy doctor again"
         found.append(CheckResult(name=name, status="error", evidence=told, fix=fix))
     return found
@@ -77,7 +77,7 @@ def mend() -> Iterator[str]:
             for done in repair(settings):
                 yield f"mended: {done}"
         except Exception as error:
-            yield f"not mended ({repair.__name__}): {type(error).__name__}: {error}"
+            yield f"not mended ({repair.__name__}): {in_short(error)}"
 
 
 def text(results: Iterable[CheckResult]) -> str:

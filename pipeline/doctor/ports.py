@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -14,14 +15,19 @@ from resources.settings import Settings
 
 
 class Ui(NamedTuple):
-    """A UI's make target, its usual port, and a word in the command line of the process that serves it."""
+    """A UI's make target, its usual port, and the programs or Python modules that serve it."""
 
     target: str
     port: int
-    program: str
+    programs: tuple[str, ...]
 
 
-UIS = {"ui": Ui("ui", 3000, "dagster"), "mlflow-ui": Ui("mlflow-ui", 5000, "mlflow")}
+UIS = {
+    "ui": Ui("ui", 3000, ("dagster", "dagster-webserver", "dagster_webserver")),
+    "mlflow-ui": Ui("mlflow-ui", 5000, ("mlflow",)),
+}
+# Python's options that take the next argument.
+_WITH_VALUE = ("-X", "-W")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,7 +56,7 @@ def port_check(ui: Ui, port: int) -> CheckResult:
     owner = listener(port)
     # MLflow's server listens in children whose own command line says nothing; the topmost is the one to stop.
     family = [owner, *owner.parents()] if owner else []
-    known = [process for process in family if any(ui.program in part for part in command_of(process))]
+    known = [process for process in family if program_of(command_of(process)) in ui.programs]
     owner = known[-1] if known else owner
     who = f"{' '.join(command_of(owner)[:4])} (pid {owner.pid})" if owner else "another program"
     fix = f"make {ui.target} PORT={port + 1}"
@@ -75,6 +81,22 @@ def listener(port: int) -> psutil.Process | None:
     except psutil.Error:
         pass
     return None
+
+
+def program_of(command: Sequence[str]) -> str:
+    """Name of the program; for Python's that of the script, or the package of the module, that it runs."""
+    names = iter(command)
+    program = Path(next(names, "")).name
+    if not program.startswith("python"):
+        return program
+    for part in names:
+        if part in _WITH_VALUE:
+            next(names, "")
+        elif part in ("-m", "-c"):
+            return next(names, "").partition(".")[0] if part == "-m" else program
+        elif not part.startswith("-"):
+            return Path(part).name
+    return program
 
 
 def command_of(process: psutil.Process) -> list[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lifecycle.checks import CheckResult, holds
 from lifecycle.cost.prices import load_prices
+from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import TrainworthyError
-from lifecycle.provenance import changed_files, git_state
+from lifecycle.provenance import changed_files, git_state, without_credentials
 from lifecycle.use_case import load_use_case
 from resources.settings import Settings, use_case_folders
 
@@ -18,9 +19,6 @@ OLD_PRICES_DAYS = 365
 
 def use_cases(settings: Settings) -> Iterator[CheckResult]:
     """Every use case loads, its files agree, its dataset version is published, and its SKU has a price."""
-    # Imports Dagster, a second.
-    from lifecycle.declarations import refuse_declarations
-
     folders = use_case_folders(settings)
     if not folders:
         fix = "make a folder with use_case.yaml in it, see docs/how-to/use-case.md"
@@ -64,6 +62,11 @@ def _committed(name: str, folder: Path) -> CheckResult:
         return CheckResult(name=name, status="fail", severity="warning", evidence=told, fix=f"git init, {fix}")
     told = f"commit {commit[:12]}" + (f", not in it: {', '.join(changed_files(folder) or ())}" if dirty else ", clean")
     return holds(name, not dirty, severity="warning", evidence=told, fix=fix)
+
+
+def in_short(error: Exception) -> str:
+    """Kind and message of an unexpected error; addresses without credentials."""
+    return f"{type(error).__name__}: {without_credentials(str(error))}"
 
 
 def refused(name: str, error: TrainworthyError) -> CheckResult:

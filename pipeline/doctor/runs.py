@@ -32,7 +32,10 @@ def stuck(settings: Settings) -> Iterator[CheckResult]:
     """No run is marked as running whose process is gone."""
     with instance_of(settings) as instance:
         found = stuck_runs(instance) if instance else []
-    named = ", ".join(f"{item.run.job_name} {item.run.run_id[:8]} (pid {item.pid})" for item in found[:5])
+    named = ", ".join(
+        f"{item.run.job_name} {item.run.run_id[:8]} ({f'pid {item.pid}' if item.pid else 'it named none'})"
+        for item in found[:5]
+    )
     yield holds(
         "stuck_runs",
         not found,

@@ -8,21 +8,27 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import sqlite3
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from lifecycle.checks import CheckResult, holds
-from lifecycle.errors import TrainworthyError
+from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.promotion.history import predecessor
+from lifecycle.provenance import without_credentials
 from lifecycle.storage.state import StateFolder
-from pipeline.doctor.project import refused
+from lifecycle.use_case import load_use_case
+from pipeline.doctor.project import in_short, refused
 from resources.mlflow_folder import champion_alias, settle, written_for
-from resources.settings import Settings, use_case_folders
+from resources.settings import PROJECT, Settings, use_case_folders
 
+# MLflow asks a server that does not answer for minutes; importing it takes 2 s, several on a busy machine.
+SERVER_SECONDS = 30.0
 _REVISION = re.compile(r"""^(revision|down_revision)\b[^=]*=\s*["']([0-9a-z_]+)["']""", re.MULTILINE)
 
 
@@ -51,19 +57,25 @@ def dagster_store(settings: Settings) -> Iterator[CheckResult]:
     folder = dagster_folder(settings)
     known = revisions("dagster", "_core/storage/alembic/versions")
     for name in ("history/runs.db", "history/runs/index.db", "schedules/schedules.db"):
-        fix = f"DAGSTER_HOME={Path.cwd()} dagster instance migrate; if that fails, move {folder} away: history is lost"
+        migrate = f"DAGSTER_HOME={shlex.quote(str(PROJECT))} dagster instance migrate"
+        fix = f"{migrate}; if that fails, move {folder} away: history is lost"
         yield schema_check(f"dagster {Path(name).name}", folder / name, known, fix)
+
+
+def server() -> str:
+    """Address of the registry's server; "" if the registry lies in the state folder."""
+    return os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
 def mlflow_store(settings: Settings) -> Iterator[CheckResult]:
     """MLflow's database can be read, has the installed version's schema, and names files of this folder."""
-    server = os.environ.get("MLFLOW_TRACKING_URI")
-    if server:
-        yield CheckResult(name="mlflow", status="not_applicable", evidence=f"the server {server} is used; not asked")
+    if server():
+        told = f"the server {without_credentials(server())} is used; verdicts says whether it answers"
+        yield CheckResult(name="mlflow", status="not_applicable", evidence=told)
         return
     folder = settings.var / "mlflow"
     known = revisions("mlflow", "store/db_migrations/versions")
-    fix = f"mlflow db upgrade sqlite:///{folder}/mlflow.db, after a copy of the file"
+    fix = f"mlflow db upgrade {shlex.quote(f'sqlite:///{folder}/mlflow.db')}, after a copy of the file"
     yield schema_check("mlflow mlflow.db", folder / "mlflow.db", known, fix)
     written = written_for(folder)
     yield holds(
@@ -112,25 +124,76 @@ def revisions(package: str, folder: str) -> dict[str, str | None]:
 
 def verdicts(settings: Settings) -> Iterator[CheckResult]:
     """Each verdict log is an unbroken chain, and the registry's alias agrees with it."""
-    for folder in use_case_folders(settings):
-        name = f"verdicts {folder.name}"
+    names = [folder.name for folder in use_case_folders(settings)]
+    if server() and not any(verdict_log(settings, name).exists() for name in names):
+        # A database without tables would get them from the question.
+        told = "no verdict yet; the registry's server was not asked"
+        yield CheckResult(name="verdicts", status="not_applicable", evidence=told)
+        return
+    try:
+        aliased, unknown = aliases(settings, names), None
+    except ChampionError as error:
+        aliased, unknown = {}, error
+    for name in names:
         try:
-            entries = log.read(settings.var / "verdicts" / f"{folder.name}.jsonl")
-            aliased, told = None, "the registry's server was not asked"
-            if not os.environ.get("MLFLOW_TRACKING_URI"):
-                aliased = champion_alias(settings.var / "mlflow", folder.name)
-                agreed_champion(entries, folder.name, aliased)
-                told = f"champion {aliased or 'none'}"
+            entries = log.read(verdict_log(settings, name))
+            if unknown is None:
+                agreed_champion(entries, name, aliased[name])
         except TrainworthyError as error:
-            yield refused(name, error)
-        else:
-            yield CheckResult(name=name, status="pass", evidence=f"{len(entries)} entries, {told}")
+            yield refused(f"verdicts {name}", error)
+            continue
+        status, fix = ("insufficient", unknown.fix) if unknown else ("pass", "")
+        told = unknown.problem if unknown else f"champion {aliased[name] or 'none'}"
+        yield CheckResult(
+            name=f"verdicts {name}",
+            status=status,
+            severity="warning",
+            evidence=f"{len(entries)} entries, {told}",
+            fix=fix,
+        )
+
+
+def verdict_log(settings: Settings, use_case: str) -> Path:
+    """Where a use case's verdict log lies."""
+    return settings.var / "verdicts" / f"{use_case}.jsonl"
+
+
+def aliases(settings: Settings, names: Sequence[str]) -> dict[str, str | None]:
+    """The version that each model's alias `champion` points to; a local registry is read without importing MLflow.
+
+    Raises ChampionError if the registry cannot be asked, or does not answer in time.
+    """
+    if not server():
+        return {name: champion_alias(settings.var / "mlflow", name) for name in names}
+    found: dict[str, str | None] = {}
+    problem = [f"no answer within {SERVER_SECONDS:.0f} s"]
+
+    def ask() -> None:
+        from resources.mlflow import Tracking
+
+        try:
+            models = {name: Tracking().aliased(name) for name in names}
+            found.update({name: model and model.version for name, model in models.items()})
+        except Exception as error:
+            problem[0] = in_short(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(SERVER_SECONDS)
+    if len(found) == len(names):
+        return found
+    told = f"the registry's server {without_credentials(server())} could not be asked: {problem[0]}"
+    raise ChampionError(told, fix="start the server, or name the right one in MLFLOW_TRACKING_URI")
 
 
 def mend_addresses(settings: Settings) -> Iterator[str]:
     """Write MLflow's addresses for the folder where it lies now."""
     folder = settings.var / "mlflow"
-    if (folder / "mlflow.db").is_file() and not os.environ.get("MLFLOW_TRACKING_URI"):
+    if server() or not (folder / "mlflow.db").is_file():
+        return
+    from resources.mlflow import first_use
+
+    with first_use(folder):
         before = written_for(folder)
         settle(folder)
         if before != written_for(folder):
@@ -138,24 +201,38 @@ def mend_addresses(settings: Settings) -> Iterator[str]:
 
 
 def mend_aliases(settings: Settings) -> Iterator[str]:
-    """Make the local registry's alias follow the log, where the log names a champion.
+    """Make the registry's alias follow the log, where the log names a champion.
 
-    Without one in the log the alias stays: what it points to is all that is left of a lost log.
+    Without one in the log the alias stays: what it points to is all that is left of a lost log. Raises ChampionError
+    if the registry cannot be asked.
     """
-    if os.environ.get("MLFLOW_TRACKING_URI"):
+    if not server() and not (settings.var / "mlflow" / "mlflow.db").is_file():
         return
+    from assets.champion import judged_alone
+    from resources.workspace import Workspace
+
     for folder in use_case_folders(settings):
-        with contextlib.suppress(TrainworthyError):
-            entries = log.read(settings.var / "verdicts" / f"{folder.name}.jsonl")
-            entry = log.champion(entries)
-            if entry is None or entry.model_version == champion_alias(settings.var / "mlflow", folder.name):
-                continue
-            before = predecessor(entries)
-            _point(folder.name, entry.model_version, before.model_version if before else None)
-            yield f"{folder.name}: the alias champion points to version {entry.model_version}, as in the verdict log"
+        if not verdict_log(settings, folder.name).exists():
+            continue
+        try:
+            use_case = load_use_case(folder)
+        except TrainworthyError:
+            continue  # Told by its own check.
+        with judged_alone(Workspace(), use_case):
+            yield from _mend_alias(settings, folder.name)
 
 
-def _point(name: str, version: str, previous: str | None) -> None:
+def _mend_alias(settings: Settings, name: str) -> Iterator[str]:
+    """The caller holds the lock of the use case's judgement: log and alias stay as they are read here."""
     from resources.mlflow import Tracking
 
-    Tracking().set_champion(name, version, previous)
+    try:
+        entries = log.read(verdict_log(settings, name))
+    except TrainworthyError:
+        return  # A broken log is told by its own check, and mended by nobody but a person.
+    entry = log.champion(entries)
+    if entry is None or entry.model_version == aliases(settings, [name])[name]:
+        return
+    before = predecessor(entries)
+    Tracking().set_champion(name, entry.model_version, before.model_version if before else None)
+    yield f"{name}: the alias champion points to version {entry.model_version}, as in the verdict log"

@@ -5,7 +5,15 @@ import subprocess
 import pytest
 
 from lifecycle import provenance
-from lifecycle.provenance import OUR_CODE, changed_files, commit_url, committed_text, git_state, repository_url
+from lifecycle.provenance import (
+    OUR_CODE,
+    changed_files,
+    commit_url,
+    committed_text,
+    git_state,
+    repository_url,
+    without_credentials,
+)
 
 
 def git(folder, *arguments):
@@ -124,3 +132,19 @@ def test_commit_url_of_origin_is_https_without_credentials_or_none(toy, origin, 
         git(toy, "remote", "add", "origin", origin)
     assert commit_url(toy, "abc") == expected
     assert commit_url(toy, None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("postgresql://bob:SECRET@db:5432/mlflow", "postgresql://db:5432/mlflow"),
+        ("postgresql://bob:SEC/RET?#@db/mlflow", "postgresql://db/mlflow"),
+        ("postgresql://db/mlflow?user=bob&password=SECRET", "postgresql://db/mlflow"),
+        ("sqlite:////var/mlflow.db", "sqlite:////var/mlflow.db"),
+        ("a request to https://bob:SECRET@mlflow/api failed: mail me@example.org", None),
+        ("databricks", "databricks"),
+    ],
+)
+def test_without_credentials_keeps_the_address_alone(text, expected):
+    expected = expected or "a request to https://mlflow/api failed: mail me@example.org"
+    assert without_credentials(text) == expected

@@ -7,7 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from toy_project import ROOT
+
+from pipeline import cli
 
 
 def test_cli_verdict_of_a_trained_use_case_tells_decision_reasons_cost_and_links(trained):
@@ -39,9 +42,9 @@ def test_cli_champion_prints_the_version_of_the_log_without_mlflow(trained):
     assert not {"mlflow", "dagster", "torch"} & imported
 
 
-def test_cli_champion_that_does_not_exist_or_cannot_be_known_exits_with_1(fresh):
+def test_cli_champion_that_does_not_exist_exits_with_3_and_one_that_cannot_be_known_with_1(fresh):
     done = fresh.call("-m", "pipeline.cli", "champion", "toy")
-    assert (done.code, done.out) == (1, "toy has no champion yet\n")
+    assert (done.code, done.out) == (3, "toy has no champion yet\n")
     assert not fresh.var.exists()
     wrong = fresh.call("-m", "pipeline.cli", "champion", "toi")
     assert (wrong.code, "did you mean 'toy'?" in wrong.out) == (1, True)
@@ -61,8 +64,8 @@ def make(target, folder, trainworthy):
         (folder / name).chmod(0o755)
     command = ["make", "--no-print-directory", "--directory", str(ROOT), target, "READY=", f"BIN={folder}"]
     path = f"PATH={folder}:{os.environ['PATH']}"
-    out = subprocess.run([*command, path], capture_output=True, text=True, check=True).stdout
-    return out[out.index("told:") :].strip()
+    done = subprocess.run([*command, path], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout[done.stdout.find("told:") :].strip()
 
 
 CONFIG = '{"resources": {"intent": {"config": {"dataset_version": "v10"}}}}'
@@ -72,17 +75,24 @@ CONFIG = '{"resources": {"intent": {"config": {"dataset_version": "v10"}}}}'
     ("champion", "told"),
     [
         # Without a champion the first model is declared; with one the run is on the champion's dataset version.
-        ("echo 'no champion yet'; exit 1", "-c use_cases/flight_delays/first_model.yaml"),
+        ("echo 'no champion yet'; exit 3", "-c use_cases/flight_delays/first_model.yaml"),
         (f"echo '{CONFIG}'", f"-c /dev/stdin\n{CONFIG}"),
     ],
 )
 def test_make_demo_declares_the_first_model_or_trains_on_the_champions_version(tmp_path, champion, told):
-    lines = make("demo", tmp_path, f'test "$1" = champion || exit 0\n{champion}')
-    assert lines == f"told: job execute -m pipeline.definitions -j train_flight_delays {told}"
+    done = make("demo", tmp_path, f'test "$1" = champion || exit 0\n{champion}')
+    assert done == (0, f"told: job execute -m pipeline.definitions -j train_flight_delays {told}")
+
+
+def test_make_demo_with_a_champion_that_cannot_be_known_stops_before_any_run(tmp_path):
+    code, out = make("demo", tmp_path, "exit 1")
+    assert code == 2
+    assert "told:" not in out
 
 
 def test_make_next_trains_the_next_version_and_shows_the_verdict(tmp_path):
-    assert make("next", tmp_path, 'echo "told: $*"') == "told: next flight_delays\ntold: verdict flight_delays"
+    done = make("next", tmp_path, 'echo "told: $*"')
+    assert done == (0, "told: next flight_delays\ntold: verdict flight_delays")
 
 
 def test_cli_champion_tells_its_dataset_and_the_run_config_of_a_run_on_it(trained):
@@ -109,6 +119,43 @@ def test_cli_next_with_nothing_newer_says_so_and_writes_nothing(toy):
     assert "champion: version 1, trained on toy_rows@v1; nothing newer: v1 has its verdict" in done.out
     assert "trainworthy datasets publish" in done.out
     assert sorted(toy.var.rglob("*")) == before
+
+
+def test_cli_next_of_a_version_that_is_not_published_offers_the_near_one(toy):
+    before = sorted(toy.var.rglob("*"))
+    done = toy.call("-m", "pipeline.cli", "next", "toy", "v22")
+    assert (done.code, "did you mean 'v2'?" in done.out, "Traceback" in done.out) == (1, True, False)
+    assert sorted(toy.var.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("named", "version", "told"),
+    [
+        ((), "v2", ["next published version: v2", "to pass it over: trainworthy next toy v3"]),
+        (("v3",), "v3", ["version to judge: v3"]),
+        (("v1",), "v1", ["version to judge: v1"]),
+    ],
+)
+def test_cli_next_takes_the_version_that_is_named_and_resolved_folders(toy, monkeypatch, capsys, named, version, told):
+    path = toy.root / "data" / "versions.yaml"
+    entries = yaml.safe_load(path.read_text())
+    entries["toy_rows"]["v3"] = entries["toy_rows"]["v2"]
+    path.write_text(yaml.safe_dump(entries, sort_keys=False))
+    for name, folder in (("TRAINWORTHY_VAR", "state"), ("TRAINWORTHY_USE_CASES", "project/use_cases")):
+        monkeypatch.setenv(name, folder)
+    monkeypatch.chdir(toy.root.parent)
+    became = {}
+    monkeypatch.setattr(os, "execv", lambda _, command: became.update(os.environ, command=command[1:]))
+    cli.main(["next", "toy", *named])
+    config = toy.var / "run_configs" / "toy" / f"{version}.yaml"
+    assert became["command"][-2:] == ["-c", str(config)]
+    assert json.loads(config.read_text())["resources"]["intent"]["config"] == {"dataset_version": version}
+    # The command runs elsewhere.
+    assert became["TRAINWORTHY_VAR"] == str(toy.var)
+    assert became["TRAINWORTHY_USE_CASES"] == str(toy.root / "use_cases")
+    out = capsys.readouterr().out
+    assert [line for line in told if line not in out] == []
+    assert ("pass it over" in out) == (not named)
 
 
 def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):

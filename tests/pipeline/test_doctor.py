@@ -1,15 +1,17 @@
 """trainworthy doctor: each check passes on a healthy set-up and finds a planted fault; repairs only with --mend."""
 
+import fcntl
 import os
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import dagster as dg
+import psutil
 import pytest
+import sqlalchemy
 from dagster._core.events import EngineEventData
 from toy_project import ROOT, git, until
 
@@ -120,9 +122,42 @@ def test_doctor_port_that_is_taken_names_the_process_and_another_port(place, cap
         assert f"port {port} is taken by" in told
         assert f"pid {os.getpid()}" in told
         assert f"make ui PORT={port + 1}" in told
-        same = ports.port_check(ports.Ui("ui", port, Path(sys.executable).name), port)
+        own = ports.program_of(ports.command_of(psutil.Process()))
+        same = ports.port_check(ports.Ui("ui", port, (own,)), port)
         assert f"it looks like this UI: open http://127.0.0.1:{port}" in same.fix
         assert same.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/x/bin/python3 /x/bin/dagster dev", "dagster"),
+        ("/x/bin/python3.11 -X importtime -W ignore -m dagster_webserver.cli -p 3000", "dagster_webserver"),
+        ("/x/bin/python -B /x/bin/mlflow ui", "mlflow"),
+        ("/usr/bin/make ui", "make"),
+        ("python3 -m http.server --directory /home/me/dagster-notes", "http"),
+        ("python3 -u /home/me/dagster/notes.py dagster", "notes.py"),
+        ("python3 -c pass dagster", "python3"),
+        ("", ""),
+    ],
+)
+def test_doctor_program_of_a_command_line_is_no_argument_of_it(command, program):
+    assert ports.program_of(command.split()) == program
+
+
+def test_doctor_port_of_a_program_below_one_that_only_mentions_the_ui_is_not_the_ui(place):
+    server = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "print(s.getsockname()[1], flush=True); s.accept(); input()"
+    )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {server!r}])"
+    command = [sys.executable, "-c", parent, "/home/me/dagster-notes"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        port = int(process.stdout.readline())
+        found = ports.port_check(ports.UIS["ui"], port)
+        process.stdin.close()
+    assert "-c" in found.evidence
+    assert found.fix == f"make ui PORT={port + 1}"
 
 
 def test_doctor_state_folder_that_cannot_be_made_or_written_fails(place):
@@ -182,14 +217,16 @@ def test_doctor_code_that_no_commit_holds_is_a_warning(place, monkeypatch):
     only(project.git, "in no git repository", "git init", settings=settings)
 
 
-def test_doctor_databases_of_the_installed_versions_pass_and_others_are_told(place, trained):
+def test_doctor_databases_of_the_installed_versions_pass_and_others_are_told(place, trained, monkeypatch):
     shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
     assert bad(stores.dagster_store) == []
     assert [line for line in bad(stores.mlflow_store) if "addresses" not in line] == []
     runs_db, mlflow_db = place / "state/dagster/history/runs.db", place / "state/mlflow/mlflow.db"
     with sqlite3.connect(runs_db) as connection:
         connection.execute("INSERT INTO alembic_version VALUES ('7e2f3204cf8e')")
-    only(stores.dagster_store, "✗ dagster runs.db", "29b539ebc72a, 7e2f3204cf8e: one is needed", "instance migrate")
+    monkeypatch.chdir(place)
+    migrate = f"DAGSTER_HOME={ROOT} dagster instance migrate"
+    only(stores.dagster_store, "✗ dagster runs.db", migrate, "29b539ebc72a, 7e2f3204cf8e: one is needed")
     with sqlite3.connect(runs_db) as connection:
         connection.execute("DELETE FROM alembic_version WHERE version_num <> '7e2f3204cf8e'")
     only(stores.dagster_store, "schema 7e2f3204cf8e, newest 29b539ebc72a")
@@ -238,6 +275,79 @@ def test_doctor_alias_that_left_the_log_is_told_and_follows_it_again(place, trai
     only(stores.verdicts, "disagree")
     assert list(stores.mend_aliases(read_settings())) == []
     assert champion_alias(place / "state/mlflow", "toy") == "1"
+
+
+@pytest.fixture
+def on_a_server(place, trained, monkeypatch):
+    """The trained state, whose registry is asked as one on a server: through MLflow, by its address."""
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    list(stores.mend_addresses(read_settings()))
+    (place / "state/mlflow/mlflow.db").rename(place / "server.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/server.db")
+    return place
+
+
+def test_doctor_alias_on_a_server_is_asked_for_and_follows_the_log_again(on_a_server):
+    assert bad(stores.verdicts) == []
+    Tracking().client.delete_registered_model_alias("toy", "champion")
+    only(stores.verdicts, "✗ verdicts toy", "disagree", "'verdict log': '1', 'alias': None")
+    (told,) = stores.mend_aliases(read_settings())
+    assert "points to version 1" in told
+    assert bad(stores.verdicts) == []
+    assert not (on_a_server / "state/mlflow/mlflow.db").exists()
+
+
+def test_doctor_server_that_does_not_answer_is_a_warning_without_its_password(on_a_server, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://bob:SECRET@db/mlflow")
+    only(stores.verdicts, "! verdicts toy: 1 entries", "nowhere://db/mlflow could not be asked", "MLFLOW_TRACKING_URI")
+    (told,) = [line for line in examine.mend() if "mend_aliases" in line]
+    assert "could not be asked" in told
+    (here,) = stores.mlflow_store(read_settings())
+    assert "SECRET" not in told + here.evidence + "".join(bad(stores.verdicts))
+
+
+def test_doctor_server_that_is_silent_is_not_waited_for(on_a_server, monkeypatch):
+    monkeypatch.setattr(stores, "SERVER_SECONDS", 0.1)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        only(stores.verdicts, "! verdicts toy", "could not be asked: no answer within 0 s")
+
+
+def test_doctor_server_is_not_asked_before_any_verdict(place, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}/server.db")
+    assert bad(stores.verdicts) == []
+    assert list(stores.mend_aliases(read_settings())) == []
+    assert not (place / "server.db").exists()
+    assert not (place / "state").exists()
+
+
+def test_doctor_mend_of_the_registry_waits_for_its_locks(place, trained, monkeypatch):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    held = []
+
+    def locked(name):
+        """True if another process could not take the lock now."""
+        with (place / "state" / name).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    settle, read = stores.settle, log.read
+    monkeypatch.setattr(stores, "settle", lambda folder: (held.append(locked("mlflow/.lock")), settle(folder)))
+    assert len(list(stores.mend_addresses(read_settings()))) == 1
+    monkeypatch.setattr(log, "read", lambda path: (held.append(locked("verdicts/toy.lock")), read(path))[1])
+    assert list(stores.mend_aliases(read_settings())) == []
+    assert held == [True, True]
+
+
+def test_doctor_mend_without_a_registry_makes_none(place, trained):
+    shutil.copytree(trained.toy.var, place / "state", ignore=shutil.ignore_patterns("work"))
+    (place / "state/mlflow/mlflow.db").unlink()
+    assert list(stores.mend_aliases(read_settings())) == []
+    assert not (place / "state/mlflow/mlflow.db").exists()
 
 
 def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):
@@ -305,6 +415,21 @@ def test_doctor_process_with_the_number_of_a_dead_one_is_another(instance, monke
     started_run(instance, "3" * 32, os.getpid())
     monkeypatch.setattr("resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
     only(runs.stuck, "33333333")
+
+
+@pytest.mark.parametrize("status", ["NOT_STARTED", "STARTING"])
+def test_doctor_run_that_never_named_a_process_is_stuck_only_a_while_after_its_last_change(
+    instance, monkeypatch, status
+):
+    run = dg.DagsterRun(job_name="train_toy", run_id="6" * 32, status=dg.DagsterRunStatus[status])
+    instance.add_run(run)
+    with instance.run_storage.connect() as connection:  # It waited in the queue.
+        connection.execute(sqlalchemy.text("UPDATE runs SET create_timestamp = '2020-01-01 00:00:00'"))
+    assert bad(runs.stuck) == []
+    monkeypatch.setattr("resources.stuck_runs.STARTING_SECONDS", 0)
+    only(runs.stuck, "train_toy 66666666 (it named none)")
+    assert list(runs.mend_runs(read_settings())) == ["run 66666666 (train_toy) is marked as failed"]
+    assert instance.get_run_by_id("6" * 32).status == dg.DagsterRunStatus.FAILURE
 
 
 def test_doctor_slot_of_a_deleted_run_is_freed(instance):

@@ -19,7 +19,7 @@ case "$*" in *"$FAIL_AT"*) exit 1;; esac
 @pytest.fixture
 def checkout(tmp_path):
     """A folder with the Makefile and a Python that only says what it was asked for."""
-    folder = tmp_path / "checkout"
+    folder = tmp_path / "my checkout"
     folder.mkdir()
     for name in ("Makefile", "constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
@@ -41,44 +41,81 @@ def test_make_setup_that_was_completed_here_is_not_repeated(checkout):
     assert "pip install" not in make(checkout, "setup").stdout
 
 
-def test_make_setup_that_was_interrupted_starts_from_scratch(checkout):
-    assert make(checkout, "setup", fail_at="--editable").returncode == 2
+@pytest.mark.parametrize("step", ["-m venv", "--editable"])
+def test_make_setup_that_was_interrupted_starts_from_scratch(checkout, step):
+    assert make(checkout, "setup", fail_at=step).returncode == 2
+    (checkout / ".venv" / "half").touch()
     again = make(checkout, "setup")
-    assert again.returncode == 0
-    assert "python: -m venv --clear .venv" in again.stdout
+    assert again.returncode == 0, again.stderr
+    assert not (checkout / ".venv" / "half").exists()
     assert "--editable" in again.stdout
+    assert "pip install" not in make(checkout, "setup").stdout
 
 
 def test_make_setup_after_the_checkout_moved_says_so_and_starts_from_scratch(checkout):
     make(checkout, "setup")
+    (checkout / ".venv" / "old").touch()
     moved = checkout.rename(checkout.with_name("moved"))
     done = make(moved, "setup")
     assert f"setting up .venv anew (it was made in {checkout})" in done.stdout
-    assert "python: -m venv --clear .venv" in done.stdout
+    assert not (moved / ".venv" / "old").exists()
     assert "pip install" not in make(moved, "setup").stdout
 
 
 def test_make_setup_after_a_change_of_versions_keeps_what_is_installed(checkout):
     make(checkout, "setup")
+    (checkout / ".venv" / "installed").touch()
     os.utime(checkout / "constraints.txt", (4e9, 4e9))
+    # Also where the first try is interrupted.
+    assert make(checkout, "setup", fail_at="--editable").returncode == 2
+    assert "pip install" in make(checkout, "setup").stdout
+    assert (checkout / ".venv" / "installed").exists()
+
+
+def test_make_setup_with_an_empty_mark_of_an_older_makefile_keeps_what_is_installed(checkout):
+    make(checkout, "setup")
+    (checkout / ".venv" / ".ready").write_text("")
+    (checkout / ".venv" / "installed").touch()
+    assert "pip install" in make(checkout, "setup").stdout
+    assert (checkout / ".venv" / "installed").exists()
+
+
+def test_make_setup_over_an_environment_of_somebody_else_refuses_and_leaves_it(checkout):
+    (checkout / ".venv" / "bin").mkdir(parents=True)
     done = make(checkout, "setup")
-    assert "python: -m venv .venv" in done.stdout
-    assert "pip install" in done.stdout
+    assert (done.returncode, "python: -m" in done.stdout) == (2, False)
+    assert ".venv was not made by this Makefile" in done.stdout
+    assert "make READY= TARGET" in done.stdout
+    assert os.listdir(checkout / ".venv") == ["bin"]
+    assert make(checkout, "setup", "READY=").returncode == 0
+
+
+def test_make_setup_over_a_link_refuses_and_leaves_its_target(checkout, tmp_path):
+    make(checkout, "setup")
+    (checkout / ".venv").rename(tmp_path / "shared")
+    (tmp_path / "shared" / ".ready").write_text("/elsewhere\n")
+    (checkout / ".venv").symlink_to(tmp_path / "shared")
+    done = make(checkout, "setup")
+    assert (done.returncode, ".venv is a link" in done.stdout) == (2, True)
+    assert (tmp_path / "shared" / "bin").is_dir()
 
 
 @pytest.mark.parametrize("target", ["ui", "mlflow-ui"])
 def test_make_ui_with_a_taken_port_names_the_process_and_another_port(tmp_path, target):
     for name in ("dagster", "mlflow"):
-        (tmp_path / name).write_text('#!/bin/sh\necho "told: $*"\n')
+        (tmp_path / name).write_text('#!/bin/sh\nfor part in "$@"; do echo "told: $part"; done\n')
         (tmp_path / name).chmod(0o755)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
         paths = f"PATH={tmp_path}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-        arguments = (target, f"PORT={port}", "READY=", paths)
+        arguments = (target, f"PORT={port}", "READY=", paths, f"TRAINWORTHY_VAR={tmp_path}/my state")
         free = make(ROOT, *arguments)
         assert free.returncode == 0, free.stderr
-        assert f"{port}" in next(line for line in free.stdout.splitlines() if line.startswith("told:"))
+        told = [line for line in free.stdout.splitlines() if line.startswith("told:")]
+        assert f"told: {port}" in told
+        # A folder with a space is one argument.
+        assert target == "ui" or told[-1] == f"told: sqlite:///{tmp_path}/my state/mlflow/mlflow.db"
         server.listen()
         taken = make(ROOT, *arguments)
     assert taken.returncode == 2

@@ -117,7 +117,9 @@ def test_sensor_requests_one_run_of_the_newest_version_with_a_valid_config(here,
 def test_sensor_ticks_while_a_run_is_on_and_after_its_verdict_start_no_other(here, instance):
     (request,) = sensor_tick(here, instance).run_requests
     run = launched(instance, request)
-    assert f"run {run.run_id[:8]} is STARTED" in reason(sensor_tick(here, instance))
+    skipped = reason(sensor_tick(here, instance))
+    assert f"run {run.run_id[:8]} is STARTED" in skipped
+    assert "trainworthy doctor --mend" in skipped
     judge_next(here, "v2")
     ended(instance, run, dg.DagsterEventType.RUN_SUCCESS)
     assert "v2, has its verdict" in reason(sensor_tick(here, instance))
