@@ -14,6 +14,7 @@ from assets.snapshot import snapshot_asset
 from assets.step import INTENT_TAG
 from assets.training import stage_assets
 from lifecycle.records import STEPS, Step
+from lifecycle.run_config import run_config
 from lifecycle.use_case import UseCase
 
 # Name, intent, last step, description.
@@ -47,11 +48,13 @@ def lifecycle_jobs(use_case: UseCase) -> list[UnresolvedAssetJob | dg.JobDefinit
 
 def _job(use_case: UseCase, name: str, intent: str, last: Step, description: str) -> UnresolvedAssetJob:
     steps = STEPS[: STEPS.index(last) + 1]
+    # What stands in the launchpad: all that a run may declare, as it is without a word.
+    declared = {"first_model": False, "fail_on": "never"} if last == "promotion" else {}
     return dg.define_asset_job(
         f"{name}_{use_case.name}",
         selection=dg.AssetSelection.assets(*[dg.AssetKey([use_case.name, step]) for step in steps]),
         description=f"{description} {use_case.spec.description}".strip(),
         tags={INTENT_TAG: intent, "trainworthy/use_case": use_case.name},
-        config={"loggers": {"console": {}}},
+        config=run_config(**declared, dataset_version=""),
         executor_def=dg.in_process_executor,
     )
