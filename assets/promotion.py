@@ -113,6 +113,7 @@ def judge(run: StepRun) -> Outcome:
     fields = {
         "decision": decision.decision,
         "reasons": decision.reasons,
+        "held_back_by": decision.held_back_by,
         "controls": decision.controls,
         "comparisons": evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
         "model_name": name,

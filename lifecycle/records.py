@@ -270,6 +270,7 @@ class Verdict(Record):
 
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
+    `held_back_by` are the reasons that allow less than promote, each with what it lacks.
     `binds` holds the sha256 of model files, dataset, split, suite, contract, code and environment;
     `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
     model cost in all.
@@ -278,6 +279,7 @@ class Verdict(Record):
     kind: Literal["promotion"] = "promotion"  # pyright: ignore[reportIncompatibleVariableOverride]
     decision: Literal["promote", "shadow", "reject"]
     reasons: tuple[str, ...]
+    held_back_by: tuple[str, ...] = ()
     controls: tuple[Control, ...]
     comparisons: tuple[Comparison, ...]
     model_name: str

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # With fewer, one unusual group decides the interval: t(0.975, 7) is already 2.4.
 MINIMUM_GROUPS = 8
 _CONFIDENCE_QUANTILE = 0.975
+# A bound so near that it needs this many times the groups is not a matter of more rows.
+_MOST_TIMES_THE_GROUPS = 50
 
 
 def grouped_estimate(metric: str, labels: Any, probabilities: Any, groups: Any) -> Estimate:
@@ -156,6 +158,19 @@ def _calibration_error_left_out(
     excess = cells.reshape(shape)
     left_out = np.abs(excess.sum(axis=0) - excess).sum(axis=1) / (len(codes) - np.bincount(codes))
     return float(np.abs(excess.sum(axis=0)).sum() / len(codes)), left_out
+
+
+def groups_to_show(estimate: Estimate, spare: float) -> int | None:
+    """About how many groups keep the whole interval on the value's side of a bound, if the value holds.
+
+    `spare` is the room between value and bound, 0 or less on the wrong side. None where more groups
+    would not show it: on the wrong side, or beyond 50 times as many.
+    """
+    # An interval narrows with the square root of the number of groups.
+    reach = max(estimate.high - estimate.value, estimate.value - estimate.low)
+    if spare <= 0 or reach >= math.sqrt(_MOST_TIMES_THE_GROUPS) * spare:
+        return None
+    return math.floor(estimate.groups * (reach / spare) ** 2) + 1
 
 
 def _estimate(value: float, standard_error: float, count: int) -> Estimate:

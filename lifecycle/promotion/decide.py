@@ -22,30 +22,40 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from lifecycle.errors import ChampionError
+from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
+from lifecycle.report.formatting import count, reference_name, words
 from lifecycle.run_config import first_model_fix
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
 _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fail": "reject"}
-_TITLES = {"prior": "the prior", "linear": "logistic regression", "gradient_boosting": "gradient boosting"}
 
 
 class Decision(Frozen):
-    """The decision, its reasons (those that held the model back first) and the controls it saw."""
+    """The decision, its reasons (those that held the model back first) and the controls it saw.
+
+    `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion.
+    """
 
     decision: Outcome
     reasons: tuple[str, ...]
+    held_back_by: tuple[str, ...]
     controls: tuple[Control, ...]
 
 
 class Finding(NamedTuple):
-    """The best decision that one rule allows, and why."""
+    """The best decision that one rule allows, why, and what it lacks to allow more, where that can be told."""
 
     allows: Outcome
     reason: str
+    lacks: str = ""
+
+    @property
+    def told(self) -> str:
+        return f"{self.reason.removesuffix('.')}; {self.lacks}." if self.lacks else self.reason
 
 
 def decide(evidence: PromotionEvidence) -> Decision:
@@ -65,6 +75,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
     return Decision(
         decision=findings[0].allows,
         reasons=tuple(finding.reason for finding in findings),
+        held_back_by=tuple(finding.told for finding in findings if finding.allows != "promote"),
         controls=evidence.controls,
     )
 
@@ -105,7 +116,8 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     if comparison.gain.high < needed:
         yield Finding("reject", f"Worse than the champion: {told}; {rule}.")
     elif comparison.gain.low <= needed:
-        yield Finding("shadow", f"Not shown to be good enough to replace the champion: {told}; {rule}.")
+        reason = f"Not shown to be good enough to replace the champion: {told}; {rule}."
+        yield Finding("shadow", reason, _lacks(comparison.gain, comparison.gain.value - needed))
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
 
@@ -119,15 +131,16 @@ def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:
 def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
     gain = _baseline(evidence, "prior")
     if gain is None:
-        yield Finding("reject", "The gain over the prior was not measured: evaluate again.")
+        yield Finding("reject", "The gain over the label prior was not measured: evaluate again.")
         return
     told = _gain(gain, evidence.metric)
     if gain.high < 0:
-        yield Finding("reject", f"Worse than the simplest baseline, the prior: {told}.")
+        yield Finding("reject", f"Worse than the simplest baseline, the label prior: {told}.")
     elif gain.low <= 0:
-        yield Finding("shadow", f"Not shown to be better than the simplest baseline, the prior: {told}.")
+        reason = f"Not shown to be better than the simplest baseline, the label prior: {told}."
+        yield Finding("shadow", reason, _lacks(gain, gain.value))
     else:
-        yield Finding("promote", f"Better than the prior: {told}.")
+        yield Finding("promote", f"Better than the label prior: {told}.")
 
 
 def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -139,7 +152,8 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
     if gain.high < -evidence.margin:
         yield Finding("reject", f"Worse than logistic regression by more than the margin of {margin}: {told}.")
     elif gain.low < -evidence.margin:
-        yield Finding("shadow", f"May be worse than logistic regression by more than the margin of {margin}: {told}.")
+        reason = f"May be worse than logistic regression by more than the margin of {margin}: {told}."
+        yield Finding("shadow", reason, _lacks(gain, gain.value + evidence.margin))
     else:
         yield Finding("promote", _compared_with(gain, "linear", told))
 
@@ -156,7 +170,7 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
 
 def _compared_with(gain: Estimate, name: str, told: str) -> str:
     """How the candidate stands to a simpler kind of model, by where the interval lies."""
-    title = _TITLES[name]
+    title = reference_name(name)
     if gain.low > 0:
         return f"Better than {title}: {told}."
     if gain.high < 0:
@@ -166,7 +180,7 @@ def _compared_with(gain: Estimate, name: str, told: str) -> str:
 
 def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
     for result in results:
-        metric, estimate = result.guardrail.metric, result.estimate
+        metric, estimate = words(result.guardrail.metric), result.estimate
         if estimate is None or not usable(estimate):
             yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
             continue
@@ -175,7 +189,7 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
         if hope < 0:
             yield Finding("reject", f"Guardrail broken: {told}.")
         elif spare < 0:
-            yield Finding("shadow", f"Guardrail not safely kept: {told}.")
+            yield Finding("shadow", f"Guardrail not safely kept: {told}.", _lacks(estimate, (spare + hope) / 2))
         else:
             yield Finding("promote", f"Guardrail kept: {told}.")
 
@@ -218,4 +232,12 @@ def _measured(comparison: Comparison, metric: str) -> bool:
 
 
 def _gain(gain: Estimate, metric: str) -> str:
-    return f"{metric} gain {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}], {gain.groups} groups"
+    return f"{words(metric)} gain {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}], {gain.groups} groups"
+
+
+def _lacks(estimate: Estimate, spare: float) -> str:
+    """What would show that a bound is kept; `spare` is the room between the value and it, below 0 is missed."""
+    groups = groups_to_show(estimate, spare)
+    if groups is None:
+        return "as measured, a better model is needed, not more rows"
+    return f"if it holds, about {count(groups)} groups would show that it suffices"

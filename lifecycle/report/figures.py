@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
-from lifecycle.report.formatting import count, estimate, number, words
+from lifecycle.report.formatting import count, estimate, number, reference_name, words
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
 
 
@@ -50,7 +50,9 @@ def _learning(stages: list[StageReport]) -> Figure:
 
 
 def _comparison(comparisons: tuple[Comparison, ...]) -> Figure:
-    told = [f"{item.reference} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons]
+    told = [
+        f"{reference_name(item.reference)} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons
+    ]
     caption = "Paired gain with 95 % interval. A hollow mark: the interval holds zero."
     return _figure(pictures.comparison_chart(comparisons), f"Gain over {'; '.join(told)}", caption)
 

@@ -13,8 +13,8 @@ from lifecycle.report.formatting import (
     limits,
     number,
     point,
+    reference_name,
     sentence_case,
-    words,
 )
 from lifecycle.report.origins import commit_state
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
@@ -95,7 +95,7 @@ def _decisive(records: Records) -> list[Comparison]:
 
 def _gain(item: Comparison) -> Fact:
     value, _, interval = estimate(item.gain, sign=True).partition(" ")
-    return Fact(f"Gain over {words(item.reference)}", value, f"95 % {interval}, {reading(item)}")
+    return Fact(f"Gain over {reference_name(item.reference)}", value, f"95 % {interval}, {reading(item)}")
 
 
 def _against(actual: str, reading: str) -> str:

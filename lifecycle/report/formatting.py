@@ -15,6 +15,7 @@ from lifecycle.records import Estimate, Forecast
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"
 HASH_PREFIX = 8
+_REFERENCES = {"prior": "label prior", "linear": "logistic regression"}
 
 
 def usd(value: float) -> str:
@@ -120,6 +121,11 @@ def size(value: float) -> str:
 def words(name: str) -> str:
     """A name of code as words: `log_loss` is `log loss`."""
     return name.replace("_", " ")
+
+
+def reference_name(name: str) -> str:
+    """What a candidate is compared with, as one calls it: `linear` is logistic regression."""
+    return _REFERENCES.get(name, words(name))
 
 
 def sentence_case(name: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from lifecycle.checks import stopping
 from lifecycle.records import DatasetVersion, EvaluationReport, PreflightReport, Record, Snapshot, StageReport, Verdict
-from lifecycle.report.formatting import count, day, estimate, interval, number, share, words
+from lifecycle.report.formatting import count, day, estimate, interval, number, reference_name, share, words
 from lifecycle.report.outcome import check_sentence, in_brief, reading
 from lifecycle.report.pictures import validation_loss
 
@@ -91,7 +91,8 @@ def _stage(record: StageReport) -> tuple[str, ...]:
 def _evaluation(record: EvaluationReport) -> tuple[str, ...]:
     told = f"Measured on {count(record.rows)} rows in {count(record.groups)} groups, scored from the exported artifact."
     gains = [
-        f"Gain over {words(item.reference)} in {words(item.metric)}: {estimate(item.gain, sign=True)}, {reading(item)}."
+        f"Gain over {reference_name(item.reference)} in {words(item.metric)}:"
+        f" {estimate(item.gain, sign=True)}, {reading(item)}."
         for item in record.comparisons
     ]
     return (told, *gains)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from lifecycle.checks import CheckResult, stopping
+from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.records import (
     STAGES,
     STEPS,
@@ -23,18 +24,14 @@ from lifecycle.records import (
     StoppedStep,
     Verdict,
 )
-from lifecycle.report.formatting import count, estimate, limits, plain, sentence_case, usd, words
+from lifecycle.report.formatting import count, estimate, limits, plain, reference_name, sentence_case, usd, words
 
 Records = Mapping[Step, Record]
 Kind = TypeVar("Kind", bound=Record)
 Tone = Literal["good", "hold", "bad", "neutral"]
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
-_DECISIONS: dict[str, tuple[Tone, str]] = {
-    "promote": ("good", "The model becomes the champion."),
-    "shadow": ("hold", "The model may run beside the champion; the evidence does not suffice to replace it."),
-    "reject": ("bad", "The model is not shipped."),
-}
+_TONES: dict[str, Tone] = {"promote": "good", "shadow": "hold", "reject": "bad"}
 
 
 @dataclass(frozen=True)
@@ -166,16 +163,29 @@ def _stopped(step: Step, record: Record | None) -> Outcome:
 
 
 def _judged(records: Records, verdict: Verdict) -> Outcome:
-    tone, summary = _DECISIONS[verdict.decision]
     first, *rest = in_brief(verdict) or ("The verdict gives no reason.",)
     return Outcome(
         label=verdict.decision.capitalize(),
-        tone=tone,
-        summary=summary,
+        tone=_TONES[verdict.decision],
+        summary=_what_follows(verdict),
         why=first,
         reasons=tuple(rest),
         changes=_changes(records, verdict),
     )
+
+
+def _what_follows(verdict: Verdict) -> str:
+    """What the decision means for what is live."""
+    promoted = verdict.decision == "promote"
+    if verdict.champion == verdict.model_version:
+        return "The model stays the champion" + ("." if promoted else "; this evidence would not promote it.")
+    if promoted:
+        return "The model becomes the champion."
+    if verdict.decision == "reject":
+        return "The model is not shipped." + ("" if verdict.champion else " There is still no champion.")
+    if verdict.champion is None:
+        return "There is still no champion; the evidence does not suffice to make this model the first."
+    return "The model may run beside the champion; the evidence does not suffice to replace it."
 
 
 def in_brief(verdict: Verdict) -> tuple[str, ...]:
@@ -199,26 +209,26 @@ def _not_judged(records: Records) -> Outcome:
 
 
 def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
-    """What stands between this decision and another one; for a promotion, its narrowest evidence."""
-    comparisons = all_comparisons(records)
+    """What held the model back, and how to measure what could not be; for a promotion, its narrowest evidence."""
     if verdict.decision == "promote":
+        comparisons = all_comparisons(records)
         clear = [item for item in comparisons if reading(item) == "better"]
         narrow = [_narrowest(min(clear, key=lambda item: item.gain.low))] if clear else []
         return tuple(narrow + [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"])
-    controls = [f"{sentence_case(item.name)}: {item.reason}" for item in verdict.controls if item.status != "pass"]
-    checks = [
+    # A verdict from before this field names only its reasons, and the first is one that decided.
+    held_back_by = verdict.held_back_by or verdict.reasons[:1]
+    fixes = [
         f"{sentence_case(check.name)}: {check.fix}"
         for record in records.values()
         for check in record.checks
-        if check.fix and (check.stops or check.status == "insufficient")
+        if check.fix and check.status == "insufficient"
     ]
-    unclear = [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"]
-    return tuple(dict.fromkeys([*controls, *checks, *unclear]))
+    return tuple(dict.fromkeys([*held_back_by, *fixes]))
 
 
 def _narrowest(item: Comparison) -> str:
     return (
-        f"The narrowest clear gain is the one over {words(item.reference)} in {words(item.metric)},"
+        f"The narrowest clear gain is the one over {reference_name(item.reference)} in {words(item.metric)},"
         f" {estimate(item.gain, sign=True)}: newer data that lower it by {limits(item.gain)[1:].split(',')[0]}"
         " would take that evidence away."
     )
@@ -226,11 +236,10 @@ def _narrowest(item: Comparison) -> str:
 
 def _more_groups(item: Comparison) -> str:
     gain = item.gain
-    subject = f"The gain over {words(item.reference)} in {words(item.metric)}"
+    subject = f"The gain over {reference_name(item.reference)} in {words(item.metric)}"
     text = f"{subject}, {estimate(gain, sign=True)}, cannot be told from 0"
-    # An interval narrows with the square root of the number of groups.
-    needed = round(gain.groups * ((gain.value - gain.low) / gain.value) ** 2) + 1 if gain.value > 0 else 0
-    if not gain.groups < needed < 50 * gain.groups:
+    needed = groups_to_show(gain, gain.value)
+    if needed is None:
         return f"{text}; a better model is needed, not more rows."
     return f"{text} with {count(gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
 

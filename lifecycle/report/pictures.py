@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
-from lifecycle.report.formatting import words
+from lifecycle.report.formatting import reference_name, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def comparison_chart(comparisons: Sequence[Comparison]) -> bytes:
     for place, item in enumerate(reversed(comparisons)):
         clear = item.gain.low > 0 or item.gain.high < 0
         _interval(axes, place, item.gain.value, item.gain.low, item.gain.high, filled=clear)
-    _names(axes, [_short(f"{words(item.reference)} · {words(item.metric)}") for item in reversed(comparisons)])
+    _names(axes, [_short(f"{reference_name(item.reference)} · {words(item.metric)}") for item in reversed(comparisons)])
     axes.set_xlabel("gain of the candidate: left of zero worse, right better")
     return _png(figure, grid="x")
 

@@ -82,7 +82,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "words", "moment", "day")
+    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "moment", "day")
+    names += ("words", "reference_name")
     environment.filters |= {name: getattr(formatting, name) for name in names}
     environment.filters["status"] = sections.status_words
     return environment

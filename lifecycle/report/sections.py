@@ -19,7 +19,7 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import estimate, interval, plain, quantity, sentence_case, size, words
+from lifecycle.report.formatting import estimate, interval, plain, quantity, reference_name, sentence_case, size, words
 from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
 
@@ -101,7 +101,7 @@ def standing(comparisons: Iterable[Comparison]) -> str:
     """All comparisons in a sentence: what the candidate is better than, and what not."""
     groups: dict[str, list[str]] = {}
     for item in comparisons:
-        groups.setdefault(reading(item), []).append(f"{words(item.reference)} ({words(item.metric)})")
+        groups.setdefault(reading(item), []).append(f"{reference_name(item.reference)} ({words(item.metric)})")
     before = {"better": "better than ", "worse": "worse than ", "no difference shown": "cannot be told from "}
     told = [before[word] + ", ".join(groups[word]) for word in before if word in groups]
     return f"{sentence_case('; '.join(told))}." if told else ""

@@ -209,7 +209,7 @@ def verdict(decision: Any) -> Verdict:
     """A first model, promoted, or one of which the reasons say why not."""
     promoted = decision == "promote"
     why = (
-        "The gain over linear in log loss, +0.0091 [+0.0041, +0.0141], is above zero.",
+        "The gain over logistic regression in log loss, +0.0091 [+0.0041, +0.0141], is above zero.",
         "All five controls pass.",
     )
     why_not = ("The gain over the champion in log loss, +0.0012 [−0.0030, +0.0054], cannot be told from zero.",)

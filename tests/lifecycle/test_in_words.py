@@ -20,8 +20,8 @@ def test_reasons_of_a_judged_run_tell_every_step_in_figures() -> None:
         "smoke": "validation loss 0.5794, where always saying the label prior gives 0.5771, after 24 steps",
         "pilot": "Go: validation loss 0.5231",
         "full": "Trained: validation loss 0.4987",
-        "evaluation": "Gain over linear in log loss: +0.0091 [+0.0041, +0.0141], better.",
-        "promotion": "The gain over linear in log loss",
+        "evaluation": "Gain over logistic regression in log loss: +0.0091 [+0.0041, +0.0141], better.",
+        "promotion": "The gain over logistic regression in log loss",
     }
     assert {step: sentence for step, sentence in expected.items() if sentence not in told[step]} == {}
     decisions = {step: in_words.decision(record) for step, record in records.items()}

@@ -75,7 +75,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "flight_delays",
         "✓ Promote",
         "All five controls pass.",
-        "The narrowest clear gain is the one over linear",
+        "The narrowest clear gain is the one over logistic regression",
         "0.0029 USD",
         "a score on 54,961 benchmark rows in 61 groups beside 3 reference models",
         "0.4987 [0.4901, 0.5073]",
@@ -110,14 +110,57 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
 def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, str]) -> None:
     text = Page(pages["reject"]).text
     assert "✕ Reject" in text
-    assert "Better than champion:" in text
-    assert "with 61 groups; if it holds, about 748 groups would show it." in text
+    changes = text.split("What would change it")[1].split("What it binds")[0].strip()
+    assert changes == example.verdict("reject").reasons[0]
     assert "Champion after this run version 3 unchanged" in text
     # The reader's first question is about what is in use.
     assert text.index("Gain over champion") < text.index("Gain over gradient boosting")
     assert outcome.all_comparisons(example.judged("reject"))[0].reference == "champion"
     # A failed check that is only a warning decides nothing.
     assert "Tailnum null share:" not in text
+
+
+def test_changes_of_a_verdict_are_what_held_it_back_and_nothing_else() -> None:
+    held_back_by = ("May be worse than logistic regression; more is needed.", "Guardrail not safely kept.")
+    reasons = ("May be worse than logistic regression.", "Guardrail not safely kept.", "Better than the label prior.")
+    # Gradient boosting cannot be told from the candidate here, and blocks nothing.
+    records = example.judged("shadow", reasons=reasons, held_back_by=held_back_by)
+    assert outcome.outcome(records, None).changes == held_back_by
+    before_the_field = example.judged("shadow", reasons=reasons)
+    assert outcome.outcome(before_the_field, None).changes == reasons[:1]
+
+
+def test_changes_of_a_verdict_name_the_fix_of_what_could_not_be_measured() -> None:
+    records = example.judged("shadow", held_back_by=("Earlier checks could not be measured: preflight/seconds.",))
+    check = CheckResult(name="seconds", status="insufficient", fix="time it on this machine")
+    records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
+    changes = outcome.outcome(records, None).changes
+    assert changes == ("Earlier checks could not be measured: preflight/seconds.", "Seconds: time it on this machine")
+
+
+@pytest.mark.parametrize(
+    ("decision", "champion", "summary"),
+    [
+        ("promote", None, "The model becomes the champion."),
+        ("promote", "4", "The model stays the champion."),
+        ("shadow", None, "There is still no champion; the evidence does not suffice to make this model the first."),
+        ("shadow", "3", "The model may run beside the champion; the evidence does not suffice to replace it."),
+        ("shadow", "4", "The model stays the champion; this evidence would not promote it."),
+        ("reject", None, "The model is not shipped. There is still no champion."),
+        ("reject", "3", "The model is not shipped."),
+    ],
+)
+def test_summary_of_a_verdict_is_true_of_what_is_live(decision: str, champion: str | None, summary: str) -> None:
+    assert outcome.outcome(example.judged(decision, champion=champion), None).summary == summary
+
+
+def test_report_calls_each_baseline_and_metric_by_one_name(pages: dict[str, str]) -> None:
+    page = Page(pages["promote"])
+    cells = {word.strip() for word in page.words}
+    assert {"logistic regression", "label prior", "gradient boosting", "log loss"} <= cells
+    assert not {"linear", "prior", "gradient_boosting", "log_loss"} & cells
+    told = [image["alt"] or "" for image in page.tags("img")]
+    assert not any("linear" in text or "gradient_boosting" in text for text in told)
 
 
 def test_report_of_stopped_run_names_the_failed_check_its_fix_and_what_was_spared(pages: dict[str, str]) -> None:

@@ -64,7 +64,7 @@ def page(browser) -> Iterator:
 
 def test_ui_promotion_shows_decision_reasons_and_lineage(page, ui):
     page.goto(f"{ui.address}/assets/toy/promotion")
-    page.get_by_text("Better than the prior", exact=False).first.wait_for()
+    page.get_by_text("Better than the label prior", exact=False).first.wait_for()
     for shown in ("decision", "reasons", "lineage/dataset_version", "toy_rows@v1", "Five controls"):
         assert page.get_by_text(shown, exact=False).count(), f"{shown} is not on the page"
 
@@ -87,7 +87,7 @@ def test_ui_training_launched_by_a_click_shows_its_decision_and_its_report(page,
     page.goto(f"{ui.address}/assets/toy/promotion")
     report = page.get_by_text(f"/reports/toy/{run_id}.html").first
     report.wait_for()
-    for shown in ("promote", "Better than the prior", "artifacts/report.html"):
+    for shown in ("promote", "Better than the label prior", "artifacts/report.html"):
         assert page.get_by_text(shown, exact=False).count(), f"{shown} is not on the page"
     page.goto(Path(report.inner_text()).as_uri())
     assert page.get_by_text("Promote", exact=False).first.is_visible()

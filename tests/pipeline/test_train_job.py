@@ -64,7 +64,7 @@ def test_train_first_run_says_of_every_step_what_was_decided_and_why(shown):
         "preflight": "Forecast for the three stages",
         "pilot": "Go\\: validation loss",
         "full": "steps on",
-        "evaluation": "Gain over linear in log loss\\:",
+        "evaluation": "Gain over logistic regression in log loss\\:",
         "promotion": "All five controls passed",
     }
     assert {step: text for step, text in expected.items() if text not in shown[step]["reasons"]} == {}

@@ -156,7 +156,7 @@ def test_evidence_with_a_useless_margin_is_refused(margin):
     [
         (
             (-0.004, 0.01),
-            "Cannot be told from logistic regression: log_loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
+            "Cannot be told from logistic regression: log loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
         ),
         ((-0.004, -0.001), "Logistic regression is better"),
         ((0.001, 0.02), "Better than logistic regression"),
@@ -192,6 +192,55 @@ def test_decide_puts_what_held_the_model_back_first():
     assert found.reasons[0].startswith("Control cost failed")
     assert found.reasons[1].startswith("Not shown to be better than the simplest")
     assert found.controls == with_control("cost", "fail")
+
+
+def measured(value: float, reach: float, groups: int) -> Estimate:
+    return Estimate(value=value, low=value - reach, high=value + reach, standard_error=reach / 2, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("changed", "lacks"),
+    [
+        # (0.0053 / (-0.0003 + the margin 0.005))² × 21 = 26.7
+        ({"linear": (-0.0003, 0.0053, 21)}, "21 groups; if it holds, about 27 groups would show that it suffices."),
+        ({"linear": (-0.006, 0.0053, 21)}, "; as measured, a better model is needed, not more rows."),
+        # (0.0042 / 0.0012)² × 61 = 747.25
+        ({"prior": (0.0012, 0.0042, 61)}, "61 groups; if it holds, about 748 groups would show that it suffices."),
+        ({"prior": (0.0001, 0.0042, 61)}, "; as measured, a better model is needed, not more rows."),
+        ({"champion": (0.0012, 0.0042, 61)}, "above 0; if it holds, about 748 groups would show that it suffices."),
+        # (0.0082 / (0.0012 + the margin 0.005))² × 61 = 106.7
+        (
+            {"champion": (0.0012, 0.0082, 61), "purpose": "refresh"},
+            "above -0.005; if it holds, about 107 groups would show that it suffices.",
+        ),
+    ],
+)
+def test_decide_measures_what_a_gain_lacks_against_its_own_threshold(changed, lacks):
+    gains = {name: measured(*values) for name, values in changed.items() if name != "purpose"}
+    (name,) = gains
+    comparison = Comparison(reference=name, metric="log_loss", gain=gains[name])
+    others = tuple(item for item in evidence().baselines if item.reference != name)
+    champion = {"champion": (0.001, 0.01), "champion_comparison": comparison} if name == "champion" else {}
+    baselines = others if name == "champion" else (*others, comparison)
+    found = decide(evidence(**champion, baselines=baselines, purpose=changed.get("purpose", "improve")))
+    (told,) = found.held_back_by
+    assert found.decision == "shadow"
+    assert told.endswith(lacks)
+    assert told.startswith(found.reasons[0].removesuffix("."))
+
+
+def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
+    trees = gain("gradient_boosting", -0.01, 0.01)
+    missed = guardrails([("at_most", 0.05, 0.045, 0.0884), ("at_most", 0.05, 0.01, 0.052), ("at_least", 0.6, 0.7, 0.8)])
+    baselines = (gain("prior", 0.01, 0.03), gain("linear", -0.0056, 0.0051), trees)
+    found = decide(evidence(baselines=baselines, guardrails=missed))
+    linear, far, near = found.held_back_by
+    assert linear.startswith("May be worse than logistic regression by more than the margin of 0.005")
+    assert far.startswith("Guardrail not safely kept: auc 0.0667")
+    assert far.endswith("at most 0.05; as measured, a better model is needed, not more rows.")
+    # (0.021 / (0.05 - 0.031))² × 30 = 36.6
+    assert near.endswith("at most 0.05; if it holds, about 37 groups would show that it suffices.")
+    assert decide(evidence()).held_back_by == ()
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -261,4 +310,5 @@ def test_decide_is_a_function_of_its_evidence(values):
     found = decide(build(values))
     again = decide(PromotionEvidence.model_validate_json(build(values).model_dump_json()))
     assert found == again
-    assert all(reason.endswith(".") for reason in found.reasons)
+    assert all(reason.endswith(".") for reason in (*found.reasons, *found.held_back_by))
+    assert bool(found.held_back_by) == (found.decision != "promote")
