@@ -26,9 +26,10 @@ def run(parsed: argparse.Namespace) -> int:
     from lifecycle.run_config import first_model_fix, train_command
     from pipeline.show import find_use_case, standing_of
 
-    standing = standing_of(find_use_case(parsed.use_case))
+    use_case = find_use_case(parsed.use_case)
+    standing = standing_of(use_case)
     if standing.champion is None:
-        fix = first_model_fix(parsed.use_case)
+        fix = first_model_fix(use_case.folder)
         raise ChampionError("there is no champion to compare with", value=parsed.use_case, fix=fix)
     champion = f"champion: version {standing.champion}, trained on {standing.trained_on}"
     if not standing.waiting:
