@@ -21,7 +21,7 @@ def refuse_candidate(run: StepRun) -> None:
     if run.intent != "candidate":
         return
     champion = champion_of(run)
-    check_first_model(run.use_case.name, run.declared.first_model, champion.version if champion else None)
+    check_first_model(run.use_case.folder, run.declared.first_model, champion.version if champion else None)
     if champion is not None:
         refuse_incomparable(run, champion)
 

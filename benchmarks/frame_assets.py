@@ -133,7 +133,7 @@ def constant_fields(name: Step) -> dict[str, Any]:
 
 mock.patch.object(step, "write_report", return_value=None).start()
 mock.patch.object(metadata, "pictures_of", return_value={}).start()
-use_case = next(found for found in load_all() if found.name == "toy")
+use_case = next(found for found in load_all()[0] if found.name == "toy")
 _assets = [frame_asset(use_case, name) for name in STEPS]
 defs = dg.Definitions(
     assets=_assets,

@@ -48,10 +48,10 @@ class TrainworthyError(Exception):
 
 
 class UseCaseError(TrainworthyError):
-    """A use case that cannot be loaded; `problems` holds every independent one."""
+    """A use case that cannot be loaded: the name of its folder, and every independent problem."""
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.name, self.problems = name, tuple(problems)
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         noun = "problem" if len(self.problems) == 1 else "problems"
         super().__init__(

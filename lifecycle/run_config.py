@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from pathlib import Path
 from typing import Any
 
 
@@ -22,6 +24,10 @@ def train_command(use_case: str, file: str = "FILE") -> str:
     return f"dagster job execute -m pipeline.definitions -j train_{use_case} -c {file}"
 
 
-def first_model_fix(use_case: str) -> str:
-    """What to do where there is no champion yet."""
-    return f"train the first model: {train_command(use_case)}, where FILE holds {config_text(first_model=True)}"
+def first_model_fix(folder: Path) -> str:
+    """What to do where there is no champion yet, for the use case of the folder."""
+    file = folder / "first_model.yaml"
+    if not file.is_file():
+        return f"train the first model: {train_command(folder.name)}, where FILE holds {config_text(first_model=True)}"
+    here = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"train the first model: {train_command(folder.name, shlex.quote(str(here)))}"

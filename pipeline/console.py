@@ -7,6 +7,9 @@ import sys
 
 import dagster as dg
 
+# The worker ended at a step boundary, and its checkpoint is whole.
+INTERRUPTED = "interrupted: what was spent is booked; the same command again resumes from the last checkpoint"
+
 
 class _Formatter(logging.Formatter):
     """Time, step, message. A gate's stop shows its own message once, without the stack of the machinery."""
@@ -25,6 +28,8 @@ class _Formatter(logging.Formatter):
         if error is not None and event is not None and event.event_type_value == "STEP_FAILURE":
             told = error.message.strip()
             stopped = "dagster._core.definitions.events.Failure: "
+            if error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
+                return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {INTERRUPTED}"
             # Only a bug of ours, or in a use case's code, needs its stack.
             message = told.removeprefix(stopped) if told.startswith(stopped) else f"{message}\n{error.to_string()}"
         return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {message}"

@@ -12,8 +12,9 @@ from typing import Any
 import click
 import dagster as dg
 
-from lifecycle.errors import TrainworthyError
+from lifecycle.errors import SettingsError, UseCaseError
 from lifecycle.use_case import UseCase, load_use_case
+from pipeline.broken import broken_jobs
 from pipeline.console import console
 from pipeline.factory import lifecycle_assets, lifecycle_jobs
 from pipeline.retraining import new_version_sensor, weekly_schedule
@@ -23,12 +24,20 @@ from resources.settings import read_settings, use_case_folders
 from resources.workspace import Intent, Workspace
 
 
-def build_defs(use_cases: Sequence[UseCase], resources: Mapping[str, Any] | None = None) -> dg.Definitions:
-    """Definitions of these use cases; `resources` overrides the defaults by name (for tests and deployments)."""
+def build_defs(
+    use_cases: Sequence[UseCase], resources: Mapping[str, Any] | None = None, broken: Sequence[UseCaseError] = ()
+) -> dg.Definitions:
+    """Definitions of these use cases; `resources` overrides the defaults by name (for tests and deployments).
+
+    The jobs of a broken use case exist, and stop with its problems.
+    """
     defaults = {"workspace": Workspace(), "tracking": Tracking(), "launcher": Launcher(), "intent": Intent()}
     return dg.Definitions(
         assets=[asset for use_case in use_cases for asset in lifecycle_assets(use_case)],
-        jobs=[job for use_case in use_cases for job in lifecycle_jobs(use_case)],
+        jobs=[
+            *(job for use_case in use_cases for job in lifecycle_jobs(use_case)),
+            *(job for error in broken for job in broken_jobs(error)),
+        ],
         sensors=[new_version_sensor(use_case) for use_case in use_cases],
         schedules=[weekly_schedule(use_case) for use_case in use_cases],
         resources={**defaults, **(resources or {})},
@@ -37,13 +46,25 @@ def build_defs(use_cases: Sequence[UseCase], resources: Mapping[str, Any] | None
     )
 
 
-def load_all() -> list[UseCase]:
-    """Every use case of the settings. A broken one ends the command with one clear message."""
+def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
+    """Every use case of the settings, and the broken ones, each told on stderr.
+
+    Settings that are wrong end the command with one clear message.
+    """
     try:
-        return [load_use_case(folder) for folder in use_case_folders(read_settings())]
-    except TrainworthyError as error:
+        folders = use_case_folders(read_settings())
+    except SettingsError as error:
         # click shows this as one message without a traceback, exit code 1.
         raise click.ClickException(str(error)) from None
+    loaded, broken = [], []
+    for folder in folders:
+        try:
+            loaded.append(load_use_case(folder))
+        except UseCaseError as error:
+            click.echo(f"Error: {error}", err=True)
+            broken.append(error)
+    return loaded, broken
 
 
-defs = build_defs(load_all())
+_loaded, _broken = load_all()
+defs = build_defs(_loaded, broken=_broken)

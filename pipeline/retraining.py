@@ -73,7 +73,7 @@ def due_version(use_case: UseCase, instance: dg.DagsterInstance) -> str | dg.Ski
     """
     standing = standing_of(use_case)
     if standing.champion is None:
-        return dg.SkipReason(f"there is no champion to compare with; {first_model_fix(use_case.name)}")
+        return dg.SkipReason(f"there is no champion to compare with; {first_model_fix(use_case.folder)}")
     if not standing.waiting:
         return dg.SkipReason(nothing_waits(standing))
     under_way = instance.get_runs(dg.RunsFilter(job_name=_job(use_case), statuses=_UNDER_WAY), limit=1)

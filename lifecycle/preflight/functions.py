@@ -31,7 +31,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    trials = Trials(Path(job.use_case_folder))
+    trials = Trials(Path(job.use_case_folder), job.rows.features)
     task = trials.imported()
     if task is None:
         return trials.result()

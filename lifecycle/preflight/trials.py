@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lifecycle.errors import did_you_mean
 from lifecycle.jobs import FunctionFault, FunctionsResult, TriedFunction
 from lifecycle.task import Task, line_of, load_task
 
 # What is wrong, and how to mend it.
 Wrong = tuple[str, str]
+# The names in what pandas says of a list of columns.
+_LISTED = re.compile(r"\[('[^\]]*')\](?: not in index|, dtype=)")
 # In the order in which the functions need each other, what to look at if one raises.
 FIXES = {
     "fit_preprocessing": "take the training rows and the hyperparameters, and return a dict of plain values",
@@ -26,9 +30,10 @@ FIXES = {
 
 @dataclass
 class Trials:
-    """The functions that were tried so far."""
+    """The functions that were tried so far; `features` are the columns that their rows have."""
 
     folder: Path
+    features: tuple[str, ...]
     task: Task | None = None
     tried: list[TriedFunction] = field(default_factory=list)
 
@@ -51,8 +56,8 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
-            fault = FunctionFault(where=self._where(name, error), problem=_told(error), fix=FIXES[name])
-            self._add(name, faults=(fault,))
+            problem, fix = _unknown_column(error, self.features) or (_told(error), FIXES[name])
+            self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
             return None
         where = self._where(name)
         faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
@@ -74,6 +79,22 @@ class Trials:
         function = getattr(self.task, "build_model" if name == "forward" else name, None)
         code = getattr(function, "__code__", None)
         return f"{Path(code.co_filename).name}:{code.co_firstlineno} in {code.co_name}" if code else f"model.py: {name}"
+
+
+def _unknown_column(error: BaseException, features: Sequence[str]) -> Wrong | None:
+    """For a column that the rows do not have; None for any other error, such as an unknown hyperparameter."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not isinstance(error, KeyError) or not any("pandas" in Path(frame.filename).parts for frame in frames):
+        return None
+    key = error.args[0]
+    # rows[["a", "b"]] names them in a sentence: "['a'] not in index", "None of [Index(['a'], dtype='str')] are in …".
+    listed = _LISTED.search(key) if isinstance(key, str) else None
+    named = re.findall(r"'([^']*)'", listed[1]) if listed else [key]
+    unknown = [name for name in named if name not in features]
+    if not unknown or not all(isinstance(name, str) for name in unknown):
+        return None
+    problem = f"reads {', '.join(map(repr, unknown))}: no column of the role feature in contract.yaml"
+    return problem, "; ".join(did_you_mean(name, features) for name in unknown)
 
 
 def _told(error: BaseException) -> str:

@@ -19,6 +19,7 @@ rolled back        this model, and not since live
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from lifecycle.errors import ChampionError
@@ -83,8 +84,11 @@ def decide(evidence: PromotionEvidence) -> Decision:
 LEAVE_FIRST_MODEL = "leave first_model out of the run config: the model is compared with the champion"
 
 
-def check_first_model(use_case: str, declared: bool, champion: str | None) -> None:
-    """Raises ChampionError unless the run declares what the registry holds; call it before any cost."""
+def check_first_model(folder: Path, declared: bool, champion: str | None) -> None:
+    """Raises ChampionError unless the run declares what the registry holds; call it before any cost.
+
+    `folder` is the use case's own: what to do next may lie in it.
+    """
     if declared and champion is not None:
         raise ChampionError(
             "first_model is declared, but there is a champion",
@@ -92,7 +96,7 @@ def check_first_model(use_case: str, declared: bool, champion: str | None) -> No
             fix=LEAVE_FIRST_MODEL,
         )
     if not declared and champion is None:
-        raise ChampionError("there is no champion to compare with", value=use_case, fix=first_model_fix(use_case))
+        raise ChampionError("there is no champion to compare with", value=folder.name, fix=first_model_fix(folder))
 
 
 def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from lifecycle.data.rows import read_rows
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.identity import python_sources, sha256_files
 from lifecycle.jobs import Alarm, CheckpointRef, Learned, TrainJob, TrainResult
-from lifecycle.progress import Progress
+from lifecycle.progress import Progress, say
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
@@ -59,6 +59,8 @@ def run_stage(
     state, notes = _start(job, prepared, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     resumed_from, started = state.step, time.perf_counter()
+    if resumed_from:
+        say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
     alarm = _train(job, state, prepared, plan, should_stop, forward)
     seconds = time.perf_counter() - started
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)

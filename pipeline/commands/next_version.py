@@ -35,7 +35,7 @@ def run(parsed: argparse.Namespace) -> int:
         published_version(use_case.project, use_case.spec.dataset.name, parsed.version)
     standing = standing_of(use_case)
     if standing.champion is None:
-        fix = first_model_fix(parsed.use_case)
+        fix = first_model_fix(use_case.folder)
         raise ChampionError("there is no champion to compare with", value=parsed.use_case, fix=fix)
     champion = f"champion: version {standing.champion}, trained on {standing.trained_on}"
     if not parsed.version and not standing.waiting:

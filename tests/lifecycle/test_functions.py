@@ -42,7 +42,15 @@ def test_functions_of_the_toy_are_well(tmp_path):
         ("fit_preprocessing", FIT, FIT.replace("float(training[name].std())", 'float("nan")'), "no JSON"),
         ("fit_preprocessing", FIT, "return [1.0]", "gives list, not a dict"),
         ("fit_preprocessing", FIT, 'return {"x1": [0.0, 1.0], "x2": [0.0, 1.0], 3: 1}', "way through JSON"),
-        ("fit_preprocessing", FIT, 'return training["x9"]', "KeyError"),
+        (
+            "fit_preprocessing",
+            FIT,
+            'return training["x9"]',
+            "reads 'x9': no column of the role feature in contract.yaml",
+        ),
+        ("fit_preprocessing", FIT, 'return training[["x1", "x9"]]', "reads 'x9': no column"),
+        ("fit_preprocessing", FIT, 'return training[["x8", "x9"]]', "reads 'x8', 'x9': no column"),
+        ("fit_preprocessing", FIT, 'return hyperparameters["x9"]', "KeyError: 'x9'"),
         ("to_tensors", SHOP, SHOP.replace("shops.to_numpy()", "shops.to_numpy()[1:]"), "64 rows became"),
         ("to_tensors", "- m) / s", '- rows["x1"].mean()) / s', "changes with the other rows"),
         ("to_tensors", "- m) / s", "- m) / (s * 0)", "numbers is not finite"),
@@ -75,6 +83,12 @@ def test_functions_planted_fault_is_found_with_its_line_and_a_fix(tmp_path, name
     assert fault.fix
     earlier = FUNCTIONS[: FUNCTIONS.index(name)]
     assert not any(found[one].faults or found[one].untried for one in earlier)
+
+
+def test_functions_misspelled_column_is_told_with_the_nearest_input(tmp_path):
+    (fault,) = tried(tmp_path, (FIT, 'return training["shp"]'))["fit_preprocessing"].faults
+    assert fault.problem == "reads 'shp': no column of the role feature in contract.yaml"
+    assert fault.fix == "did you mean 'shop'?"
 
 
 def test_functions_faults_in_several_are_told_at_once(tmp_path):

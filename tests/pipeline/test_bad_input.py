@@ -1,5 +1,7 @@
 """Bad input ends in one clear error: problem, value, fix; exit code 1; nothing half-written."""
 
+import shutil
+
 import pytest
 from toy_project import FIRST
 
@@ -32,10 +34,28 @@ def written(toy):
         ("model.py", "return Network", "return return", ("model.py:", "not valid Python")),
     ],
 )
-def test_input_broken_use_case_file_is_told_before_any_run(fresh, name, old, new, told):
+def test_input_broken_use_case_file_is_told_and_nothing_is_written(fresh, name, old, new, told):
     fresh.edit(name, old, new)
-    assert refused(fresh.execute(intent=FIRST), *told, "fix:")
+    done = fresh.execute(intent=FIRST)
+    assert refused(done, *told, "fix:")
+    assert fresh.materialized(done.run_id) == {}
     assert written(fresh) == []
+
+
+def test_input_broken_use_case_does_not_hold_up_the_others(fresh):
+    """Two typos in a use case beside the toy: its preflight ends with both, the toy's runs."""
+    copied = fresh.folder.with_name("other")
+    shutil.copytree(fresh.folder, copied)
+    text = (copied / "use_case.yaml").read_text().replace("name: toy\n", "name: other\n")
+    (copied / "use_case.yaml").write_text(text.replace("owner:", "ownr:").replace("epochs: 6", "epochs: many"))
+    problems = ("use case 'other' has 3 problems", "did you mean 'owner'?", "use_case.yaml: training.epochs", "fix:")
+    broken = fresh.execute("preflight_other")
+    assert refused(broken, *problems)
+    assert fresh.status(broken.run_id) == "FAILURE"
+    good = fresh.execute("preflight_toy")
+    assert good.code == 0, good.out
+    assert all(text in good.out for text in problems), good.out
+    assert list(fresh.materialized(good.run_id)) == ["dataset", "snapshot", "preflight"]
 
 
 @pytest.mark.parametrize(

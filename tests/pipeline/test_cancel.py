@@ -6,6 +6,8 @@ import psutil
 import pytest
 from toy_project import Toy, plant, until
 
+from pipeline.console import INTERRUPTED
+
 # Slow steps while the file exists, and a process of the model's own.
 SLOW = """time.sleep(0.2 if os.path.exists({flag!r}) else 0)
         if os.path.exists({flag!r}) and not os.path.exists({flag!r} + ".child"):
@@ -56,6 +58,8 @@ def test_cancel_while_training_leaves_nobody_and_the_next_run_resumes(slow, numb
     assert done.code != 0
     assert toy.materialized(done.run_id).keys() == {"dataset", "snapshot", "preflight"}
     if number != signal.SIGKILL:
+        assert done.out.count(INTERRUPTED) == 1, done.out
+        assert "Stack Trace" not in done.out, done.out
         assert toy.status(done.run_id) in ("CANCELED", "FAILURE")
         assert toy.mlflow_run(done.run_id).info.status == "KILLED"
         record = toy.record(done.run_id, "smoke")
@@ -64,8 +68,10 @@ def test_cancel_while_training_leaves_nobody_and_the_next_run_resumes(slow, numb
     flag.unlink()
     resumed = toy.call(*MATERIALIZE, "toy/smoke")
     assert resumed.code == 0, resumed.out[-3000:]
-    assert toy.record(resumed.run_id, "smoke").resumed_from_step > 0
-    assert toy.record(resumed.run_id, "smoke").steps == 20
+    record = toy.record(resumed.run_id, "smoke")
+    assert record.resumed_from_step > 0
+    assert record.steps == 20
+    assert f"smoke: resumed from step {record.resumed_from_step} of 20" in resumed.out
 
 
 @pytest.mark.slow

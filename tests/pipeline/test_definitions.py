@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 from toy_project import ROOT
 
+from lifecycle.errors import Problem, UseCaseError
 from lifecycle.records import STEPS
 from lifecycle.use_case import load_use_case
 from pipeline.definitions import build_defs
@@ -86,6 +87,31 @@ def test_definitions_string_selection_parses_with_this_antlr(definitions):
     selection = dg.AssetSelection.from_string('key:"toy/full" or group:"flight_delays"')
     found = selection.resolve(definitions.resolve_asset_graph())
     assert found == {dg.AssetKey(["toy", "full"])} | {dg.AssetKey(["flight_delays", step]) for step in STEPS}
+
+
+def test_definitions_broken_use_case_has_jobs_that_stop_with_its_problems_beside_the_good_one():
+    good = load_use_case(ROOT / "tests" / "toy" / "use_cases" / "toy")
+    problems = [
+        Problem("use_case.yaml: ownr", "unknown key", "did you mean 'owner'?"),
+        Problem("model.py", "bad", "mend"),
+    ]
+    broken = UseCaseError("other", problems)
+    definitions = build_defs([good], broken=[broken])
+    assert {key.path[0] for key in definitions.resolve_all_asset_keys()} == {"toy"}
+    names = {job.name for job in definitions.get_repository_def().get_all_jobs() if not job.name.startswith("__")}
+    kinds = ("train", "experiment", "preflight")
+    assert names == {f"{kind}_{name}" for kind in kinds for name in ("toy", "other")} | {"rollback_toy"}
+    for kind in kinds:
+        job = definitions.resolve_job_def(f"{kind}_other")
+        assert str(broken) in job.description
+        (failure,) = job.execute_in_process(raise_on_error=False).filter_events(lambda event: event.is_step_failure)
+        assert failure.step_failure_data.user_failure_data.description == str(broken)
+
+
+@pytest.mark.parametrize("name", ["no-job", "spa ce"])
+def test_definitions_broken_use_case_whose_name_no_job_can_have_has_none(name):
+    definitions = build_defs([], broken=[UseCaseError(name, [Problem("use_case.yaml: name", "bad", "rename it")])])
+    assert not [job for job in definitions.get_repository_def().get_all_jobs() if not job.name.startswith("__")]
 
 
 def test_definitions_resources_can_be_replaced(definitions):

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -245,10 +246,21 @@ def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_check_first_model_agrees_or_raises(declared):
-    check_first_model("flights", declared, None if declared else "flights/3")
+    check_first_model(Path("flights"), declared, None if declared else "flights/3")
     fix = "leave first_model out" if declared else r"train_flights -c FILE, where FILE holds .*\"first_model\": true"
     with pytest.raises(ChampionError, match=fix):
-        check_first_model("flights", declared, "flights/3" if declared else None)
+        check_first_model(Path("flights"), declared, "flights/3" if declared else None)
+
+
+def test_check_first_model_names_the_run_config_that_lies_in_the_use_case(tmp_path, monkeypatch):
+    folder = tmp_path / "use_cases" / "flights"
+    folder.mkdir(parents=True)
+    (folder / "first_model.yaml").write_text("")
+    with pytest.raises(ChampionError, match=rf"-j train_flights -c {folder}/first_model.yaml$"):
+        check_first_model(folder, False, None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ChampionError, match=r"-j train_flights -c use_cases/flights/first_model.yaml$"):
+        check_first_model(folder, False, None)
 
 
 INTERVALS = st.tuples(st.floats(-0.02, 0.02), st.floats(0, 0.03)).map(lambda pair: (pair[0], pair[0] + pair[1]))

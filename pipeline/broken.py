@@ -1,0 +1,42 @@
+"""The jobs of a use case that cannot be loaded: they stop with what is wrong, so that no other use case is held up.
+
+No `from __future__ import annotations`: Dagster cannot resolve a text annotation of a resource.
+"""
+
+import re
+
+import dagster as dg
+
+from lifecycle.errors import UseCaseError
+from pipeline.factory import JOBS
+from resources.workspace import Intent
+
+# Dagster refuses other names; no loaded use case has one either.
+_JOB_NAME = re.compile(r"\w+", re.ASCII)
+
+
+def broken_jobs(error: UseCaseError) -> list[dg.JobDefinition]:
+    """train_<name>, experiment_<name> and preflight_<name>; none where the folder's name can't be part of a job's."""
+    if not _JOB_NAME.fullmatch(error.name):
+        return []
+
+    # It asks for the intent, so that the run configs of the jobs that it stands for are accepted.
+    @dg.op(name=f"{error.name}__problems", out=dg.Out(dg.Nothing), description=str(error))
+    def problems(intent: Intent) -> None:
+        raise dg.Failure(str(error), allow_retries=False)
+
+    return [_job(name, error, problems) for name, *_ in JOBS]
+
+
+def _job(name: str, error: UseCaseError, problems: dg.OpDefinition) -> dg.JobDefinition:
+    @dg.job(
+        name=f"{name}_{error.name}",
+        description=f"Cannot run: {error}",
+        tags={"trainworthy/use_case": error.name},
+        config={"loggers": {"console": {}}},
+        executor_def=dg.in_process_executor,
+    )
+    def job() -> None:
+        problems()
+
+    return job
