@@ -244,4 +244,4 @@ def _lacks(estimate: Estimate, spare: float) -> str:
     groups = groups_to_show(estimate, spare)
     if groups is None:
         return "as measured, a better model is needed, not more rows"
-    return f"if it holds, about {count(groups)} groups would show that it suffices"
+    return f"if the value holds, about {count(groups)} groups would show that it suffices"

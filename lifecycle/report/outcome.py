@@ -215,7 +215,7 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
         clear = [item for item in comparisons if reading(item) == "better"]
         narrow = [_narrowest(min(clear, key=lambda item: item.gain.low))] if clear else []
         return tuple(narrow + [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"])
-    # A verdict from before this field names only its reasons, and the first is one that decided.
+    # A verdict from before this field has only its reasons, the one that decided first.
     held_back_by = verdict.held_back_by or verdict.reasons[:1]
     fixes = [
         f"{sentence_case(check.name)}: {check.fix}"
@@ -235,13 +235,11 @@ def _narrowest(item: Comparison) -> str:
 
 
 def _more_groups(item: Comparison) -> str:
-    gain = item.gain
     subject = f"The gain over {reference_name(item.reference)} in {words(item.metric)}"
-    text = f"{subject}, {estimate(gain, sign=True)}, cannot be told from 0"
-    needed = groups_to_show(gain, gain.value)
-    if needed is None:
+    text = f"{subject}, {estimate(item.gain, sign=True)}, cannot be told from 0"
+    if (needed := groups_to_show(item.gain, item.gain.value)) is None:
         return f"{text}; a better model is needed, not more rows."
-    return f"{text} with {count(gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
+    return f"{text} with {count(item.gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
 
 
 def _spared(records: Records) -> str:

@@ -203,16 +203,25 @@ def measured(value: float, reach: float, groups: int) -> Estimate:
     ("changed", "lacks"),
     [
         # (0.0053 / (-0.0003 + the margin 0.005))² × 21 = 26.7
-        ({"linear": (-0.0003, 0.0053, 21)}, "21 groups; if it holds, about 27 groups would show that it suffices."),
+        (
+            {"linear": (-0.0003, 0.0053, 21)},
+            "21 groups; if the value holds, about 27 groups would show that it suffices.",
+        ),
         ({"linear": (-0.006, 0.0053, 21)}, "; as measured, a better model is needed, not more rows."),
         # (0.0042 / 0.0012)² × 61 = 747.25
-        ({"prior": (0.0012, 0.0042, 61)}, "61 groups; if it holds, about 748 groups would show that it suffices."),
+        (
+            {"prior": (0.0012, 0.0042, 61)},
+            "61 groups; if the value holds, about 748 groups would show that it suffices.",
+        ),
         ({"prior": (0.0001, 0.0042, 61)}, "; as measured, a better model is needed, not more rows."),
-        ({"champion": (0.0012, 0.0042, 61)}, "above 0; if it holds, about 748 groups would show that it suffices."),
+        (
+            {"champion": (0.0012, 0.0042, 61)},
+            "above 0; if the value holds, about 748 groups would show that it suffices.",
+        ),
         # (0.0082 / (0.0012 + the margin 0.005))² × 61 = 106.7
         (
             {"champion": (0.0012, 0.0082, 61), "purpose": "refresh"},
-            "above -0.005; if it holds, about 107 groups would show that it suffices.",
+            "above -0.005; if the value holds, about 107 groups would show that it suffices.",
         ),
     ],
 )
@@ -240,7 +249,7 @@ def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
     assert far.startswith("Guardrail not safely kept: auc 0.0667")
     assert far.endswith("at most 0.05; as measured, a better model is needed, not more rows.")
     # (0.021 / (0.05 - 0.031))² × 30 = 36.6
-    assert near.endswith("at most 0.05; if it holds, about 37 groups would show that it suffices.")
+    assert near.endswith("at most 0.05; if the value holds, about 37 groups would show that it suffices.")
     assert decide(evidence()).held_back_by == ()
 
 
