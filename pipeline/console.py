@@ -35,8 +35,9 @@ class _Formatter(logging.Formatter):
         return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {message}"
 
 
-# After a stop Dagster names every later step; the reason and its fix shall stay the last lines.
-NOISE = ("[pipes] external process", "Not executing.")
+# After a stop Dagster names every later step, and tells of the worker's end; the reason and its fix shall stay the
+# last lines.
+NOISE = ("[pipes] external process", "[pipes] did not receive closed message", "Not executing.")
 
 
 class _Chosen(logging.Filter):
