@@ -212,7 +212,7 @@ def test_doctor_code_that_no_commit_holds_is_a_warning(place, monkeypatch):
     folder = place / "project" / "use_cases" / "toy"
     (folder / "notes.py").touch()
     settings = Settings(var=place, use_cases=(folder.parent,), prices=place)
-    only(project.git, "! git toy: commit", "untracked", "git commit", settings=settings)
+    only(project.git, "! git toy: commit", "not in it: use_cases/toy/notes.py", "git commit", settings=settings)
     shutil.rmtree(place / "project" / ".git")
     only(project.git, "in no git repository", "git init", settings=settings)
 
