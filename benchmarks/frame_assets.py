@@ -49,7 +49,8 @@ def frame_asset(use_case: UseCase, name: Step) -> dg.AssetsDefinition:
     """The step `name` with CHECKS_AN_ASSET checks and constants for its work."""
     names = tuple(f"check_{number}" for number in range(CHECKS_AN_ASSET))
     checks = tuple(holds(c, True, observed=1.0, threshold=2.0, evidence="a constant") for c in names)
-    with mock.patch.dict(declare.CHECKS, {name: names}):
+    questions = {check: "Is a constant a constant?" for check in names}
+    with mock.patch.dict(declare.CHECKS, {name: names}), mock.patch.dict(declare.QUESTIONS, questions):
         return declare.step_asset(
             use_case, name, lambda run: Outcome(checks=checks, fields=constant_fields(name)), kinds=set()
         )
