@@ -77,7 +77,7 @@ def test_experiment_first_does_not_hide_the_question_for_the_first_model(fresh):
     assert not (fresh.var / "evaluation").exists()
     undeclared = fresh.execute()
     assert undeclared.code == 1
-    assert "first_model: true" in undeclared.out
+    assert '"first_model": true' in undeclared.out
     assert not (fresh.var / "evaluation").exists()
     declared = fresh.execute(intent=FIRST)
     assert declared.code == 0, declared.out
