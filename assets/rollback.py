@@ -84,7 +84,7 @@ def roll_back(run: Rollback) -> dict[str, Any]:
     """
     started, name = time.perf_counter(), run.use_case.name
     entries = log.read(verdict_log(run))
-    if predecessor(entries) is None:
+    if log.champion(entries) and predecessor(entries) is None:
         champion_of(run)  # An alias that a rollback left behind is told before that there is nothing to go back to.
     target = rollback_target(entries)
     model = _registered(run, target)
