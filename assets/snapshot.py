@@ -7,8 +7,9 @@ from assets.step import Outcome, StepRun
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import load_contract
-from lifecycle.data.snapshot import read_dataset, snapshot_is_whole, with_label, write_snapshot
-from lifecycle.data.split import split_by_time, splits_check
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, with_label, written_splits
+from lifecycle.data.split import split_by_time, split_columns, splits_check
 from lifecycle.progress import say
 from lifecycle.records import DatasetVersion, Record, Snapshot
 from lifecycle.use_case import UseCase
@@ -21,27 +22,27 @@ def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
 
 
 def make_snapshot(run: StepRun) -> Outcome:
-    """Validate, label, split and write. Nothing is written if a check stops the step."""
+    """Validate, label, split and write. Nothing stays if a check stops the step."""
     from expectations.validate import contract_check, validate_frame
 
-    spec, dataset = run.use_case.spec, run.record("dataset", DatasetVersion)
-    contract = load_contract(run.use_case.contract_path)
-    frame = read_dataset(run.workspace.state.absolute(dataset.path))
-    say(f"snapshot: {len(contract.rules)} rules on {len(frame):,} rows")
+    spec, dataset, state = run.use_case.spec, run.record("dataset", DatasetVersion), run.workspace.state
+    contract, source = load_contract(run.use_case.contract_path), state.absolute(dataset.path)
+    say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     checks: tuple[CheckResult, ...] = (
-        contract_check(validate_frame(frame, contract)),
+        contract_check(validate_frame(read_columns(source), contract)),
         availability_check(contract, contract.feature_columns),
     )
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
-    labelled = with_label(frame, contract.label)
+    labelled = with_label(read_columns(source, (*split_columns(spec.split), contract.label.column)), contract.label)
     splits = split_by_time(labelled, spec.split)
     checks += (splits_check(splits, spec.split, contract.label.name),)
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
-    excluded = len(frame) - len(labelled)
-    fields = write_snapshot(run.workspace.state, run.use_case, contract, dataset, splits)
-    fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / len(frame)}
+    with written_splits(state, run.use_case, source, splits, contract.label.name) as written:
+        fields = install_snapshot(state, run.use_case, contract, dataset, splits, written)
+    excluded = dataset.rows - len(labelled)
+    fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / dataset.rows}
     return Outcome(checks=checks, fields=fields)
 
 

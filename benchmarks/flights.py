@@ -20,7 +20,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks.result import finish, hardware
 from lifecycle.contract.model import load_contract
-from lifecycle.data.snapshot import read_dataset, with_label
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import with_label
 from lifecycle.evaluation.metrics import auc, log_loss
 from lifecycle.task import fit_preprocessing, load_task
 from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
@@ -42,7 +43,7 @@ def main() -> None:
     contract = load_contract(use_case.contract_path)
     var = read_settings().var
     fetched = DatasetStore(var).fetch(PROJECT, "flights", "v12", var / "datasets")
-    rows = with_label(read_dataset(Path(fetched.path)), contract.label)
+    rows = with_label(read_columns(Path(fetched.path)), contract.label)
     table = []
     for month in MONTHS:
         start = pd.Timestamp(2013, month, 1)

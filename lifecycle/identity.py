@@ -69,8 +69,8 @@ def deciding_packages() -> Mapping[str, str]:
     """Python's and the deciding packages' versions, without importing them; read once a process."""
     import platform
 
-    # Great Expectations decides what is accepted, and no served model needs it.
-    versions = {name: metadata.version(name) for name in (*DECIDING_PACKAGES, "great-expectations")}
+    # These two decide what is accepted, and no served model needs them.
+    versions = {name: metadata.version(name) for name in (*DECIDING_PACKAGES, "great-expectations", "polars")}
     return MappingProxyType({"python": platform.python_version(), **versions})
 
 

@@ -6,7 +6,7 @@ A rule counts the rows that break it (or, for row_count, the rows there are), an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lifecycle.checks import Severity
@@ -14,7 +14,7 @@ from lifecycle.records import Frozen
 
 Kind = Literal[
     "type", "nulls", "missing", "range", "length", "pattern", "allowed", "unique", "row_count",
-    "less_or_equal", "equal", "hour_in_zone",
+    "less_or_equal", "equal", "hour_in_zone", "null_together", "references", "distribution",
 ]  # fmt: skip
 LogicalType = Literal["string", "integer", "number", "boolean", "date", "timestamp"]
 
@@ -41,6 +41,15 @@ class Rule(Frozen):
     equal           -                               counts rows with first column != second
     hour_in_zone    zone                            counts rows where the first column's hour of day in the zone is
                                                     not the second column
+    null_together   -                               counts rows where some of the columns are null and others are not
+    references      keys                            counts rows whose values, none null, are not one of the `keys`
+                                                    (rows of another table, each as long as `columns`)
+    distribution    edges or values, counts         counts the rows that would have to change their bin for the shares
+                                                    to be the reference's (`surplus`)
+
+    A `distribution` has `counts` of the reference's rows: with `edges`, ascending, a value's bin is the number of
+    edges that are not above it; with `values` it is the value's place, and behind them all others share a bin. The
+    last bin is that of nulls. In a column of floats a NaN is a null, for every kind.
     """
 
     id: str
@@ -55,6 +64,17 @@ def make_rule(
 ) -> Rule:
     """A rule from its parts, parameters by name."""
     return Rule(id=identifier, kind=kind, columns=columns, parameters=parameters, severity=severity)
+
+
+def surplus(counts: Sequence[int], reference: Sequence[int]) -> int:
+    """Rows that would have to change their bin for the shares of `counts` to be those of `reference`.
+
+    Half the sum of absolute differences of shares (the total variation distance) times the rows, in whole numbers, so
+    that every engine gives the same.
+    """
+    rows, all_reference = sum(counts), sum(reference)
+    above = (max(0, own * all_reference - other * rows) for own, other in zip(counts, reference, strict=True))
+    return sum(above) // all_reference
 
 
 def within(bound: Mapping[str, Any], count: int, rows: int) -> bool:

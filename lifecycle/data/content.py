@@ -83,9 +83,11 @@ def file_content(path: Path) -> dict[str, Any]:
 
     try:
         # page_checksum_verification finds a flipped byte where the writer stored checksums.
-        table = pq.ParquetFile(path, page_checksum_verification=True).read()
-        columns = [[name, *_column(column)] for name, column in zip(table.column_names, table.columns, strict=True)]
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        # Column by column: a file of ten million rows is never held whole.
+        names = file.schema_arrow.names
+        columns = [[name, *_column(file.read(columns=[name]).column(name))] for name in names]
+    except (pa.ArrowException, OSError, KeyError) as error:
         raise DatasetError(
             f"{path.name} can't be read as Parquet: {error}", value=str(path), fix="remove the file and fetch it again"
         ) from error
@@ -93,7 +95,8 @@ def file_content(path: Path) -> dict[str, Any]:
         raise DatasetError(
             f"{path.name} has {error}", value=str(path), fix="write numbers, text, booleans, dates or times"
         ) from error
-    return {"rows": table.num_rows, "sha256": sha256_json({"rows": table.num_rows, "columns": columns})}
+    rows = file.metadata.num_rows
+    return {"rows": rows, "sha256": sha256_json({"rows": rows, "columns": columns})}
 
 
 def _column(column: pa.ChunkedArray) -> tuple[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Contract, Label
 from lifecycle.data.content import content_hash
-from lifecycle.data.split import SPLITS
+from lifecycle.data.files import SplitFiles, write_split_files
 from lifecycle.errors import DatasetError
 from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Split, StoredFile
@@ -19,16 +21,6 @@ from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def read_dataset(folder: Path) -> pd.DataFrame:
-    """All rows of a dataset version, file after file by name."""
-    import pandas as pd
-
-    files = sorted(folder.rglob("*.parquet"))
-    if not files:
-        raise DatasetError("the dataset version holds no Parquet file", value=folder.name, fix="publish it again")
-    return pd.concat([pd.read_parquet(path) for path in files], ignore_index=True)
 
 
 def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
@@ -45,24 +37,41 @@ def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
     return labelled.assign(**{label.name: values.astype("int8")})
 
 
-def write_snapshot(
-    state: StateFolder, use_case: UseCase, contract: Contract, dataset: DatasetVersion, splits: dict[str, pd.DataFrame]
-) -> dict[str, Any]:
-    """Write the splits, whole or not at all; returns the fields of the Snapshot record about them.
+@contextmanager
+def written_splits(
+    state: StateFolder, use_case: UseCase, source: Path, splits: Mapping[str, pd.DataFrame], label: str
+) -> Iterator[SplitFiles]:
+    """The splits of the dataset in `source` as files in a folder that is gone afterwards, unless it was installed.
 
-    Two processes at once write the same content; the first to rename wins and both go on with it.
+    `splits` need the column `label` only; their index counts the dataset's rows.
     """
+    import numpy as np
+    import pandas as pd
+
     parent = state.folder("snapshots", use_case.name)
     parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=".writing-"))
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix=".writing-"))
+    labelled = pd.concat([rows[label] for rows in splits.values()])
     try:
-        for name, rows in splits.items():
-            rows.to_parquet(temporary / f"{name}.parquet", index=False)
-        content = content_hash(temporary)
-        target = parent / content.sha256
-        _install(temporary, target)
+        yield write_split_files(
+            source, folder, {name: np.asarray(rows.index) for name, rows in splits.items()}, labelled
+        )
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def install_snapshot(
+    state: StateFolder, use_case: UseCase, contract: Contract, dataset: DatasetVersion,
+    splits: Mapping[str, pd.DataFrame], written: SplitFiles,
+) -> dict[str, Any]:  # fmt: skip
+    """Move the written files to where their content belongs; returns the fields of the Snapshot record about them.
+
+    Two processes at once write the same content; the first to rename wins and both go on with it. `splits` hold the
+    label, the split column and the groups.
+    """
+    content = content_hash(written.folder)
+    target = written.folder.parent / content.sha256
+    _install(written.folder, target)
     column, label = use_case.spec.split.column, contract.label
     window = [splits["benchmark"][column].min(), splits["benchmark"][column].max()]
     first, last = (f"{value:%Y-%m-%d}" for value in window)
@@ -73,7 +82,9 @@ def write_snapshot(
         "label": label.name,
         "feature_columns": contract.feature_columns,
         "benchmark": f"{dataset.name} {first} to {last}, {label.name} v{label.version}",
-        "splits": {name: _split(state, use_case, target, name, splits[name], label.name) for name in SPLITS},
+        "splits": {
+            name: _split(state, use_case, SplitFiles(target).path(name), splits[name], label.name) for name in splits
+        },
     }
 
 
@@ -105,10 +116,10 @@ def _holds_its_content(target: Path) -> bool:
         return False
 
 
-def _split(state: StateFolder, use_case: UseCase, folder: Path, name: str, rows: pd.DataFrame, label: str) -> Split:
-    path, column = folder / f"{name}.parquet", use_case.spec.split.column
+def _split(state: StateFolder, use_case: UseCase, path: Path, rows: pd.DataFrame, label: str) -> Split:
+    column = use_case.spec.split.column
     return Split(
-        name=name,
+        name=path.stem,
         file=StoredFile(path=state.relative(path), sha256=sha256_file(path), bytes=path.stat().st_size),
         rows=len(rows),
         positives=int(rows[label].sum()),

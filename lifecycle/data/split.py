@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 SPLITS = ("training", "validation", "calibration", "benchmark")
 
 
+def split_columns(spec: SplitSpec) -> tuple[str, ...]:
+    """The columns that decide where a row goes, and its group."""
+    return (spec.column, spec.resample_by)
+
+
 def split_by_time(frame: pd.DataFrame, spec: SplitSpec) -> dict[str, pd.DataFrame]:
     """Rows of each split, by whole days of spec.column, so that no tie is cut.
 

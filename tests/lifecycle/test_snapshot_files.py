@@ -1,4 +1,5 @@
 import multiprocessing
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ import toy_jobs
 from test_record_store import dataset
 
 from lifecycle.contract.model import load_contract
-from lifecycle.data.snapshot import read_dataset, snapshot_is_whole, write_snapshot
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, written_splits
 from lifecycle.data.split import SPLITS
 from lifecycle.errors import DatasetError
 from lifecycle.storage.state import StateFolder
@@ -17,9 +19,17 @@ from lifecycle.use_case import load_use_case
 
 
 def write(state: StateFolder, splits: Path) -> dict[str, Any]:
-    frames = {name: pd.read_parquet(splits / f"{name}.parquet") for name in SPLITS}
+    """The snapshot of a dataset that holds the splits' rows, a file a split."""
     use_case = load_use_case(toy_jobs.TOY)
-    return write_snapshot(state, use_case, load_contract(use_case.contract_path), dataset(), frames)
+    contract, label = load_contract(use_case.contract_path), "positive"
+    with tempfile.TemporaryDirectory() as name:
+        frames, first = {}, 0
+        for split in sorted(SPLITS):
+            rows = pd.read_parquet(splits / f"{split}.parquet")
+            rows.drop(columns=label).to_parquet(Path(name, f"{split}.parquet"), index=False)
+            frames[split] = rows.set_index(pd.RangeIndex(first, first := first + len(rows)))
+        with written_splits(state, use_case, Path(name), frames, label) as written:
+            return install_snapshot(state, use_case, contract, dataset(), frames, written)
 
 
 def write_often(root: Path, splits: Path) -> set[str]:
@@ -93,7 +103,7 @@ def test_snapshot_written_by_two_processes_at_once_is_whole_for_both(state, spli
 
 def test_dataset_folder_is_read_file_after_file_and_an_empty_one_refused(tmp_path):
     with pytest.raises(DatasetError, match="no Parquet file"):
-        read_dataset(tmp_path)
+        read_columns(tmp_path)
     for number in (2, 1):
         pd.DataFrame({"row": [number]}).to_parquet(tmp_path / f"{number}.parquet")
-    assert read_dataset(tmp_path)["row"].tolist() == [1, 2]
+    assert read_columns(tmp_path)["row"].tolist() == [1, 2]
