@@ -141,7 +141,6 @@ class Learned(Frozen):
 
     network_rise: float
     network_low: float
-    network_standard_error: float
     linear_rise: float
     linear_low: float
     label_entropy: float
@@ -170,7 +169,6 @@ class TrainResult(Frozen):
     artifact: str | None = None
     artifact_sha256: str | None = None
     device: str
-    train_seconds: float
     gpu_seconds: float
 
 
@@ -206,7 +204,6 @@ class PredictResult(Frozen):
     predictions: StoredFile
     rows: int
     golden: GoldenAnswers | None
-    load_seconds: float
     latency_ms: float
     device: str
 

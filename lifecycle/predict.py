@@ -29,9 +29,7 @@ def run_predict(job: PredictJob) -> PredictResult:
     """Score job.rows_file and write predictions.parquet. Raises CheckpointError, DatasetError."""
     import pandas as pd
 
-    started = time.perf_counter()
     score = load_artifact(Path(job.artifact), job.artifact_sha256)
-    load_seconds = time.perf_counter() - started
     rows = read_rows(job.rows_file, job.rows, extra=job.columns)
     if job.limit is not None:
         rows = rows.head(job.limit)
@@ -53,7 +51,6 @@ def run_predict(job: PredictJob) -> PredictResult:
         predictions=StoredFile(path=str(path), sha256=sha256_file(path), bytes=path.stat().st_size),
         rows=len(table),
         golden=answer_golden(golden, score) if golden else None,
-        load_seconds=load_seconds,
         latency_ms=_latency_ms(score, rows),
         device="cpu",
     )

@@ -27,8 +27,8 @@ from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
-from lifecycle.report.formatting import count, reference_name, words
 from lifecycle.run_config import first_model_fix
+from lifecycle.wording import count, reference_name, words
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")

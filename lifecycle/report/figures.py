@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
-from lifecycle.report.formatting import count, estimate, number, reference_name, words
+from lifecycle.report.formatting import estimate, number
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
+from lifecycle.wording import count, reference_name, words
 
 
 @dataclass(frozen=True)

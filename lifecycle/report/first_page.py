@@ -5,21 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lifecycle.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
-from lifecycle.report.formatting import (
-    HASH_PREFIX,
-    count,
-    day,
-    estimate,
-    limits,
-    number,
-    point,
-    reference_name,
-    sentence_case,
-)
+from lifecycle.report.formatting import HASH_PREFIX, day, estimate, limits, number, point, sentence_case
 from lifecycle.report.origins import commit_state
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
 from lifecycle.report.pictures import overall_metrics, validation_loss
 from lifecycle.report.sections import forecast_rows
+from lifecycle.wording import count, reference_name
 
 # What fits on one printed page; the rest stands further below.
 MAX_REASONS, MAX_CHANGES = 6, 4

@@ -11,11 +11,11 @@ import re
 from typing import Any
 
 from lifecycle.records import Estimate, Forecast
+from lifecycle.wording import count, words
 
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"
 HASH_PREFIX = 8
-_REFERENCES = {"prior": "label prior", "linear": "logistic regression"}
 
 
 def usd(value: float) -> str:
@@ -35,11 +35,6 @@ def seconds(value: float) -> str:
         return f"{_signed(value, 0 if value == 0 else 2 if value < 10 else 1)} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60:,} h {minutes % 60} min"
-
-
-def count(value: int) -> str:
-    """A whole number with thousands separators."""
-    return f"{value:,}"
 
 
 def share(part: float, whole: float = 1.0) -> str:
@@ -116,16 +111,6 @@ def size(value: float) -> str:
         return NOT_FINITE
     power = min(int(math.log2(max(value, 1)) // 10), 4)
     return f"{value / 1024**power:,.{0 if power == 0 else 1}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
-
-
-def words(name: str) -> str:
-    """A name of code as words: `log_loss` is `log loss`."""
-    return name.replace("_", " ")
-
-
-def reference_name(name: str) -> str:
-    """What a candidate is compared with, as one calls it: `linear` is logistic regression."""
-    return _REFERENCES.get(name, words(name))
 
 
 def sentence_case(name: str) -> str:

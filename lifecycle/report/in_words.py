@@ -6,9 +6,10 @@ import re
 
 from lifecycle.checks import stopping
 from lifecycle.records import DatasetVersion, EvaluationReport, PreflightReport, Record, Snapshot, StageReport, Verdict
-from lifecycle.report.formatting import count, day, estimate, interval, number, reference_name, share, words
+from lifecycle.report.formatting import day, estimate, interval, number, share
 from lifecycle.report.outcome import check_sentence, in_brief, reading
 from lifecycle.report.pictures import validation_loss
+from lifecycle.wording import count, reference_name, words
 
 # Dagster shows Markdown below 1,000 characters in place, and behind a click from there on.
 MAX_MARKDOWN = 950

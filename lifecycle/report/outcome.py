@@ -24,7 +24,8 @@ from lifecycle.records import (
     StoppedStep,
     Verdict,
 )
-from lifecycle.report.formatting import count, estimate, limits, plain, reference_name, sentence_case, usd, words
+from lifecycle.report.formatting import estimate, limits, plain, sentence_case, usd
+from lifecycle.wording import count, reference_name, words
 
 Records = Mapping[Step, Record]
 Kind = TypeVar("Kind", bound=Record)

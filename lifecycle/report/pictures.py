@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
-from lifecycle.report.formatting import reference_name, words
+from lifecycle.wording import reference_name, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

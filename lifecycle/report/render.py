@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle import wording
 from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from lifecycle.report import figures, first_page, formatting, origins, outcome, sections
 from lifecycle.report.outcome import Records
@@ -82,8 +83,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("usd", "seconds", "count", "share", "number", "plain", "estimate", "interval", "moment", "day")
-    names += ("words", "reference_name")
+    names = ("usd", "seconds", "share", "number", "plain", "estimate", "interval", "moment", "day")
     environment.filters |= {name: getattr(formatting, name) for name in names}
+    environment.filters |= {name: getattr(wording, name) for name in ("count", "words", "reference_name")}
     environment.filters["status"] = sections.status_words
     return environment

@@ -19,9 +19,10 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import estimate, interval, plain, quantity, reference_name, sentence_case, size, words
+from lifecycle.report.formatting import estimate, interval, plain, quantity, sentence_case, size
 from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
+from lifecycle.wording import reference_name, words
 
 LOWER_IS_BETTER = {"log_loss", "brier", "calibration_error"}
 HIGHER_IS_BETTER = {"auc"}

@@ -45,7 +45,6 @@ def measure_learned(
     return Learned(
         network_rise=network_rise.value,
         network_low=network_rise.low,
-        network_standard_error=network_rise.standard_error,
         linear_rise=linear_rise.value,
         linear_low=linear_rise.low,
         label_entropy=float(log_loss(labels, np.full(len(labels), labels.mean())).mean()),

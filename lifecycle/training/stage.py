@@ -86,7 +86,6 @@ def run_stage(
         artifact=artifact[0] if artifact else None,
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
-        train_seconds=seconds,
         gpu_seconds=seconds if device == "cuda" else 0.0,
     )
 

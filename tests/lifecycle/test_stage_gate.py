@@ -197,7 +197,7 @@ def test_learned_fails_where_the_loss_did_not_fall_and_passes_where_training_cam
 
 def learned(network: float, linear: float, error: float = 0.001, **values) -> Learned:
     return Learned(
-        network_rise=network, network_low=network - 2 * error, network_standard_error=error, linear_rise=linear,
+        network_rise=network, network_low=network - 2 * error, linear_rise=linear,
         linear_low=linear - 2 * error, **{"label_entropy": 0.5, "network_loss": 0.4, "prior_loss": 0.5, **values},
     )  # fmt: skip
 
