@@ -63,7 +63,7 @@ test: $(READY)  ## all tests that need nothing but the registry's packages
 	pytest -m "not slow"
 
 test-slow: $(READY)  ## tests that need a browser or more than a minute
-	pytest -m slow
+	pytest -m slow --timeout 900
 
 check: $(READY)  ## what a contributor runs before a commit
 	ruff format --check .

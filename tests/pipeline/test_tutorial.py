@@ -18,7 +18,10 @@ from toy_project import ROOT, committed
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FIGURE = re.compile(r"\b[0-9a-f]{8,64}\b|[-+]?\d[\d.,]*(?:e-?\d+)?")
+# A run's id first: read as numbers, its last digit would take the dot of `.html` along.
+FIGURE = re.compile(
+    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{8,64}\b|[-+]?\d+(?:[.,]\d+)*(?:e-?\d+)?"
+)
 
 
 @pytest.fixture
@@ -80,6 +83,7 @@ def test_tutorial_every_command_works_and_prints_what_the_tutorial_shows(copy):
         ("wrote …/x", "wrote /tmp/x", []),
         ("a\nb", "b\na", ["b"]),
         ("run b3b7363e", "run 0a8b54af", []),
+        ("rain/….html", "rain/04006374-7804-4d7e-b2e3-6cab2a1505c8.html", []),
         ("PROMOTE", "REJECT", ["PROMOTE"]),
     ],
 )
