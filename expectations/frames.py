@@ -69,7 +69,8 @@ def own_values(values: pd.Series) -> pd.Series:
     """The values as Great Expectations judges them fast: integers with nulls as floats where these are exact."""
     if values.dtype not in ("Int64", "UInt64"):
         return values
-    largest = max((abs(int(value)) for value in (values.min(), values.max()) if value == value), default=0)
+    present = values.dropna()
+    largest = max(abs(int(present.min())), abs(int(present.max()))) if len(present) else 0
     return values.astype("float64") if largest < INEXACT else values
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def is_marked(rule: Rule, table: Table) -> bool:
     """True if the rule is judged on marks."""
-    if rule.kind in ("pattern", "references", "null_together"):
+    if rule.kind in ("pattern", "references", "null_together") or _says_nothing(rule, table):
         return True
     if rule.kind in ("allowed", "missing") and not (rule.kind == "missing" and None in rule.parameters["values"]):
         return not listed(rule.parameters["values"], table.types[rule.columns[0]])
-    if rule.kind != "range" or table.held(rule.columns[0]) in ("number", "null"):
-        return rule.kind == "range" and table.held(rule.columns[0]) == "null"
+    if rule.kind != "range" or table.held(rule.columns[0]) == "number":
+        return False
     low, high = whole_interval(rule.parameters, table.types[rule.columns[0]])
     given = [
         end for word, end in (("minimum", low), ("maximum", high)) if any(word in name for name in rule.parameters)
@@ -34,11 +34,19 @@ def is_marked(rule: Rule, table: Table) -> bool:
     return low > high or any(abs(end) >= INEXACT for end in given)
 
 
+def _says_nothing(rule: Rule, table: Table) -> bool:
+    """True for a rule over values of which one is always null: such a column has no type to compare with."""
+    compared = rule.kind in ("range", "length", "allowed", "less_or_equal", "equal", "hour_in_zone")
+    return compared and any(table.held(name) == "null" for name in rule.columns)
+
+
 def found_marks(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
     """True in rows that keep the rule, false in those that break it, null where it says nothing."""
     import pandas as pd
 
     first = rows[rule.columns[0]]
+    if _says_nothing(rule, table):
+        return pd.Series(None, index=rows.index, dtype=object)
     if rule.kind == "null_together":
         nulls = rows[list(rule.columns)].isna()
         return nulls.all(axis=1) == nulls.any(axis=1)
@@ -58,8 +66,6 @@ def found_marks(rule: Rule, rows: pd.DataFrame, table: Table) -> pd.Series:
 
 
 def _is_within(rule: Rule, values: pd.Series, table: Table) -> pd.Series:
-    if table.held(rule.columns[0]) == "null":
-        return values.isna()
     kind = table.types[rule.columns[0]]
     low, high = whole_interval(rule.parameters, kind)
     numbers = ticks_or_values(values, kind).dropna()
@@ -95,15 +101,10 @@ def bins(rule: Rule, values: pd.Series, table: Table) -> np.ndarray:
         places = {}
         for at, value in enumerate(rule.parameters["values"]):
             places.setdefault(place(value, kind), at)
-        found = np.array([places.get(value, len(places_of(rule))) for value in present.tolist()], dtype=int)
+        found = np.array([places.get(value, null_bin - 1) for value in present.tolist()], dtype=int)
     result = np.full(len(values), null_bin)
     result[numbers.notna().to_numpy()] = found
     return result
-
-
-def places_of(rule: Rule) -> list[Any]:
-    """The values of a distribution, each with a bin of its own."""
-    return rule.parameters["values"]
 
 
 def _reached(values: pd.Series, edge: Any) -> np.ndarray:

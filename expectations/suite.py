@@ -120,6 +120,17 @@ def _expectations() -> Any:
 _SKIP = "either_value_is_missing"
 
 
+def expectations(rule: Rule, table: Table) -> list[Any]:
+    """The rule as Great Expectations expectations: one, or one a bin, whose unexpected rows are the bin's."""
+    if rule.kind != "distribution":
+        return [expectation(rule, table)]
+    gxe, column = _expectations(), rule.columns[0]
+    return [
+        gxe.ExpectColumnValuesToNotBeInSet(column=column, value_set=[place], meta={"rule": rule.id})
+        for place in range(len(rule.parameters["counts"]))
+    ]
+
+
 def expectation(rule: Rule, table: Table) -> Any:
     """The rule as a Great Expectations expectation on its group's frame, marked with the rule's id."""
     gxe = _expectations()
@@ -130,9 +141,6 @@ def expectation(rule: Rule, table: Table) -> Any:
         declared = rule.parameters["logical_type"]
         accepted = list(ACCEPTED.get(declared, (declared,)))
         return gxe.ExpectColumnValuesToBeInSet(column=columns[0], value_set=accepted, meta=meta)
-    if rule.kind == "distribution":
-        places = list(range(len(rule.parameters["counts"])))
-        return gxe.ExpectColumnDistinctValuesToBeInSet(column=columns[0], value_set=places, meta=meta)
     if is_marked(rule, table):
         return gxe.ExpectColumnValuesToBeInSet(column=HOLDS, value_set=[True], meta=meta)
     if rule.kind == "unique" and len(columns) > 1:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from expectations.frames import read_frame
-from expectations.suite import Group, expectation, groups
+from expectations.suite import Group, expectations, groups
 from lifecycle.contract.failing import is_withheld, named_rows
 from lifecycle.contract.model import Contract
 from lifecycle.contract.result import RuleResult, contract_check, could_not, counted, of_type
@@ -80,7 +80,7 @@ def _judged(engine: Any, group: Group, table: Table, contract: Contract) -> Iter
             yield could_not(rule, table.rows, str(error), contract.sensitive_columns)
         return
     for rule in group.rules:
-        result = _result(rule, answers.get(rule.id), table, contract)
+        result = _result(rule, answers.get(rule.id, []), table, contract)
         if result.status == "fail" and rule.kind not in ("type", "row_count", "distribution"):
             result = _with_rows(engine, frame, result, table, contract)
         yield result
@@ -88,37 +88,40 @@ def _judged(engine: Any, group: Group, table: Table, contract: Contract) -> Iter
 
 def _validated(
     engine: Any, frame: pd.DataFrame, rules: Sequence[Rule], table: Table, result_format: str
-) -> dict[str, Any]:
-    """Great Expectations' answer to each rule, by the rule's id."""
+) -> dict[str, list[Any]]:
+    """Great Expectations' answers to each rule, by the rule's id: one, or one a bin."""
     import great_expectations as gx
 
     batch = engine.get_batch({"dataframe": frame})
-    suite = gx.ExpectationSuite(name="contract", expectations=[expectation(rule, table) for rule in rules])
-    answer = batch.validate(suite, result_format=result_format)
-    return {result.expectation_config.meta["rule"]: result for result in answer.results}
+    asked = [one for rule in rules for one in expectations(rule, table)]
+    suite = gx.ExpectationSuite(name="contract", expectations=asked)
+    found: dict[str, list[Any]] = {}
+    for result in batch.validate(suite, result_format=result_format).results:
+        found.setdefault(result.expectation_config.meta["rule"], []).append(result)
+    return found
 
 
-def _result(rule: Rule, answer: Any, table: Table, contract: Contract) -> RuleResult:
-    raised = _raised(answer)
+def _result(rule: Rule, answers: Sequence[Any], table: Table, contract: Contract) -> RuleResult:
+    raised = next((reason for reason in map(_raised, answers or [None]) if reason is not None), None)
     if raised is not None:
         return could_not(rule, table.rows, raised, contract.sensitive_columns)
     if rule.kind == "type":
-        held = (answer.result.get("partial_unexpected_list") or [rule.parameters["logical_type"]])[0]
+        held = (answers[0].result.get("partial_unexpected_list") or [rule.parameters["logical_type"]])[0]
         return of_type(rule, table.rows, str(held))
-    if rule.kind == "distribution":
-        return counted(rule, _surplus(rule, answer), table.rows)
     name = "observed_value" if rule.kind == "row_count" else "unexpected_count"
-    count = answer.result.get(name)
-    if count is None or not math.isfinite(count):
+    counts = [answer.result.get(name) for answer in answers]
+    if any(count is None or not math.isfinite(count) for count in counts):
         return could_not(rule, table.rows, f"no {name} came back", contract.sensitive_columns)
+    if rule.kind == "distribution":
+        counts = [surplus(_in_order(answers), rule.parameters["counts"])]
     # numpy's numbers are not JSON's.
-    return counted(rule, int(count), table.rows)
+    return counted(rule, int(counts[0]), table.rows)
 
 
-def _surplus(rule: Rule, answer: Any) -> int:
-    found = {int(item["value"]): int(item["count"]) for item in answer.result["details"]["value_counts"]}
-    reference = rule.parameters["counts"]
-    return surplus([found.get(place, 0) for place in range(len(reference))], reference)
+def _in_order(answers: Sequence[Any]) -> list[int]:
+    """Rows of each bin, by the bins' numbers."""
+    rows = {answer.expectation_config.kwargs["value_set"][0]: answer.result["unexpected_count"] for answer in answers}
+    return [int(rows[place]) for place in sorted(rows)]
 
 
 def _raised(answer: Any) -> str | None:
@@ -136,6 +139,6 @@ def _with_rows(engine: Any, frame: pd.DataFrame, result: RuleResult, table: Tabl
     """The result with its failing rows, unless a column of the rule is sensitive."""
     if is_withheld(result, contract):
         return result.model_copy(update={"withheld": True})
-    answer = _validated(engine, frame, [result.rule], table, "COMPLETE")[result.rule.id]
+    answer = _validated(engine, frame, [result.rule], table, "COMPLETE")[result.rule.id][0]
     numbers = [int(number) for number in answer.result.get("unexpected_index_list") or ()]
     return result.model_copy(update={"failing_rows": named_rows(table, contract, result.rule, numbers)})

@@ -82,7 +82,8 @@ def _failing(table: Table, contract: Contract, rules: Sequence[Rule]) -> Iterato
         for rule in rules:
             unique = rule.kind == "unique"
             broken = is_duplicate(frame, rule.columns, shared[rule.id]) if unique else broken_by(rule, table)
-            yield rule, frame.filter(broken).select(frame.get_column(name) for name in shown[rule.id])
+            rows = frame.filter(broken)
+            yield rule, rows.select([rows.get_column(name) for name in shown[rule.id]])
 
 
 def named_rows(table: Table, contract: Contract, rule: Rule, row_numbers: Sequence[int]) -> tuple[dict[str, Any], ...]:

@@ -23,7 +23,8 @@ TEXTS = st.sampled_from(
 # Hours that the clocks of New York skip and repeat, midnights, and instants that microseconds don't hold.
 INSTANTS = st.sampled_from(
     [
-        datetime(2013, 3, 10, 6, 59), datetime(2013, 3, 10, 7), datetime(2013, 11, 3, 5, 30), datetime(2013, 11, 3, 6, 30),
+        datetime(2013, 3, 10, 6, 59), datetime(2013, 3, 10, 7), datetime(2013, 11, 3, 5, 30),
+        datetime(2013, 11, 3, 6, 30),
         datetime(2013, 1, 1), datetime(2013, 1, 2), datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999_999),
         datetime(2013, 1, 1, 0, 0, 0, 1), datetime(2090, 7, 4, 12),
     ]
@@ -112,8 +113,8 @@ PATTERNS = st.sampled_from(
 @st.composite
 def rules_of_one(draw, name, family):
     bound, kind = draw(BOUNDS), draw(st.sampled_from(
-        ["type", "nulls", "missing", "allowed", "unique", "distribution", *(["length", "pattern"] * (family == "string")),
-         *(["range"] * 3 * (family not in ("string", "boolean")))]
+        ["type", "nulls", "missing", "allowed", "unique", "distribution",
+         *(["length", "pattern"] * (family == "string")), *(["range"] * 3 * (family not in ("string", "boolean")))]
     ))  # fmt: skip
     listed = draw(st.lists(literals(family), min_size=1, max_size=4))
     parameters = {"bound": bound}
