@@ -4,6 +4,7 @@ import dagster as dg
 
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
+from assets.validation import checked_contract
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import load_contract
@@ -23,13 +24,11 @@ def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
 
 def make_snapshot(run: StepRun) -> Outcome:
     """Validate, label, split and write. Nothing stays if a check stops the step."""
-    from expectations.validate import contract_check, validate_frame
-
     spec, dataset, state = run.use_case.spec, run.record("dataset", DatasetVersion), run.workspace.state
     contract, source = load_contract(run.use_case.contract_path), state.absolute(dataset.path)
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     checks: tuple[CheckResult, ...] = (
-        contract_check(validate_frame(read_columns(source), contract)),
+        checked_contract(state, spec.name, dataset.content_hash, source, contract, spec.validation.engine),
         availability_check(contract, contract.feature_columns),
     )
     if stopping(checks):

@@ -1,4 +1,4 @@
-"""Judges rows by a contract with Great Expectations: three states a rule, pass, fail and error.
+"""Judges a dataset by a contract with Great Expectations: three states a rule, pass, fail and error.
 
 First all rules are counted; then, for the rules that fail, the rows are found (up to 20, by primary key). Asking for
 the rows at once would cost every passing rule an index list.
@@ -7,29 +7,51 @@ the rows at once would cost every passing rule an index list.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from expectations.suite import MISSING, Group, expectation, groups
+from expectations.frames import read_frame
+from expectations.suite import Group, expectations, groups
+from lifecycle.contract.failing import is_withheld, named_rows
 from lifecycle.contract.model import Contract
-from lifecycle.contract.result import MAX_NAMED_ROWS, RuleResult, contract_check
-from lifecycle.contract.rule import Rule, within
+from lifecycle.contract.result import RuleResult, contract_check, could_not, counted, of_type
+from lifecycle.contract.rule import Rule, surplus
+from lifecycle.contract.table import Table, read_table, unjudged_because
+from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["contract_check", "validate_frame"]
+__all__ = ["contract_check", "validate_files", "validate_frame"]
+
+
+def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
+    """What each of the contract's rules finds in a folder of Parquet files, in the contract's order.
+
+    Only the columns of one group of rules are held at once. Raises DatasetError for a file that can't be read.
+    """
+    table, found = read_table(folder), {}
+    judged = []
+    for rule in contract.rules:
+        reason = unjudged_because(rule, table)
+        if reason is None:
+            judged.append(rule)
+        else:
+            found[rule.id] = could_not(rule, table.rows, reason, contract.sensitive_columns)
+    engine = _engine()
+    for group in groups(judged, table):
+        for result in _judged(engine, group, table, contract):
+            found[result.rule.id] = result
+    return tuple(found[rule.id] for rule in contract.rules)
 
 
 def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:
-    """What each of the contract's rules finds in the rows, in the contract's order."""
-    rows = frame.reset_index(drop=True)
-    engine = _engine()
-    found: dict[str, RuleResult] = {}
-    for group in groups(contract.rules):
-        for result in _judged(engine, group, rows, contract):
-            found[result.rule.id] = result
-    return tuple(found[rule.id] for rule in contract.rules)
+    """The same for rows in memory, in the types that a Parquet file gives them."""
+    with tempfile.TemporaryDirectory() as folder:
+        frame.reset_index(drop=True).to_parquet(Path(folder, "rows.parquet"))
+        return validate_files(Path(folder), contract)
 
 
 def _engine() -> Any:
@@ -46,50 +68,60 @@ def _engine() -> Any:
     return asset.add_batch_definition_whole_dataframe("all")
 
 
-def _judged(engine: Any, group: Group, rows: pd.DataFrame, contract: Contract) -> Iterator[RuleResult]:
+def _judged(engine: Any, group: Group, table: Table, contract: Contract) -> Iterator[RuleResult]:
     """The results of the rules that share a frame."""
-    absent = [name for name in group.rules[0].columns if name not in rows]
-    if absent and group.rules[0].kind != "type":
-        reason = f"the column {', '.join(absent)} is missing"
-        yield from (RuleResult(rule=rule, status="error", rows=len(rows), error=reason) for rule in group.rules)
-        return
-    sensitive = set(contract.sensitive_columns)
     try:
-        frame = group.build(rows)
-        answers = _validated(engine, frame, group.rules, "BASIC")
+        frame = group.build(read_frame(table, group.columns))
+        answers = _validated(engine, frame, group.rules, table, "BASIC")
+    except DatasetError:
+        raise
     except Exception as error:  # whatever the engine stumbles over, the rule is not evaluated, and says so
         for rule in group.rules:
-            yield RuleResult(rule=rule, status="error", rows=len(rows), error=_reason(error, rule, sensitive))
+            yield could_not(rule, table.rows, str(error), contract.sensitive_columns)
         return
     for rule in group.rules:
-        result = _result(rule, answers.get(rule.id), len(rows), sensitive)
-        if result.status == "fail" and rule.kind not in ("type", "row_count"):
-            result = _with_rows(engine, frame, result, rows, contract)
+        result = _result(rule, answers.get(rule.id, []), table, contract)
+        if result.status == "fail" and rule.kind not in ("type", "row_count", "distribution"):
+            result = _with_rows(engine, frame, result, table, contract)
         yield result
 
 
-def _validated(engine: Any, frame: pd.DataFrame, rules: Sequence[Rule], result_format: str) -> dict[str, Any]:
-    """Great Expectations' answer to each rule, by the rule's id."""
+def _validated(
+    engine: Any, frame: pd.DataFrame, rules: Sequence[Rule], table: Table, result_format: str
+) -> dict[str, list[Any]]:
+    """Great Expectations' answers to each rule, by the rule's id: one, or one a bin."""
     import great_expectations as gx
 
     batch = engine.get_batch({"dataframe": frame})
-    suite = gx.ExpectationSuite(name="contract", expectations=[expectation(rule) for rule in rules])
-    answer = batch.validate(suite, result_format=result_format)
-    return {result.expectation_config.meta["rule"]: result for result in answer.results}
+    asked = [one for rule in rules for one in expectations(rule, table)]
+    suite = gx.ExpectationSuite(name="contract", expectations=asked)
+    found: dict[str, list[Any]] = {}
+    for result in batch.validate(suite, result_format=result_format).results:
+        found.setdefault(result.expectation_config.meta["rule"], []).append(result)
+    return found
 
 
-def _result(rule: Rule, answer: Any, rows: int, sensitive: set[str]) -> RuleResult:
-    raised = _raised(answer)
+def _result(rule: Rule, answers: Sequence[Any], table: Table, contract: Contract) -> RuleResult:
+    raised = next((reason for reason in map(_raised, answers or [None]) if reason is not None), None)
     if raised is not None:
-        return RuleResult(rule=rule, status="error", rows=rows, error=_reason(raised, rule, sensitive))
+        return could_not(rule, table.rows, raised, contract.sensitive_columns)
+    if rule.kind == "type":
+        held = (answers[0].result.get("partial_unexpected_list") or [rule.parameters["logical_type"]])[0]
+        return of_type(rule, table.rows, str(held))
     name = "observed_value" if rule.kind == "row_count" else "unexpected_count"
-    count = answer.result.get(name)
-    if count is None or not math.isfinite(count):
-        return RuleResult(rule=rule, status="error", rows=rows, error=f"no {name} came back")
-    # numpy's numbers and booleans are not JSON's.
-    count = int(count)
-    status = "pass" if within(rule.parameters["bound"], count, rows) else "fail"
-    return RuleResult(rule=rule, status=status, rows=rows, count=count, observed=_observed(rule, count, rows, answer))
+    counts = [answer.result.get(name) for answer in answers]
+    if any(count is None or not math.isfinite(count) for count in counts):
+        return could_not(rule, table.rows, f"no {name} came back", contract.sensitive_columns)
+    if rule.kind == "distribution":
+        counts = [surplus(_in_order(answers), rule.parameters["counts"])]
+    # numpy's numbers are not JSON's.
+    return counted(rule, int(counts[0]), table.rows)
+
+
+def _in_order(answers: Sequence[Any]) -> list[int]:
+    """Rows of each bin, by the bins' numbers."""
+    rows = {answer.expectation_config.kwargs["value_set"][0]: answer.result["unexpected_count"] for answer in answers}
+    return [int(rows[place]) for place in sorted(rows)]
 
 
 def _raised(answer: Any) -> str | None:
@@ -103,42 +135,10 @@ def _raised(answer: Any) -> str | None:
     return None
 
 
-def _reason(error: Exception | str, rule: Rule, sensitive: set[str]) -> str:
-    """The message in one line; of a rule over a sensitive column none, as a message may quote a value."""
-    if sensitive & set(rule.columns):
-        return "could not be evaluated (message withheld: a column of this rule is sensitive)"
-    return " ".join(str(error).split())[:300]
-
-
-def _observed(rule: Rule, count: int, rows: int, answer: Any) -> str:
-    if rule.kind == "type":
-        held = (answer.result.get("partial_unexpected_list") or [rule.parameters["logical_type"]])[0]
-        return "the column is missing" if held == MISSING else f"holds {held}"
-    if rule.kind == "row_count":
-        return f"{count} rows"
-    return f"{count} of {rows} rows" + (f" ({100 * count / rows:.3g} %)" if rows else "")
-
-
-def _with_rows(
-    engine: Any, frame: pd.DataFrame, result: RuleResult, rows: pd.DataFrame, contract: Contract
-) -> RuleResult:
+def _with_rows(engine: Any, frame: pd.DataFrame, result: RuleResult, table: Table, contract: Contract) -> RuleResult:
     """The result with its failing rows, unless a column of the rule is sensitive."""
-    if set(contract.sensitive_columns) & set(result.rule.columns):
+    if is_withheld(result, contract):
         return result.model_copy(update={"withheld": True})
-    answer = _validated(engine, frame, [result.rule], "COMPLETE")[result.rule.id]
-    positions = [int(place) for place in answer.result.get("unexpected_index_list") or ()][:MAX_NAMED_ROWS]
-    shown = [name for name in dict.fromkeys((*contract.primary_key, *result.rule.columns)) if name in rows]
-    named = rows.loc[positions, shown].to_dict("records")
-    return result.model_copy(update={"failing_rows": tuple({key: _plain(row[key]) for key in row} for row in named)})
-
-
-def _plain(value: Any) -> Any:
-    """A cell as JSON: null for NaN and NaT, ISO 8601 for an instant."""
-    import pandas as pd
-
-    if pd.isna(value):
-        return None
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    value = value.item() if hasattr(value, "item") else value
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    answer = _validated(engine, frame, [result.rule], table, "COMPLETE")[result.rule.id][0]
+    numbers = [int(number) for number in answer.result.get("unexpected_index_list") or ()]
+    return result.model_copy(update={"failing_rows": named_rows(table, contract, result.rule, numbers)})

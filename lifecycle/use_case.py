@@ -206,6 +206,18 @@ class ComputeSpec(Frozen):
     sku: str = Field(description="A price of prices.yaml.")
 
 
+Engine = Literal["auto", "great_expectations", "fused", "spark"]
+
+
+class ValidationSpec(Frozen):
+    """How the rows are judged. Changes no verdict, so it is no part of an identity."""
+
+    engine: Engine = Field(
+        default="auto",
+        description="auto: the fastest, which is fused. great_expectations: the reference. spark: it, on Spark.",
+    )
+
+
 class PromotionSpec(Frozen):
     """What a challenger must show."""
 
@@ -235,6 +247,7 @@ class UseCaseSpec(Frozen):
     budget: BudgetSpec
     compute: ComputeSpec
     promotion: PromotionSpec
+    validation: ValidationSpec = Field(default_factory=ValidationSpec, description="How the rows are judged.")
 
 
 class UseCase(Frozen):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from lifecycle.checks import CheckResult
-from lifecycle.contract.rule import Rule
+from lifecycle.contract.rule import Rule, within
 from lifecycle.records import Frozen
 
 MAX_NAMED_ROWS = 20
@@ -34,6 +34,35 @@ class RuleResult(Frozen):
         if self.count is None or self.rows == 0 or self.rule.kind in ("row_count", "type"):
             return None
         return self.count / self.rows
+
+
+# What a column may hold for a declared type: an integer is a number, a midnight is a moment in time.
+ACCEPTED = {"number": ("number", "integer"), "timestamp": ("timestamp", "date")}
+
+
+def counted(rule: Rule, count: int, rows: int) -> RuleResult:
+    """The outcome of a rule that found `count`, judged by its bound."""
+    status = "pass" if within(rule.parameters["bound"], count, rows) else "fail"
+    share = f" ({100 * count / rows:.3g} %)" if rows else ""
+    observed = f"{count} rows" if rule.kind == "row_count" else f"{count} of {rows} rows{share}"
+    return RuleResult(rule=rule, status=status, rows=rows, count=count, observed=observed)
+
+
+def of_type(rule: Rule, rows: int, held: str) -> RuleResult:
+    """The outcome of a `type` rule whose column holds this type (or another word on what is there)."""
+    declared = rule.parameters["logical_type"]
+    wrong = held not in ACCEPTED.get(declared, (declared,))
+    status = "pass" if within(rule.parameters["bound"], int(wrong), rows) else "fail"
+    observed = (held if " " in held else f"holds {held}") if wrong else f"holds {declared}"
+    return RuleResult(rule=rule, status=status, rows=rows, count=int(wrong), observed=observed)
+
+
+def could_not(rule: Rule, rows: int, reason: str, sensitive: Sequence[str]) -> RuleResult:
+    """The outcome of a rule that was not evaluated. Over a sensitive column the words stay unsaid: they may quote."""
+    words = " ".join(reason.split())[:300]
+    if set(sensitive) & set(rule.columns):
+        words = "could not be evaluated (message withheld: a column of this rule is sensitive)"
+    return RuleResult(rule=rule, status="error", rows=rows, error=words)
 
 
 def contract_check(results: Sequence[RuleResult]) -> CheckResult:

@@ -35,7 +35,8 @@ class Rule(Frozen):
     range, length   minimum, maximum, exclusive_…   counts values outside; nulls are not counted, here and below
     pattern         pattern                         counts values in which the expression is not found
     allowed         values                          counts values not listed
-    unique          -                               counts rows that share their values with another row
+    unique          -                               counts rows that share their values with another row; of several
+                                                    columns a null is a value like any other
     row_count       -                               counts all rows
     less_or_equal   -                               counts rows with first column > second
     equal           -                               counts rows with first column != second
@@ -50,6 +51,9 @@ class Rule(Frozen):
     A `distribution` has `counts` of the reference's rows: with `edges`, ascending, a value's bin is the number of
     edges that are not above it; with `values` it is the value's place, and behind them all others share a bin. The
     last bin is that of nulls. In a column of floats a NaN is a null, for every kind.
+
+    A value of `values` and `keys` equals only one of the column's own type (literals.py); an expression is found as by
+    Python's `re.search`; an integer is compared with a column of floats as a float.
     """
 
     id: str
