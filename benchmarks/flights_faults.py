@@ -23,7 +23,7 @@ COPY_OF_TARGET = "late_hint"
 
 @dataclass(frozen=True)
 class Fault:
-    """A change of the rows of one month file. `label` marks a change of what the model is taught."""
+    """A change of the rows of one month file; `columns` are those that the change can be seen in."""
 
     name: str
     month: str

@@ -38,18 +38,24 @@ def clock(of_2013: pd.DataFrame, of_2023: Mapping[str, pd.DataFrame]) -> None:
         temperature.plot(warmth.index, warmth - warmth.mean(), color=colour, linestyle=style, label=name)
     departures.set(title="departures by hour of New York", xlabel="hour that time_hour says", ylabel="% of the flights")
     temperature.set(title="weather joined to each hour", xlabel="hour of the schedule", ylabel="°F from the day's mean")
+    for panel in (departures, temperature):
+        panel.set_xticks(range(0, 24, 4))
     departures.legend()
     _save(figure, "story-clock.png")
 
 
 def split(figures: Mapping[str, float]) -> None:
-    """AUC by the way that rows were held back."""
+    """AUC by the way that rows were held back: the mean over the months, and each month as a point."""
     figure, axes = _panels(2, 2.4)
     for panel, (kind, title) in zip(
         axes, {"calendar": "calendar and distance", "all features": "all 45 features"}.items(), strict=True
     ):
-        found = {key.split(", ")[2]: value for key, value in figures.items() if key.startswith(f"auc, {kind},")}
-        _bars(panel, found, title, [RED, GREY, BLUE])
+        parts = {tuple(key.split(", ")[2:]): value for key, value in figures.items() if key.startswith(f"auc, {kind},")}
+        means = {key[0]: value for key, value in parts.items() if len(key) == 1}
+        _bars(panel, means, title, [RED, GREY, BLUE])
+        for key, value in parts.items():
+            if len(key) == 2:
+                panel.plot(value, list(means).index(key[0]), "o", color="white", markeredgecolor="black", markersize=4)
     _save(figure, "story-split.png")
 
 
@@ -79,7 +85,8 @@ def faults(of_2013: Path, planted: Path) -> None:
         panel.plot([int(month[-2:])], [faulty], "X", color=RED, markersize=8)
         panel.set_title(f"{name.replace('_', ' ')}\n{title}", fontsize=8)
         panel.set_xticks([1, 4, 8, 12])
-        panel.set_ylim(bottom=0)
+        panel.set_xlabel("month")
+        panel.set_ylim(0, 1.1 * panel.get_ylim()[1])
     _save(figure, "story-faults.png")
 
 
@@ -89,7 +96,7 @@ def _bars(panel: Axes, values: Mapping[str, float], title: str, colours: list[st
     panel.invert_yaxis()
     panel.set(xlim=(0.5, 1.0), title=title, xlabel="AUC; 0.5 is a guess")
     for place, name in enumerate(names):
-        panel.text(values[name] + 0.005, place, f"{values[name]:.3f}", va="center")
+        panel.text(0.505, place, f"{values[name]:.3f}", va="center", color="white" if values[name] > 0.56 else "black")
 
 
 def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:

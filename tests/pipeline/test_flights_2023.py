@@ -1,4 +1,4 @@
-"""The flights of 2023 as a next version, in a copy of the project: refused by its clock, accepted with the right one."""
+"""The flights of 2023 as a next version, in a copy of the project: refused as labelled, accepted by their clock."""
 
 from __future__ import annotations
 
