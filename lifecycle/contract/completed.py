@@ -47,7 +47,9 @@ def completed_rules(
         elif rule.kind == "distribution" and pinned:
             answer = with_reference(rule, folder / REFERENCE_FILE, by_name)
         (found if isinstance(answer, Rule) else problems).append(answer)  # pyright: ignore[reportArgumentType]
-    return tuple(found), problems + list(_unused(tables, rules))
+    problems += _unused(tables, rules)
+    # Several rules may miss the same file.
+    return tuple(found), list({str(problem): problem for problem in problems}.values())
 
 
 def _unused(tables: Iterable[str], rules: Iterable[Rule]) -> Iterable[Problem]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, model_validator
 
 from lifecycle.contract.completed import REFERENCE_FILE
+from lifecycle.contract.odcs import where
 from lifecycle.contract.rule import Rule
 from lifecycle.errors import Problem
 from lifecycle.records import Frozen
@@ -81,13 +82,13 @@ def read_reference(path: Path) -> Reference | Problem:
     """The file's content, or what is wrong with it."""
     fix = f"run: trainworthy contract pin {path.resolve().parent.name}"
     if not path.is_file():
-        return Problem(path.name, "a rule asks for a pinned reference, and there is none", fix)
+        return Problem(where(path.name), "a rule asks for a pinned reference, and there is none", fix)
     try:
         return Reference.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        return Problem(f"{path.name}: {place}" if place else path.name, first["msg"], fix)
+        return Problem(where(path.name, *([place] if place else [])), first["msg"], fix)
 
 
 def reference_text(reference: Reference) -> str:
