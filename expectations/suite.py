@@ -111,7 +111,7 @@ def _expectations() -> Any:
 
 
 # What a column may hold for a declared type: an integer is a number, a midnight is a moment in time.
-_ACCEPTED = {"number": ["number", "integer"], "timestamp": ["timestamp", "date"]}
+ACCEPTED = {"number": ["number", "integer"], "timestamp": ["timestamp", "date"]}
 
 
 def expectation(rule: Rule) -> Any:
@@ -124,7 +124,7 @@ def expectation(rule: Rule) -> Any:
         case "row_count":
             return gxe.ExpectTableRowCountToBeBetween(min_value=0, meta=meta)
         case "type":
-            accepted = _ACCEPTED.get(values["logical_type"], [values["logical_type"]])
+            accepted = ACCEPTED.get(values["logical_type"], [values["logical_type"]])
             return gxe.ExpectColumnValuesToBeInSet(column=columns[0], value_set=accepted, meta=meta)
         case "unique" if len(columns) > 1:
             return gxe.ExpectCompoundColumnsToBeUnique(column_list=columns, ignore_row_if="never", meta=meta)

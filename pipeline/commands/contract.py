@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from pipeline.commands import Subparsers
 
@@ -30,6 +31,27 @@ def add(commands: Subparsers) -> None:
     pin.add_argument("use_case")
     pin.add_argument("--version", metavar="VERSION", help="published version to count; default: the declared one")
     pin.set_defaults(command=run_pin)
+
+    suggest = actions.add_parser(
+        "suggest",
+        help="draft a contract from a dataset version or from files",
+        description="Drafts contract.yaml from rows, for review. Writes to the terminal, or to a new file.",
+    )
+    suggest.add_argument("sources", nargs="+", metavar="DATASET|FILE", help="name@version, or .csv or .parquet files")
+    suggest.add_argument("--target", metavar="COLUMN", help="what a model shall predict; default: a guess")
+    suggest.add_argument("--time", metavar="COLUMN", help="when the model is asked; default: a guess")
+    suggest.add_argument("--key", action="append", metavar="COLUMN", help="names a row; give it again for several")
+    suggest.add_argument("--out", type=Path, metavar="FILE", help="a new file; one that exists stays as it is")
+    suggest.set_defaults(command=run_suggest)
+
+
+def run_suggest(parsed: argparse.Namespace) -> int:
+    """Print the draft, or write it."""
+    from pipeline.suggest import Asked, suggest
+
+    asked = Asked(tuple(parsed.sources), parsed.target, parsed.time, tuple(parsed.key or ()), parsed.out)
+    print(suggest(asked).removesuffix("\n"))
+    return 0
 
 
 def run_test(parsed: argparse.Namespace) -> int:
