@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from lifecycle.contract.completed import contract_files
 from lifecycle.errors import RecordError
-from lifecycle.identity import sha256_file, step_identity
+from lifecycle.identity import sha256_files, step_identity
 from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
 from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
@@ -42,7 +43,7 @@ def identity_of(
     """Identity of a step: declared sections, upstream identities, and what it reads beside them."""
     inputs = {str(name): record.identity for name, record in upstream.items()} | dict(read)
     if step == "snapshot":
-        inputs["contract"] = sha256_file(use_case.contract_path)
+        inputs["contract"] = sha256_files(contract_files(use_case.contract_path))
     if step == "evaluation":
         inputs["artifact"] = cast(StageReport, upstream["full"]).artifact_sha256 or ""
     return step_identity(step, sections=declared_sections(use_case, step), inputs=inputs, code_sha256=code_sha256)

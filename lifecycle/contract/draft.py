@@ -5,6 +5,8 @@ A draft knows values and no meaning. So that a review has something to hold on t
 - a number's range is as wide again on both sides as what was seen: a change of unit breaks it, a warm year does not;
 - the texts of a short list are the valid ones, with 5 % of the rows to spare for new ones;
 - a column without nulls must stay without; one with nulls may hold twice the share seen, plus one percent;
+- codes of one form give a pattern, with as much to spare; columns that are null together, and pairs that are always in
+  order, give rules that warn: they may be accidents, so they are marked `review`;
 - every feature is declared to be known at the prediction time, which only a person can know: marked `review`.
 """
 
@@ -18,6 +20,8 @@ import yaml
 
 from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.model import Label, Role
+from lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
+from lifecycle.contract.quality import ENGINE
 from lifecycle.records import Frozen
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 MOST_VALID_VALUES = 30
 NEW_VALUES_PERCENT = 5
 REVIEW = "review"
+_LABELS = ("target", "target_source")
 
 
 class ColumnDraft(Frozen):
@@ -50,17 +55,32 @@ def draft_contract(
         "version": "1.0.0",
         "status": "draft",
         "description": {"purpose": purpose},
-        "customProperties": [
-            {"property": "label", "value": {"name": label.name, "version": label.version, "column": label.column}}
-        ],
+        "customProperties": [{"property": "label", "value": _label(label)}],
         "schema": [
             {
                 "name": name,
-                "quality": [{"id": "row_count", "metric": "rowCount", "mustBeGreaterOrEqualTo": max(1, half)}],
+                "quality": [
+                    {"id": "row_count", "metric": "rowCount", "mustBeGreaterOrEqualTo": max(1, half)},
+                    *_across(frame),
+                ],
                 "properties": [_property(frame[column.name], column, list(key)) for column in columns],
             }
         ],
     }
+
+
+def _label(label: Label) -> dict[str, Any]:
+    limit = {} if label.greater_than is None else {"greaterThan": label.greater_than}
+    return {"name": label.name, "version": label.version, "column": label.column, **limit}
+
+
+def _across(frame: pd.DataFrame) -> Iterable[dict[str, Any]]:
+    """Rules across columns: they warn, as rows can't tell an accident from a law."""
+    found = [("null_together", group) for group in null_groups(frame)]
+    found += [("less_or_equal", pair) for pair in ordered_pairs(frame)]
+    for kind, names in found:
+        implementation = {"rule": kind, "columns": list(names)}
+        yield {"type": "custom", "engine": ENGINE, "severity": "warning", "implementation": implementation}
 
 
 def _property(values: pd.Series, column: ColumnDraft, key: list[str]) -> dict[str, Any]:
@@ -76,7 +96,7 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str]) -> dict[st
         "logicalType": kind,
         **({"primaryKey": True, "primaryKeyPosition": key.index(column.name) + 1} if column.name in key else {}),
         # Newer rows may wait for their label.
-        **({"required": True} if nulls == 0 and column.role != "target" and column.name not in key else {}),
+        **({"required": True} if nulls == 0 and column.role not in _LABELS and column.name not in key else {}),
         **({"logicalTypeOptions": options} if options else {}),
         "customProperties": custom,
         **({"quality": quality} if quality else {}),
@@ -85,7 +105,7 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str]) -> dict[st
 
 def _options(values: pd.Series, kind: str, column: ColumnDraft) -> dict[str, Any]:
     """Bounds of a feature's numbers, and the first day of the rows' own time."""
-    if kind in ("number", "integer") and column.role == "feature":
+    if kind in ("number", "integer") and column.role in ("feature", "target_source"):
         low, high = _range(values)
         return {"minimum": low, "maximum": high}
     if kind in ("date", "timestamp") and column.role == "event_time":
@@ -116,12 +136,14 @@ def _quality(values: pd.Series, kind: str, nulls: float, column: ColumnDraft) ->
         yield {"metric": "nullValues", "unit": "percent", "mustBeLessOrEqualTo": allowed}
     if kind == "string" and column.role == "feature":
         seen = sorted(values.dropna().unique())
-        if len(seen) <= MOST_VALID_VALUES:
+        pattern = text_pattern(seen)
+        if len(seen) <= MOST_VALID_VALUES or pattern:
+            valid = {"validValues": seen} if len(seen) <= MOST_VALID_VALUES else {"pattern": pattern}
             yield {
                 "metric": "invalidValues",
                 "unit": "percent",
                 "mustBeLessOrEqualTo": NEW_VALUES_PERCENT,
-                "arguments": {"validValues": seen},
+                "arguments": valid,
             }
 
 
@@ -134,7 +156,8 @@ def contract_text(document: Mapping[str, Any], columns: Sequence[ColumnDraft], h
             lines.append(f"{key}: {inline(value)}")
     (table,) = document["schema"]
     lines += ["schema:", f"  - name: {inline(table['name'])}", "    quality:"]
-    lines += [f"      - {inline(item)}" for item in table["quality"]]
+    for item in table["quality"]:
+        lines.append(f"      - {inline(item)}" + (f"  # {REVIEW}" if item.get("severity") == "warning" else ""))
     lines.append("    properties:")
     for item in table["properties"]:
         if item["name"] in remarks:

@@ -2,7 +2,7 @@
 
 Read from contract.yaml in the form of the Open Data Contract Standard v3.1 (odcs.py), compiled into rules (rules.py).
 What a model must know of a column stands in its customProperties: role, unit, availableAt, sensitive; the contract's
-own customProperties hold the label and, if wanted, the timeline.
+own customProperties hold the label and, if wanted, the timeline and the tables that rules refer to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError
 
 from lifecycle.contract import rules as compiler
 from lifecycle.contract.availability import PREDICTION, is_known_instant
-from lifecycle.contract.odcs import HOW_TO, Document, read_document, where
+from lifecycle.contract.completed import completed_rules
+from lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
 from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
 from lifecycle.errors import Problem, UseCaseError, did_you_mean
 from lifecycle.identity import sha256_json
@@ -24,7 +25,7 @@ from lifecycle.records import Frozen
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
 _COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive")
-_CONTRACT_PROPERTIES = ("label", "timeline")
+_CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
 
 
@@ -87,9 +88,12 @@ class Contract(Frozen):
         return {column.name: column for column in self.columns}[name]
 
 
-def load_contract(path: Path) -> Contract:
-    """The contract in a contract.yaml. Raises UseCaseError with every independent problem."""
-    contract, problems = _read(path)
+def load_contract(path: Path, *, pinned: bool = True) -> Contract:
+    """The contract in a contract.yaml. Raises UseCaseError with every independent problem.
+
+    Without `pinned`, rules of kind distribution lack their reference: for whoever makes that.
+    """
+    contract, problems = _read(path, pinned)
     if contract is None or problems:
         raise UseCaseError(path.resolve().parent.name, problems)
     return contract
@@ -100,7 +104,7 @@ def contract_problems(path: Path) -> list[Problem]:
     return _read(path)[1]
 
 
-def _read(path: Path) -> tuple[Contract | None, list[Problem]]:
+def _read(path: Path, pinned: bool = True) -> tuple[Contract | None, list[Problem]]:
     document = read_document(path)
     problems = list(document.problems)
     table = document.table
@@ -110,7 +114,8 @@ def _read(path: Path) -> tuple[Contract | None, list[Problem]]:
     timeline, timeline_problems = _timeline(document)
     columns, column_problems = _columns(document, table, timeline)
     label, label_problems = _label(document, columns, compiler.column_names(table))
-    problems += [*found, *timeline_problems, *column_problems, *label_problems]
+    rules, incomplete = completed_rules(rules, document, path.parent, columns, pinned)
+    problems += [*found, *timeline_problems, *column_problems, *label_problems, *incomplete]
     if problems or label is None:
         return None, problems
     labelled = next(column for column in columns if column.name == label.column)
@@ -125,15 +130,8 @@ def _read(path: Path) -> tuple[Contract | None, list[Problem]]:
     ), []
 
 
-def _properties(parent: Mapping[str, Any]) -> dict[str, Any]:
-    """customProperties as a mapping of name to value."""
-    items = parent.get("customProperties")
-    items = items if isinstance(items, list) else []
-    return {str(item["property"]): item.get("value") for item in items if isinstance(item, dict) and "property" in item}
-
-
 def _timeline(document: Document) -> tuple[tuple[str, ...], list[Problem]]:
-    properties = _properties(document.values)
+    properties = custom_properties(document.values)
     problems = [
         Problem(where("customProperties", key), "unknown property", did_you_mean(key, _CONTRACT_PROPERTIES))
         for key in sorted(set(properties) - set(_CONTRACT_PROPERTIES))
@@ -154,7 +152,7 @@ def _columns(
     columns: list[Column] = []
     problems: list[Problem] = []
     for item in compiler.sound_properties(table, document.broken):
-        values = _properties(item)
+        values = custom_properties(item)
         found = list(_column_problems(item, values, timeline))
         problems += found
         # A wrong logicalType is reported by the compiler.
@@ -204,7 +202,7 @@ def _label(
     document: Document, columns: tuple[Column, ...], names: tuple[str, ...]
 ) -> tuple[Label | None, list[Problem]]:
     place = where("customProperties", "label")
-    values = _properties(document.values).get("label")
+    values = custom_properties(document.values).get("label")
     if not isinstance(values, dict):
         fix = "add the property label with value {name, version, column, greaterThan}"
         return None, [Problem(place, "the label's definition is missing", fix, values)]

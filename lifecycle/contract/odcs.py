@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -49,6 +49,13 @@ def where(*parts: str | int) -> str:
     """The place of a problem, such as `contract.yaml: origin.quality[0]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return f"contract.yaml: {text.removeprefix('.')}"
+
+
+def custom_properties(parent: Mapping[str, Any]) -> dict[str, Any]:
+    """The customProperties of a part of the contract, as a mapping of name to value."""
+    items = parent.get("customProperties")
+    items = items if isinstance(items, list) else []
+    return {str(item["property"]): item.get("value") for item in items if isinstance(item, dict) and "property" in item}
 
 
 def read_document(path: Path) -> Document:

@@ -1,10 +1,10 @@
-"""Compiles one `quality` item of the contract: a library metric of the standard, or a rule across two columns."""
+"""Compiles one `quality` item of the contract: a library metric of the standard, or a rule of Trainworthy's own."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -13,7 +13,11 @@ from lifecycle.contract.rule import NO_ROW, Kind, Rule, make_rule
 from lifecycle.errors import Problem, did_you_mean
 
 ENGINE = "trainworthy"
-CROSS_COLUMN: tuple[Kind, ...] = ("less_or_equal", "equal", "hour_in_zone")
+# Rules of our own, with how many columns each names (least, most).
+CUSTOM: dict[Kind, tuple[int, int | None]] = {
+    "less_or_equal": (2, 2), "equal": (2, 2), "hour_in_zone": (2, 2),
+    "null_together": (2, None), "distribution": (1, 1),
+}  # fmt: skip
 OPERATORS = ("mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo", "mustBeLessThan",
              "mustBeLessOrEqualTo", "mustBeBetween", "mustNotBeBetween")  # fmt: skip
 # The arguments that each metric reads; rowCount and a column's nullValues and duplicateValues read none.
@@ -60,7 +64,7 @@ def compile_quality(values: Mapping[str, Any], column: str | None, place: str, n
 
 
 def _library(item: Item) -> Found:
-    bound = _bound(item)
+    bound = bound_of(item)
     if isinstance(bound, Problem):
         yield bound
         return
@@ -120,17 +124,22 @@ def wrong_pattern(pattern: Any, place: str) -> Problem | None:
     return None
 
 
-def _bound(item: Item) -> dict[str, Any] | Problem:
+def bound_of(item: Item, default: dict[str, Any] | None = None) -> dict[str, Any] | Problem:
+    """The item's one operator with its value and unit; `default` if it writes none."""
     unit = item.values.get("unit", "rows")
     if unit not in ("rows", "percent"):
         return item.problem("unit", "unknown unit", did_you_mean(str(unit), ("rows", "percent")), unit)
     operators = [key for key in OPERATORS if key in item.values]
+    if not operators and default is not None:
+        return default
     if len(operators) != 1:
         return item.problem("", "the bound is missing", f"give exactly one of {', '.join(OPERATORS)}")
     operator, value = operators[0], item.values[operators[0]]
     numbers = value if isinstance(value, list) else [value]
     if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in numbers):
         return item.problem(operator, "must be a number", "write how many rows, or percent of all rows", value)
+    if (len(numbers) if isinstance(value, list) else 0) != (2 if operator.endswith("Between") else 0):
+        return item.problem(operator, "has another number of limits", "write one number; [low, high] between", value)
     highest = 100 if unit == "percent" else float("inf")
     if any(not 0 <= number <= highest for number in numbers) or numbers != sorted(numbers):
         return item.problem(operator, f"no possible number of {unit}", "correct the bound", value)
@@ -140,31 +149,40 @@ def _bound(item: Item) -> dict[str, Any] | Problem:
 def _custom(item: Item) -> Found:
     values = item.values.get("implementation")
     if item.values.get("engine") != ENGINE or not isinstance(values, dict):
-        fix = f"write engine: {ENGINE} and implementation: {{rule: {' | '.join(CROSS_COLUMN)}, columns: [a, b]}}"
+        fix = f"write engine: {ENGINE} and implementation: {{rule: {' | '.join(CUSTOM)}, columns: [a, b]}}"
         yield item.problem("engine", "an engine or form that is not evaluated", fix, item.values.get("engine"))
         return
-    kind = values.get("rule")
-    if kind not in CROSS_COLUMN:
-        fix = did_you_mean(str(kind), CROSS_COLUMN)
-        yield item.problem("implementation.rule", "unknown rule", fix, kind)
+    kind: Kind | None = next((known for known in CUSTOM if known == values.get("rule")), None)
+    if kind is None:
+        fix = did_you_mean(str(values.get("rule")), CUSTOM)
+        yield item.problem("implementation.rule", "unknown rule", fix, values.get("rule"))
         return
-    problems = list(_wrong_implementation(item, kind, values))
+    # The standard allows an operator beside a metric only, so the bound of such a rule stands in its implementation.
+    inner = replace(
+        item, values={"unit": item.values.get("unit", "rows"), **values}, place=f"{item.place}.implementation"
+    )
+    bound = bound_of(inner, None if kind == "distribution" else NO_ROW)
+    problems = [*_wrong_implementation(inner, kind, values), *([bound] if isinstance(bound, Problem) else [])]
     yield from problems
     if not problems:
-        first, second = values["columns"]
+        columns = tuple(values["columns"])
         rest = {"zone": values["zone"]} if kind == "hour_in_zone" else {}
-        yield from _on_named_columns(item, f"{first}.{kind}.{second}", kind, (first, second), bound=NO_ROW, **rest)
+        default_id = f"{columns[0]}.{kind}.{'+'.join(map(str, columns[1:]))}".removesuffix(".")
+        yield from _on_named_columns(item, default_id, kind, columns, bound=bound, **rest)
 
 
 def _wrong_implementation(item: Item, kind: Kind, values: Mapping[str, Any]) -> Iterator[Problem]:
-    keys = {"rule", "columns", "zone"} if kind == "hour_in_zone" else {"rule", "columns"}
+    keys = {"rule", "columns", "unit", *OPERATORS} | ({"zone"} if kind == "hour_in_zone" else set())
     for key in sorted(set(values) - keys, key=str):
-        yield item.problem(f"implementation.{key}", "unknown key", did_you_mean(str(key), keys))
-    if not isinstance(values.get("columns"), list) or len(values["columns"]) != 2:
-        yield item.problem("implementation.columns", "must name two columns", "write [a, b]", values.get("columns"))
+        yield item.problem(str(key), "unknown key", did_you_mean(str(key), keys))
+    columns, (least, most) = values.get("columns"), CUSTOM[kind]
+    if not isinstance(columns, list) or not least <= len(columns) <= (most or len(columns)):
+        told = "two columns" if most == 2 else "one column" if most == 1 else "two columns or more"
+        fix = "write [a]" if most == 1 else "write [a, b]"
+        yield item.problem("columns", f"must name {told}", fix, columns)
     if "zone" in keys and not _is_zone(values.get("zone")):
         fix = "write an IANA name such as America/New_York"
-        yield item.problem("implementation.zone", "unknown time zone", fix, values.get("zone"))
+        yield item.problem("zone", "unknown time zone", fix, values.get("zone"))
 
 
 def _on_named_columns(item: Item, default_id: str, kind: Kind, columns: tuple[Any, ...], **parameters: Any) -> Found:

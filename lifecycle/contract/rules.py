@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from lifecycle.contract.odcs import where
 from lifecycle.contract.quality import Found, compile_quality, wrong_pattern
+from lifecycle.contract.relationship import compile_relationship
 from lifecycle.contract.rule import AT_LEAST_ONE_ROW, NO_ROW, NOT_EVERY_ROW, Kind, LogicalType, Rule, make_rule
 from lifecycle.errors import Problem, did_you_mean
 
@@ -86,9 +87,15 @@ def _table(table: Mapping[str, Any], broken: frozenset[tuple[str, int]]) -> Foun
         yield Problem(where("schema"), "no primary key", "set primaryKey: true on the columns that name a row")
     for item in sound_properties(table, broken):
         yield from _column(item, names)
+        for place, relation in enumerate(_items(item, "relationships")):
+            at = where(item["name"], "relationships", place)
+            yield from compile_relationship(relation, item["name"], at, str(table.get("name")), names)
     for place, item in enumerate(_items(table, "quality")):
         if ("quality", place) not in broken:
             yield from compile_quality(item, None, where("quality", place), names)
+    for place, item in enumerate(_items(table, "relationships")):
+        if ("relationships", place) not in broken:
+            yield from compile_relationship(item, None, where("relationships", place), str(table.get("name")), names)
 
 
 def _column(item: Mapping[str, Any], names: tuple[str, ...]) -> Found:

@@ -1,7 +1,7 @@
 """Rows made from the contract alone: what may come, without any data.
 
 Types, ranges, lengths, patterns and valid values are kept, nulls come wherever they may, and texts come that the first
-rows do not have. Rules across columns are not kept.
+rows do not have. Of rules across columns, references and joint nulls are kept.
 """
 
 from __future__ import annotations
@@ -30,8 +30,26 @@ def sample_rows(
     import pandas as pd
 
     generator = np.random.default_rng(0)
-    made = {name: _column(contract, contract.column(name), rows, fit_rows, generator) for name in columns}
-    return pd.DataFrame(made)
+    nulls = {name: _nulls(_parameters(contract, name), rows, generator) for name in columns}
+    for rule in contract.rules:
+        group = [name for name in rule.columns if name in nulls] if rule.kind == "null_together" else []
+        shared = all(nulls[name][-1] for name in group)
+        nulls |= {name: nulls[group[0]] & shared for name in group}
+    made = {name: _column(contract, contract.column(name), fit_rows, nulls[name], generator) for name in columns}
+    return _tied(contract, pd.DataFrame(made), fit_rows, generator)
+
+
+def _tied(contract: Contract, made: pd.DataFrame, fit_rows: int, generator: np.random.Generator) -> pd.DataFrame:
+    """The rows with whole keys of other tables, where a key has several columns."""
+    for rule in contract.rules:
+        names = [name for name in rule.columns if name in made]
+        if rule.kind == "references" and len(names) > 1:
+            keys = rule.parameters["keys"][:MOST_TEXTS]
+            places = _places(len(keys), len(made), fit_rows, generator)
+            for name in names:
+                chosen = [keys[place][rule.columns.index(name)] for place in places]
+                made[name] = type(made[name])(chosen, dtype=made[name].dtype).where(made[name].notna())
+    return made
 
 
 def sample_labels(rows: int = ROWS) -> list[int]:
@@ -39,11 +57,12 @@ def sample_labels(rows: int = ROWS) -> list[int]:
     return [row % 2 for row in range(rows)]
 
 
-def _column(contract: Contract, column: Column, rows: int, fit_rows: int, generator: np.random.Generator) -> pd.Series:
+def _column(
+    contract: Contract, column: Column, fit_rows: int, null: np.ndarray, generator: np.random.Generator
+) -> pd.Series:
     import pandas as pd
 
-    parameters = _parameters(contract, column.name)
-    null = _nulls(parameters, rows, generator)
+    parameters, rows = _parameters(contract, column.name), len(null)
     match column.logical_type:
         case "string":
             values = pd.Series(_texts(parameters, rows, fit_rows, generator), dtype="str")
@@ -66,6 +85,8 @@ def _parameters(contract: Contract, name: str) -> dict[str, Any]:
             found["nulls"] = False
         elif rule.kind == "allowed":
             found["values"] = rule.parameters["values"]
+        elif rule.kind == "references":
+            found["values"] = [key for (key,) in rule.parameters["keys"][:MOST_TEXTS]]
         elif rule.kind == "pattern":
             found["pattern"] = rule.parameters["pattern"]
         elif rule.kind == "range":
@@ -95,11 +116,13 @@ def _texts(parameters: dict[str, Any], rows: int, fit_rows: int, generator: np.r
     if not values:
         made = (text_like(parameters.get("pattern", ""), generator) for _ in range(MOST_TEXTS))
         values = [_fitted(text, parameters) for text in made]
-    early = values[:-1] or values
-    return [
-        *(early[place] for place in generator.integers(0, len(early), fit_rows)),
-        *(values[-1 - place % 2] if len(values) > 1 else values[0] for place in range(rows - fit_rows)),
-    ]
+    return [values[place] for place in _places(len(values), rows, fit_rows, generator)]
+
+
+def _places(count: int, rows: int, fit_rows: int, generator: np.random.Generator) -> list[int]:
+    """A place in a list of `count` for each row; the last place comes after `fit_rows` only."""
+    early = generator.integers(0, max(1, count - 1), fit_rows).tolist()
+    return [*early, *(count - 1 - place % 2 if count > 1 else 0 for place in range(rows - fit_rows))]
 
 
 def _fitted(text: str, parameters: dict[str, Any]) -> str:

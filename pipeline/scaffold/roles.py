@@ -33,21 +33,26 @@ def find_key(rows: pd.DataFrame, time: str, target: str) -> tuple[str, ...]:
 
 
 def column_roles(
-    rows: pd.DataFrame, *, time: str, day: str, target: str, key: Sequence[str], label: str
+    rows: pd.DataFrame, *, time: str | None, day: str | None, target: str, key: Sequence[str], label: str
 ) -> list[ColumnDraft]:
-    """The role of each column, with a remark on what was guessed; `target` holds 0, 1 and null."""
-    fixed: Mapping[str, tuple[Role, str]] = {
+    """The role of each column, with a remark on what was guessed; `target` holds 0, 1 and null.
+
+    Without a column `time` the rows count as written in order of time.
+    """
+    named_roles: Mapping[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
         day: ("other", "made by dataset.py: splits and intervals go by whole days"),
         target: ("target", label),
     }
+    fixed = {name: role for name, role in named_roles.items() if name is not None}
     labelled = rows[rows[target].notna()]
     labels = labelled[target].astype("int64")
+    times = labelled[time] if time is not None else labelled.index.to_series()
     # A key that is text, such as a place, may be an input too; a number of a row never is.
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
     drafts = []
     for name in rows.columns:
-        role, remark = fixed.get(name) or _role(labelled[name], labels, labelled[time], name in named)
+        role, remark = fixed.get(name) or _role(labelled[name], labels, times, name in named)
         drafts.append(ColumnDraft(name=name, role=role, remark=remark))
     return drafts
 
