@@ -63,7 +63,7 @@ def test_evaluate_lists_thin_slices_in_the_groups_check():
 def test_evaluate_slices_by_a_column_named_like_one_of_the_predictions(name):
     spec = SPEC.model_copy(update={"slices": (name,)})
     frame = predictions().rename(columns={"slice:carrier": f"slice:{name}"})
-    body, plain = evaluate(frame, spec, benchmark_rows=2000, **TIMES), run(predictions())
+    body, plain = evaluate(frame, spec, benchmark_rows=2000, window=WINDOW), run(predictions())
     assert status(body) == status(plain)
     assert {m.slice for m in body.metrics if m.slice} == {f"{name}=A", f"{name}=B"}
     assert [m for m in body.metrics if not m.slice] == [m for m in plain.metrics if not m.slice]

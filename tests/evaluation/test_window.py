@@ -46,7 +46,9 @@ def test_window_after_the_embargo_passes_and_tells_the_nearest_split():
     assert "calibration ends 2013-09-29" in check.evidence
 
 
-@pytest.mark.parametrize(("start", "embargo"), [("2013-09-30T23:59:59", "1d"), ("2013-09-30", "1d"), ("2013-09-01", "1d")])
+@pytest.mark.parametrize(
+    ("start", "embargo"), [("2013-09-30T23:59:59", "1d"), ("2013-09-30", "1d"), ("2013-09-01", "1d")]
+)
 def test_window_inside_the_embargo_or_before_the_training_fails(start, embargo):
     check = window_check(ENDS, start, embargo)
     assert check.status == "fail"

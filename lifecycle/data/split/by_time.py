@@ -67,9 +67,8 @@ def windows(ticks: Ticks, spec: Windows) -> dict[str, tuple[int, int]]:
         cuts[name] = (ends - ticks.length(length), ends)
         ends = cuts[name][0] - gap
     if ends <= first:
-        unit = "days" if ticks.whole_days else "hours"
         raise DatasetError(
-            f"the rows span too few {unit} for the declared splits",
+            "the rows span too few days for the declared splits",
             value=ticks.told(cuts["benchmark"][1] - first).replace("whole ", ""),
             fix="use a later dataset version, or shorter validation, calibration or benchmark windows",
         )

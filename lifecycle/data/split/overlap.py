@@ -35,11 +35,14 @@ def shared_values(splits: Mapping[str, pd.DataFrame], columns: Sequence[str]) ->
 def shared(numbers: Mapping[str, np.ndarray], what: str) -> list[str]:
     """For each two splits that share numbers, how many, in words."""
     import numpy as np
+    import pandas as pd
 
-    unique = {name: np.unique(found) for name, found in numbers.items()}
-    told = []
-    for before, after in itertools.combinations(unique, 2):
-        both = len(np.intersect1d(unique[before], unique[after], assume_unique=True))
-        if both:
-            told.append(f"{before} and {after} share {both} {what}")
-    return told
+    unique = {name: pd.unique(found) for name, found in numbers.items()}
+    # Hash tables: half the time of sorting.
+    if pd.Index(np.concatenate(list(unique.values()))).is_unique:
+        return []
+    both = {
+        (before, after): int(pd.Index(unique[before]).isin(unique[after]).sum())
+        for before, after in itertools.combinations(unique, 2)
+    }
+    return [f"{before} and {after} share {count} {what}" for (before, after), count in both.items() if count]
