@@ -26,7 +26,7 @@ def found(check, told: str) -> None:
 @pytest.mark.parametrize("name", SPLITS)
 def test_empty_split_and_one_of_one_class_are_found(by, name):
     found(checked(by, lambda splits: splits.update({name: splits[name].head(0)})), f"{name} has no rows")
-    one_class = lambda splits: splits.update({name: splits[name].assign(**{LABEL: 1})})  # noqa: E731
+    one_class = lambda splits: splits.update({name: splits[name].assign(**{LABEL: 1})})
     found(checked(by, one_class), f"{name} has one class only")
 
 

@@ -38,7 +38,7 @@ def test_hashes_are_the_fixed_ones(columns, fixed):
 
 def test_splits_of_hashes_are_the_fixed_ones():
     hashes = row_hashes(pd.DataFrame({"row": range(12)}), ["row"], "v1")
-    wanted = "b t b b t t v c t t b b".split()
+    wanted = ["b", "t", "b", "b", "t", "t", "v", "c", "t", "t", "b", "b"]
     assert [name[0] for name in split_of_hash(hashes, SHARES)] == wanted
 
 

@@ -1,5 +1,7 @@
 """What each kind of split promises, on the rows that come out."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -122,7 +124,7 @@ def test_hours_cut_between_instants_and_never_inside_a_tie():
     splits = split("time", HOURLY, **HOURS)
     assert [len(splits[name]) / 2 for name in SPLITS[1:]] == [60, 40, 96]
     ends = {name: (part["when"].min(), part["when"].max()) for name, part in splits.items()}
-    for before, after in zip(SPLITS, SPLITS[1:], strict=False):
+    for before, after in itertools.pairwise(SPLITS):
         # Whole hours: the first instant after the gap is one hour past it.
         assert ends[after][0] - ends[before][1] == pd.Timedelta("37h")
     times = [set(part["when"]) for part in splits.values()]
