@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
@@ -97,9 +97,6 @@ class Shares(Frozen):
 
 class _Split(Frozen):
     """What every kind has, and what the steps ask of it."""
-
-    # True if older rows never change the split when rows are added, so that the split of a version can be told again.
-    grows_stably: ClassVar[bool] = True
 
     resample_by: str = Field(
         description="A column whose values are resampled as a whole for intervals, for example the day or the "
@@ -205,9 +202,6 @@ class HashSplit(_Hashed):
 
 class StratifiedSplit(_Hashed):
     """The shares are exact in each stratum; which rows they are is decided by a salted hash of the primary key."""
-
-    # An exact share of more rows is another set of rows.
-    grows_stably: ClassVar[bool] = False
 
     by: Literal["stratified"] = Field(description="Shares are exact within strata of the label.")
     strata: tuple[str, ...] = Field(default=(), description="Columns whose values are strata, beside the label's.")

@@ -1,0 +1,35 @@
+"""The examples of docs/how-to/splits.md load, and there is one for each kind."""
+
+import re
+
+import pytest
+import toy_jobs
+import yaml
+from split_specs import KINDS
+
+from lifecycle.split_spec import BenchmarkWindow
+
+TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "splits.md").read_text()
+EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
+SPLIT = [example["split"] for example in EXAMPLES if "split" in example]
+
+
+def test_each_kind_has_one_example():
+    assert sorted(example["by"] for example in SPLIT) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("split", SPLIT, ids=lambda split: split["by"])
+def test_example_of_a_split_loads(split):
+    values = toy_jobs.SPEC.model_dump(mode="json") | {"split": split}
+    assert toy_jobs.SPEC.model_validate(values).split.by == split["by"]
+
+
+@pytest.mark.parametrize("policy", re.findall(r"^\| `(\{window.*\})` \|", TEXT, re.MULTILINE))
+def test_example_of_a_benchmark_policy_loads(policy):
+    window = BenchmarkWindow.model_validate(yaml.safe_load(policy))
+    assert isinstance(window.roll, str) or window.roll.every == "90d"
+
+
+def test_examples_of_class_weights_load():
+    (training,) = (example["training"] for example in EXAMPLES if "training" in example)
+    assert toy_jobs.spec_with(training=training).training.class_weights == "balanced"
