@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from assets.step import StepRun
+from lifecycle.contract.model import load_contract
+from lifecycle.evaluation.apart import seen_tags
 from lifecycle.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
 
 
@@ -65,10 +67,9 @@ def stage_costs(run: StepRun) -> dict[Step, Cost]:
 
 def benchmark_tags(run: StepRun) -> dict[str, str]:
     """What a later comparison must know about the model."""
-    snapshot = run.record("snapshot", Snapshot)
+    snapshot, contract = run.record("snapshot", Snapshot), load_contract(run.use_case.contract_path)
     return {
-        "trained_until": snapshot.splits["training"].end,
-        "calibrated_until": snapshot.splits["calibration"].end,
+        **seen_tags(snapshot, run.use_case.spec.split, contract),
         "label_sha256": snapshot.label_sha256,
         "run_id": run.run_id,
     }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from assets.champion import champion_of, verdict_log
 from assets.step import StepRun
+from lifecycle.checks import CheckResult
+from lifecycle.contract.model import load_contract
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import ChampionError, TrainworthyError
-from lifecycle.evaluation.window import window_check
+from lifecycle.evaluation.apart import champion_apart
 from lifecycle.promotion import log
 from lifecycle.promotion.decide import check_first_model
 from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
 from lifecycle.records import Snapshot
 from lifecycle.run_config import config_text
-from lifecycle.use_case import days
+from lifecycle.split_spec import Windows
 from resources.mlflow import RegisteredModel
 
 
@@ -51,15 +53,19 @@ def _made_after(run: StepRun, champion: RegisteredModel) -> bool:
 
 
 def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
-    """Raises ChampionError if the champion saw days of this run's benchmark, or of the embargo before it.
+    """Raises ChampionError if the champion saw this run's benchmark, or days of the embargo before it.
 
-    The champion itself, trained again on its own version, saw none: its splits end before its benchmark.
+    The champion itself, trained again on its own version, saw none: its splits are apart from its benchmark.
     """
-    snapshot, declared = run.record("snapshot", Snapshot), run.use_case.spec.dataset
-    embargo = days(run.use_case.spec.split.embargo)
-    window = window_check(champion_ends(champion), snapshot.splits["benchmark"].start, embargo)
+    declared, spec = run.use_case.spec.dataset, run.use_case.spec.split
+    window = champion_window(run, champion)
     if window.status == "pass":
         return
+    back = f"go back to an older champion: rollback_{run.use_case.name}"
+    told = f"champion version {champion.version}, this run {declared}"
+    if not isinstance(spec, Windows):
+        problem = "the champion may have seen rows of this benchmark, so comparing could flatter it"
+        raise ChampionError(f"{problem}: {window.evidence}", value=told, fix=f"{window.fix}; or {back}")
     trained_on = standing(run.use_case, log.read(verdict_log(run)), run.workspace.records).trained_on
     assert trained_on is not None
     published = tuple(read_versions(run.use_case.project)[declared.name])
@@ -69,15 +75,13 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
     fix = f"use a newer dataset version: run config {config_text(dataset_version=newer[0])}" if newer else NOTHING_NEWER
     raise ChampionError(
         f"the champion saw days of this benchmark, so comparing would flatter it and could only end in reject: "
-        f"{window.evidence}, embargo {embargo} days",
+        f"{window.evidence}, embargo {spec.embargo}",
         value=f"champion version {champion.version} of {trained_on}, this run {declared}",
-        fix=f"{fix}; or go back to an older champion: rollback_{run.use_case.name}",
+        fix=f"{fix}; or {back}",
     )
 
 
-def champion_ends(champion: RegisteredModel) -> dict[str, str]:
-    """The last day that the champion saw, by split; empty text where its tags do not say."""
-    return {
-        "champion's training": champion.tags.get("trained_until", ""),
-        "champion's calibration": champion.tags.get("calibrated_until", ""),
-    }
+def champion_window(run: StepRun, champion: RegisteredModel) -> CheckResult:
+    """Whether the champion saw nothing of this run's benchmark."""
+    contract = load_contract(run.use_case.contract_path)
+    return champion_apart(champion.tags, run.record("snapshot", Snapshot), run.use_case.spec.split, contract)

@@ -22,7 +22,7 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash",),
-    "snapshot": ("contract", "availability", "splits"),
+    "snapshot": ("contract", "availability", "splits", "class_balance"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
@@ -35,7 +35,8 @@ QUESTIONS: dict[str, str] = {
     "content_hash": "Are the rows those that were published, by the hash of their content?",
     "contract": "Do the rows keep every rule of contract.yaml?",
     "availability": "Is every feature known at prediction time?",
-    "splits": "Do training, validation, calibration and benchmark follow each other by the embargo, with both labels?",
+    "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",
+    "class_balance": "Is a rare class of the training rows declared in training.class_weights?",
     "one_batch": "Does one batch go through preprocessing, model, loss, backward and prediction?",
     "overfit_ten_batches": "Can the network learn ten batches by heart, and not without its inputs?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
@@ -47,16 +48,16 @@ QUESTIONS: dict[str, str] = {
     "remaining_cost": "Does what was spent, with what is still to come, fit into budget.run_usd?",
     "predictions": "Is there one finite prediction for every row of the benchmark?",
     "groups": "Are there enough groups for an interval?",
-    "benchmark_window": "Does the benchmark start after all training data by the embargo?",
+    "benchmark_window": "Is the benchmark apart from all training data, in time, rows or groups as declared?",
     "dataset": "Are the rows the published ones, and those of the snapshot?",
-    "benchmark": "Does the benchmark lie after all that both models saw, with the same label?",
+    "benchmark": "Is the benchmark apart from all that both models saw, with the same label?",
     "cost": "Did the model stay within its budget, and was its cost forecast?",
     "reproducibility": "Is the code a commit, and does a rerun of the first steps give the same weights?",
     "deployment": "Do the registered files load in a fresh process and give the evaluated answers, fast enough?",
 }
 DESCRIPTIONS: dict[Step, str] = {
     "dataset": "A published version of the dataset, fetched through DVC and checked against its content hash.",
-    "snapshot": "Rows that keep the contract, labelled and split in time; immutable, addressed by content.",
+    "snapshot": "Rows that keep the contract, labelled and split; immutable, addressed by content.",
     "preflight": "Memory and cost forecasts, one batch end to end, ten batches overfitted: a minute before a night.",
     "smoke": "Training on the smallest fraction: does the loop run and stay finite?",
     "pilot": "Training on a tenth: has the network learned something, and can the rest be paid?",

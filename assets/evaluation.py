@@ -7,11 +7,14 @@ import dagster as dg
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base
+from lifecycle.contract.model import load_contract
+from lifecycle.data.files import SplitFiles
+from lifecycle.evaluation.apart import candidate_apart
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult
 from lifecycle.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
-from lifecycle.use_case import UseCase, days
+from lifecycle.use_case import UseCase
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
@@ -40,15 +43,13 @@ def score_benchmark(run: StepRun) -> Outcome:
     )
     result = run.launcher.run(run.context, job)
     assert isinstance(result, PredictResult)
-    splits = snapshot.splits
+    benchmark = snapshot.splits["benchmark"]
+    files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), load_contract(run.use_case.contract_path)
     body = evaluate(
         pd.read_parquet(result.predictions.path),
         spec.benchmark,
-        benchmark_rows=splits["benchmark"].rows,
-        training_end=splits["training"].end,
-        calibration_end=splits["calibration"].end,
-        benchmark_start=splits["benchmark"].start,
-        embargo_days=days(spec.split.embargo),
+        benchmark_rows=benchmark.rows,
+        window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
     )
     file = result.predictions
     return Outcome(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from assets.comparable import champion_ends
+from assets.comparable import champion_window
 from assets.step import StepRun
 from assets.training import job_base, train_job
+from lifecycle.checks import CheckResult
 from lifecycle.errors import ChampionError, WorkerError
 from lifecycle.evaluation.comparison import paired_gain
+from lifecycle.evaluation.window import NAME as WINDOW
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.controls import ANSWER_TOLERANCE, largest_difference
@@ -105,12 +107,12 @@ def own_features(champion: RegisteredModel) -> tuple[str, ...]:
     return tuple(features)
 
 
-def split_ends(snapshot: Snapshot, champion: RegisteredModel | None) -> dict[str, str]:
-    """The last day that either model saw, by name; the benchmark must start after all of them."""
-    ends = {name: snapshot.splits[name].end for name in ("training", "calibration")}
-    if champion is not None:
-        ends |= champion_ends(champion)
-    return ends
+def benchmark_windows(
+    run: StepRun, evaluation: EvaluationReport, champion: RegisteredModel | None
+) -> tuple[CheckResult, ...]:
+    """Whether the benchmark is apart from what the candidate saw, as evaluation found, and what the champion saw."""
+    own = tuple(check for check in evaluation.checks if check.name == WINDOW)
+    return own if champion is None else (*own, champion_window(run, champion))
 
 
 def _raise_unless_about_the_model(error: WorkerError) -> None:

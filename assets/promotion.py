@@ -11,10 +11,10 @@ from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost,
 from assets.champion import champion_of, judged_alone, verdict_log
 from assets.declare import step_asset
 from assets.evidence import (
+    benchmark_windows,
     champion_comparison,
     deployment_evidence,
     reproducibility_evidence,
-    split_ends,
 )
 from assets.step import Outcome, StepResources, StepRun
 from lifecycle.checks import CheckResult
@@ -45,7 +45,7 @@ from lifecycle.records import (
     Verdict,
 )
 from lifecycle.storage.records import record_sha256
-from lifecycle.use_case import UseCase, days
+from lifecycle.use_case import UseCase
 from resources.mlflow import RegisteredModel
 from resources.workspace import Workspace
 
@@ -172,9 +172,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             dataset_sha256=record_sha256(dataset),
         ),
         benchmark_control(
-            ends=split_ends(snapshot, champion),
-            benchmark_start=snapshot.splits["benchmark"].start,
-            embargo_days=days(spec.split.embargo),
+            windows=benchmark_windows(run, evaluation, champion),
             label_sha256=snapshot.label_sha256,
             benchmark_label_sha256=champion.tags.get("label_sha256") if champion else snapshot.label_sha256,
             evaluation_checks=evaluation.checks,

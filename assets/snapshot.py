@@ -1,4 +1,4 @@
-"""snapshot: rows that keep the contract, labelled and split in time."""
+"""snapshot: rows that keep the contract, labelled and split."""
 
 import dagster as dg
 
@@ -8,9 +8,10 @@ from assets.validation import checked_contract
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import load_contract
+from lifecycle.data.class_balance import class_balance_check
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, with_label, written_splits
-from lifecycle.data.split import split_by_time, split_columns, splits_check
+from lifecycle.data.split import split_columns, split_rows, splits_check
 from lifecycle.progress import say
 from lifecycle.records import DatasetVersion, Record, Snapshot
 from lifecycle.use_case import UseCase
@@ -33,12 +34,16 @@ def make_snapshot(run: StepRun) -> Outcome:
     )
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
-    labelled = with_label(read_columns(source, (*split_columns(spec.split), contract.label.column)), contract.label)
-    splits = split_by_time(labelled, spec.split)
-    checks += (splits_check(splits, spec.split, contract.label.name),)
+    columns = (*split_columns(spec.split, contract), spec.prediction_time, contract.label.column)
+    labelled, label = with_label(read_columns(source, columns), contract.label), contract.label.name
+    splits = split_rows(labelled, spec.split, contract)
+    checks += (
+        splits_check(splits, spec.split, label, contract.primary_key, len(labelled)),
+        class_balance_check(splits["training"][label], spec.training.class_weights),
+    )
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
-    with written_splits(state, run.use_case, source, splits, contract.label.name) as written:
+    with written_splits(state, run.use_case, source, splits, label) as written:
         fields = install_snapshot(state, run.use_case, contract, dataset, splits, written)
     excluded = dataset.rows - len(labelled)
     fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / dataset.rows}

@@ -118,6 +118,7 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
             group=run.use_case.spec.split.resample_by,
             keys=tuple(name for name in contract.primary_key if name not in sensitive),
             sensitive=contract.sensitive_columns,
+            weight=contract.weight_column,
         ),
     }
 

@@ -16,13 +16,17 @@ from lifecycle.use_case import StagesSpec, TrainingSpec
 
 
 class Rows(Frozen):
-    """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship."""
+    """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship.
+
+    `weight` weighs training rows, and only these.
+    """
 
     features: tuple[str, ...]
     label: str
     group: str
     keys: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
+    weight: str | None = None
 
 
 class _Job(Frozen):

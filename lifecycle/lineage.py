@@ -23,10 +23,15 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     spec = use_case.spec.model_dump(mode="json")
     # How often a checkpoint is written changes no result.
     training = {name: value for name, value in spec["training"].items() if name != "checkpoint_every_steps"}
+    # Whether weights are declared is the snapshot's question; saying `none` trains as saying nothing does.
+    declared, training["class_weights"] = training["class_weights"] is not None, training["class_weights"] or "none"
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
     sections: dict[Step, dict[str, Any]] = {
         "dataset": {"dataset": spec["dataset"]},
-        "snapshot": {name: spec[name] for name in ("prediction_time", "target", "split")},
+        "snapshot": {
+            **{name: spec[name] for name in ("prediction_time", "target", "split")},
+            "class_weights_declared": declared,
+        },
         "preflight": fitted,
         "smoke": fitted,
         "pilot": fitted,

@@ -117,7 +117,11 @@ class DatasetVersion(Record):
 
 
 class Split(Frozen):
-    """One split of a snapshot. `start` and `end` are the first and last value of the split column."""
+    """One split of a snapshot.
+
+    `start` and `end` are the first and last value of the split column; of a split that time does not order,
+    the first and last prediction time.
+    """
 
     name: str
     file: StoredFile
@@ -132,7 +136,7 @@ class Snapshot(Record):
     """Contract-validated, labelled and split rows; immutable, addressed by content.
 
     `excluded_share` is the share of rows without a label: it is not known at prediction time which
-    rows these are, so it is reported. `benchmark` names the frozen window of newest labelled rows.
+    rows these are, so it is reported. `benchmark` names the rows of that split.
     """
 
     kind: Literal["snapshot"] = "snapshot"  # pyright: ignore[reportIncompatibleVariableOverride]

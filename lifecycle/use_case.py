@@ -8,32 +8,32 @@ changes the result has no default.
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     StringConstraints,
+    Tag,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
 
-from lifecycle.errors import Problem, UseCaseError, did_you_mean
+from lifecycle.errors import Problem, UseCaseError
 from lifecycle.identity import canonical_json
 from lifecycle.records import Frozen
+from lifecycle.spec_problems import spec_problem
+from lifecycle.split_spec import SplitSpec
 from lifecycle.task import REQUIRED_FUNCTIONS
 from lifecycle.unique_keys import unique_keys_loader
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 OWNER_PATTERN = r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-_DURATION = r"[1-9][0-9]*d"
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -42,20 +42,6 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError):
         raise ValueError("write plain values: text, finite numbers, true or false, lists and mappings") from None
     return values
-
-
-def _days(value: str) -> str:
-    if not re.fullmatch(_DURATION, value):
-        raise ValueError("write a number of whole days, for example 14d")
-    return value
-
-
-Days = Annotated[str, AfterValidator(_days), WithJsonSchema({"type": "string", "pattern": f"^{_DURATION}$"})]
-
-
-def days(duration: str) -> int:
-    """Number of days in a duration such as `14d`."""
-    return int(duration.removesuffix("d"))
 
 
 # The descriptions below are the only ones: `trainworthy schema` hands them to editors.
@@ -67,28 +53,6 @@ class DatasetSpec(Frozen):
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
-
-
-class BenchmarkWindow(Frozen):
-    """The newest labelled rows; both a candidate and a champion are judged on them."""
-
-    window: Days = Field(description="Length in days, for example 30d.")
-    roll: Literal["each_version"] = Field(description="When it moves on: with each dataset version.")
-
-
-class SplitSpec(Frozen):
-    """Training, validation, calibration and benchmark follow each other in time, `embargo` apart."""
-
-    by: Literal["time"] = Field(description="Rows are split by time, whole days at once.")
-    column: str = Field(description="A date or timestamp column.")
-    embargo: Days = Field(description="Whole days left out between the splits: until a label is known, for example 1d.")
-    validation: Days = Field(description="Length in days; stages and experiments are judged on it.")
-    calibration: Days = Field(description="Length in days; probabilities are calibrated on it.")
-    benchmark: BenchmarkWindow
-    resample_by: str = Field(
-        description="A column whose values are resampled as a whole for intervals, for example the day: rows that "
-        "share one are not independent."
-    )
 
 
 class OptimizerSpec(Frozen):
@@ -106,6 +70,18 @@ class ScheduleSpec(Frozen):
     decay: Literal["cosine", "constant"] = Field(description="cosine to zero, or constant.")
 
 
+class ClassWeights(Frozen):
+    """How much more a positive row counts in training than a negative one."""
+
+    positive: float = Field(gt=0, allow_inf_nan=False, description="Weight of a positive row; a negative one has 1.")
+
+
+WeightsOfClasses = Annotated[
+    Annotated[Literal["none", "balanced"], Tag("name")] | Annotated[ClassWeights, Tag("weights")],
+    Discriminator(lambda value: "name" if isinstance(value, str) else "weights"),
+]
+
+
 class TrainingSpec(Frozen):
     """How the network is trained."""
 
@@ -116,6 +92,11 @@ class TrainingSpec(Frozen):
     precision: Literal["fp32"] = Field(description="fp32.")
     clip_norm: float = Field(gt=0, allow_inf_nan=False, description="Gradients are scaled down to this norm.")
     seed: int = Field(ge=0, description="Of initial weights, order of rows and dropout.")
+    class_weights: WeightsOfClasses | None = Field(
+        default=None,
+        description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
+        "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
+    )
     checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
 
 
@@ -237,7 +218,7 @@ class UseCaseSpec(Frozen):
     dataset: DatasetSpec
     prediction_time: str = Field(description="The column that says when the model is asked.")
     target: str = Field(description="The label's name; contract.yaml defines it.")
-    split: SplitSpec
+    split: SplitSpec = Field(description="How the rows are split: by time, group, time_and_group, stratified or hash.")
     hyperparameters: Annotated[dict[str, Any], AfterValidator(_finite)] = Field(
         description="Handed to model.py as they are."
     )
@@ -314,29 +295,7 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem]]:
     try:
         return UseCaseSpec.model_validate(values), problems
     except ValidationError as error:
-        return None, problems + [_problem(item) for item in error.errors()]
-
-
-def _problem(item: Any) -> Problem:
-    """A pydantic error as a Problem, with a did-you-mean for unknown keys."""
-    where = "use_case.yaml: " + ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
-        known = _fields(item["loc"][:-1])
-        return Problem(where, "unknown key", did_you_mean(str(item["loc"][-1]), known), item["input"])
-    if item["type"] == "missing":
-        return Problem(where, "the key is missing", "add it; docs/how-to/use-case.md explains each key")
-    return Problem(where, item["msg"], "correct the value; docs/how-to/use-case.md explains each key", item["input"])
-
-
-def _fields(location: tuple[Any, ...]) -> list[str]:
-    model: type[BaseModel] = UseCaseSpec
-    for part in location:
-        annotation = model.model_fields[str(part)].annotation if isinstance(part, str) else None
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-        elif part == "guardrails":
-            model = Guardrail
-    return list(model.model_fields)
+        return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()]
 
 
 def model_problems(path: Path) -> list[Problem]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from lifecycle.contract.model import Contract
 from lifecycle.errors import Problem, did_you_mean
-from lifecycle.use_case import UseCase
+from lifecycle.split_spec import HashSplit, StratifiedSplit
+from lifecycle.use_case import UseCase, UseCaseSpec
 
 
 def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
-    """Columns that the contract lacks, a target that is not its label, and no features at all."""
+    """Columns that the contract lacks or that don't fit, a target that is not its label, and no features at all."""
     spec, columns = use_case.spec, [column.name for column in contract.columns]
     named = {
         "prediction_time": spec.prediction_time,
-        "split.column": spec.split.column,
-        "split.resample_by": spec.split.resample_by,
+        **{f"split.{key}": name for key, name in spec.split.columns_named().items()},
         **{f"benchmark.slices.{number}": name for number, name in enumerate(spec.benchmark.slices)},
     }
     problems = [
@@ -21,9 +21,29 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         for key, name in named.items()
         if name not in columns
     ]
+    problems += _split_problems(spec, contract)
     if spec.target != contract.label.name:
         fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
     if not contract.feature_columns:
         problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
+    return problems
+
+
+def _split_problems(spec: UseCaseSpec, contract: Contract) -> list[Problem]:
+    """A split by the key where there is none, and times that can't be told where the split itself names none."""
+    problems, split = [], spec.split
+    keyed = isinstance(split, StratifiedSplit) or (isinstance(split, HashSplit) and not split.columns)
+    if keyed and not contract.primary_key:
+        fix = "mark the columns that name a row with primaryKey: true"
+        problems.append(Problem("contract.yaml", f"split by: {split.by} needs a primary key, and there is none", fix))
+    types = {column.name: column.logical_type for column in contract.columns}
+    if split.time_column is None and types.get(spec.prediction_time, "timestamp") not in ("date", "timestamp"):
+        fix = "name the column of dates or timestamps that says when the model is asked"
+        where, value = "use_case.yaml: prediction_time", spec.prediction_time
+        problems.append(Problem(where, "is no column of dates or timestamps", fix, value))
+    weights = [column.name for column in contract.columns if column.role == "weight"]
+    if len(weights) > 1:
+        fix = "give one column the role weight: it weighs training rows"
+        problems.append(Problem("contract.yaml", "more than one column has the role weight", fix, weights))
     return problems

@@ -79,6 +79,11 @@ class Contract(Frozen):
         return tuple(column.name for column in self.columns if column.role == "feature")
 
     @property
+    def weight_column(self) -> str | None:
+        """Name of the column that weighs training rows; None without one."""
+        return next((column.name for column in self.columns if column.role == "weight"), None)
+
+    @property
     def sensitive_columns(self) -> tuple[str, ...]:
         """Names of the columns whose values never appear row by row."""
         return tuple(column.name for column in self.columns if column.sensitive)

@@ -16,6 +16,7 @@ from lifecycle.data.files import SplitFiles, write_split_files
 from lifecycle.errors import DatasetError
 from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Split, StoredFile
+from lifecycle.split_spec import SplitSpec, Windows
 from lifecycle.storage.state import StateFolder, sync_folder
 from lifecycle.use_case import UseCase
 
@@ -67,21 +68,19 @@ def install_snapshot(
     """Move the written files to where their content belongs; returns the fields of the Snapshot record about them.
 
     Two processes at once write the same content; the first to rename wins and both go on with it. `splits` hold the
-    label, the split column and the groups.
+    label, the columns of the split and the prediction time.
     """
     content = content_hash(written.folder)
     target = written.folder.parent / content.sha256
     _install(written.folder, target)
-    column, label = use_case.spec.split.column, contract.label
-    window = [splits["benchmark"][column].min(), splits["benchmark"][column].max()]
-    first, last = (f"{value:%Y-%m-%d}" for value in window)
+    label = contract.label
     return {
         "content_hash": content.sha256,
         "contract_sha256": contract.sha256,
         "label_sha256": contract.label_sha256,
         "label": label.name,
         "feature_columns": contract.feature_columns,
-        "benchmark": f"{dataset.name} {first} to {last}, {label.name} v{label.version}",
+        "benchmark": f"{_benchmark(dataset, use_case.spec.split, splits['benchmark'])}, {label.name} v{label.version}",
         "splits": {
             name: _split(state, use_case, SplitFiles(target).path(name), splits[name], label.name) for name in splits
         },
@@ -116,8 +115,19 @@ def _holds_its_content(target: Path) -> bool:
         return False
 
 
+def _benchmark(dataset: DatasetVersion, spec: SplitSpec, rows: pd.DataFrame) -> str:
+    """Which rows the benchmark is: a window of time, or a share of this version by a hash."""
+    if isinstance(spec, Windows):
+        form = "%Y-%m-%d" if spec.whole_days else "%Y-%m-%d %H:%M"
+        first, last = rows[spec.column].min(), rows[spec.column].max()
+        window = f"{dataset.name} {first:{form}} to {last:{form}}"
+        return window if spec.group_column is None else f"{window}, new groups of {spec.group_column}"
+    what = f"groups of {spec.group_column}" if spec.group_column else "rows"
+    return f"{dataset.name}@{dataset.revision} {spec.shares.benchmark:g} of the {what} by {spec.by}, salt {spec.salt}"
+
+
 def _split(state: StateFolder, use_case: UseCase, path: Path, rows: pd.DataFrame, label: str) -> Split:
-    column = use_case.spec.split.column
+    column = use_case.spec.split.time_column or use_case.spec.prediction_time
     return Split(
         name=path.stem,
         file=StoredFile(path=state.relative(path), sha256=sha256_file(path), bytes=path.stat().st_size),

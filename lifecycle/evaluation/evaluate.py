@@ -13,7 +13,6 @@ from lifecycle.evaluation.comparison import paired_gain
 from lifecycle.evaluation.interval import MINIMUM_GROUPS, grouped_estimate, shortage
 from lifecycle.evaluation.metrics import METRICS, checked, checked_labels, reliability
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
-from lifecycle.evaluation.window import window_check
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
 from lifecycle.use_case import BenchmarkSpec
 
@@ -41,22 +40,17 @@ def evaluate(
     spec: BenchmarkSpec,
     *,
     benchmark_rows: int,
-    training_end: str,
-    calibration_end: str,
-    benchmark_start: str,
-    embargo_days: int,
+    window: CheckResult,
 ) -> EvaluationBody:
     """Metrics of every model, slices of the candidate, and its paired gain over every other model.
 
     `predictions` has the columns row (unique), group, label, candidate, one for each of the spec's
     baselines, champion if there is one, and slice_column of the spec's slices; `benchmark_rows` is how many
-    rows the benchmark has. Times are ISO timestamps of the last or first row. Invalid input is told by the checks
-    predictions, groups and benchmark_window, not raised.
+    rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid input is told by the checks
+    predictions and groups, not raised.
     """
     models = [CANDIDATE, *spec.baselines, *([CHAMPION] if CHAMPION in predictions.columns else [])]
-    ends = {"training": training_end, "calibration": calibration_end}
     complete = _predictions_check(predictions, models, spec, benchmark_rows)
-    window = window_check(ends, benchmark_start, embargo_days)
     groups = _groups_check(predictions, complete)
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))

@@ -7,11 +7,10 @@ insufficient if nothing is wrong but something was not measured; only then does 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.checks import CheckResult
-from lifecycle.evaluation.window import window_check
 from lifecycle.records import Control, Forecast
 
 if TYPE_CHECKING:
@@ -46,18 +45,17 @@ def dataset_control(
 
 def benchmark_control(
     *,
-    ends: Mapping[str, str],
-    benchmark_start: str,
-    embargo_days: int,
+    windows: Iterable[CheckResult],
     label_sha256: str | None,
     benchmark_label_sha256: str | None,
     evaluation_checks: Iterable[CheckResult],
 ) -> Control:
-    """The benchmark lies after all that both models saw, has the same label, and was scored validly.
+    """The benchmark is apart from all that both models saw, has the same label, and was scored validly.
 
-    `ends` maps each split (training, calibration, the champion's training …) to its last ISO timestamp.
+    `windows` tell whether it is apart from what each model saw: the candidate, and the champion if there is one.
     """
-    window = window_check(ends, benchmark_start, embargo_days)
+    windows = tuple(windows)
+    seen = [check.evidence for check in windows if check.status != "pass"] if windows else ["nothing to compare"]
     checks = tuple(evaluation_checks)
     bad = [check.name for check in checks if check.status in ("fail", "error") and check.severity == "error"]
     unmeasured = [check.name for check in checks if check.status == "insufficient"]
@@ -69,8 +67,8 @@ def benchmark_control(
         scored = ("pass", "")
     return _control(
         "benchmark",
-        "it starts after all training data by the embargo, has the same label, and was scored validly.",
-        ("pass" if window.status == "pass" else "fail", f"window: {window.evidence}, embargo {embargo_days} days"),
+        "it is apart from all that the models saw, has the same label, and was scored validly.",
+        ("fail" if seen else "pass", f"window: {'; '.join(seen)}"),
         _equal("label definition", benchmark_label_sha256, label_sha256),
         scored,
     )

@@ -42,8 +42,9 @@ def bound(records: Records) -> list[Fact]:
         remark = f"{count(dataset.rows)} rows, content {dataset.content_hash[:HASH_PREFIX]}"
         facts.append(Fact("Dataset", f"{dataset.name}@{dataset.revision}", remark))
     if snapshot := found(records, "snapshot", Snapshot):
-        window = snapshot.splits.get("benchmark")
-        days = f"{day(window.start)} to {day(window.end)}" if window else snapshot.benchmark
+        window, training = snapshot.splits.get("benchmark"), snapshot.splits.get("training")
+        later = window is not None and training is not None and training.end < window.start
+        days = f"{day(window.start)} to {day(window.end)}" if window and later else snapshot.benchmark
         used = found(records, "evaluation", EvaluationReport) is not None
         facts.append(Fact("Benchmark", days, snapshot.label if used else "untouched"))
     if verdict := found(records, "promotion", Verdict):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-PERMUTATIONS = 5
+PERMUTATIONS, LEAST_PERMUTED = 5, 10
 
 
 def measure_learned(
@@ -106,11 +106,16 @@ def _halves(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def permutation_rises(
     labels: np.ndarray, predictions: dict[str, np.ndarray], groups: np.ndarray, seed: int
 ) -> dict[str, np.ndarray]:
-    """Rise of each row's log loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model."""
+    """Rise of each row's log loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model.
+
+    Groups of fewer than LEAST_PERMUTED rows are permuted together: in a group of one row nothing moves.
+    """
     import numpy as np
 
     generator = np.random.default_rng(seed)
     _, codes = np.unique(groups, return_inverse=True)
+    sizes = np.bincount(codes)
+    codes = np.where(sizes[codes] < LEAST_PERMUTED, len(sizes), codes)
     in_place = np.argsort(codes, kind="stable")
     rises = {name: np.zeros(len(labels)) for name in predictions}
     for _ in range(PERMUTATIONS):

@@ -31,10 +31,14 @@ class TrainState:
 
 @dataclass(frozen=True)
 class TrainData:
-    """Whole tensors on the training device: inputs by name, each (N, ...), and targets (N,)."""
+    """Whole tensors on the training device: inputs by name, each (N, ...), targets (N,), and weights (N,) of mean 1.
+
+    None as weights: every row counts the same.
+    """
 
     inputs: dict[str, Tensor]
     targets: Tensor
+    weights: Tensor | None = None
 
 
 def make_optimizer(model: torch.nn.Module, spec: OptimizerSpec) -> torch.optim.Optimizer:
@@ -79,7 +83,7 @@ def train(
 def train_step(
     state: TrainState, data: TrainData, rows: Tensor, clip_norm: float, loss_fn: LossFn
 ) -> tuple[float, float, float]:
-    """One update. Returns the batch's mean loss and mean squared loss before the update, and the gradient norm.
+    """One update on the weighted loss. Returns mean loss, mean squared loss (unweighted, before it) and gradient norm.
 
     The losses are those of the training forward, so each row of the first pass is scored by weights
     that have not seen it. If loss or gradient is not finite, weights and buffers are left as they were.
@@ -94,7 +98,7 @@ def train_step(
     assert losses.shape == (len(rows),), (
         f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
     )
-    losses.mean().backward()
+    (losses if data.weights is None else losses * data.weights[rows]).mean().backward()
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.

@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from lifecycle.training.checkpoint import load_checkpoint, load_newest, paramete
 from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, stage_rows
 from lifecycle.training.scoring import choose_device, predict_rows
+from lifecycle.training.weights import log_odds_shift, row_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +44,7 @@ class Prepared:
     rows: pd.DataFrame
     preprocessing: dict[str, Any]
     data: TrainData
+    log_odds_shift: float = 0.0
 
 
 def run_stage(
@@ -123,16 +125,23 @@ def prepare(job: TrainJob, device: str) -> Prepared:
 
     In mode continue every stage sees all training rows, since the stages are pauses of one run.
     """
+    import torch
+
     code = _code_sha256(job)
     task = load_task(Path(job.use_case_folder))
-    rows = read_rows(job.training_file, job.rows)
+    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
     if job.stages.mode == "restart":
         chosen = stage_rows(rows[job.rows.label].to_numpy(), job.stages.fraction(job.stage), job.training.seed)
         rows = rows.iloc[chosen].reset_index(drop=True)
     seed_everything(job.training.seed)
     features = rows[list(job.rows.features)]
     preprocessing = fit_preprocessing(task, features, job.hyperparameters)
-    return Prepared(task, code, rows, preprocessing, to_train_data(task, rows, preprocessing, job, device))
+    data = to_train_data(task, rows, preprocessing, job, device)
+    labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
+    weights = row_weights(labels, job.training.class_weights, given)
+    if weights is not None:
+        data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=device))
+    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights))
 
 
 def _code_sha256(job: TrainJob) -> str:
@@ -220,9 +229,13 @@ def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> A
 def _validate(
     job: TrainJob, prepared: Prepared, state: TrainState, device: str
 ) -> tuple[dict[str, float], Learned | None]:
-    """Metrics on the validation split, and at the pilot whether the network has learned something."""
+    """Metrics on the validation split, and at the pilot whether the network has learned something.
+
+    Every row counts once, and what the training's weights added to the log-odds is taken out.
+    """
     import numpy as np
 
+    from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import auc, log_loss
     from lifecycle.training.learned import cross_fitted_linear, measure_learned
 
@@ -231,6 +244,8 @@ def _validate(
     probabilities = predict_rows(
         prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device
     )
+    if prepared.log_odds_shift:
+        probabilities = apply_platt(probabilities, {"slope": 1.0, "intercept": -prepared.log_odds_shift})
     prior = float(prepared.rows[job.rows.label].mean())
     metrics = {
         "val_loss": float(log_loss(labels, probabilities).mean()),

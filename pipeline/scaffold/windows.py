@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.data.split import split_by_time, splits_check
 from lifecycle.errors import DatasetError, Problem
-from lifecycle.use_case import BenchmarkWindow, SplitSpec
+from lifecycle.split_spec import BenchmarkWindow, TimeSplit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ SMOKE_ROWS, PILOT_ROWS = 500, 3000
 class Windows:
     """What use_case.yaml gets."""
 
-    split: SplitSpec
+    split: TimeSplit
     batch_size: int
     epochs: int
     smoke: float
@@ -63,13 +63,13 @@ def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows |
     ), []
 
 
-def _split(days: int, day: str) -> SplitSpec:
+def _split(days: int, day: str) -> TimeSplit:
     lengths = {
         "benchmark": max(8, round(BENCHMARK * days)),
         "validation": max(8, round(VALIDATION * days)),
         "calibration": max(4, round(CALIBRATION * days)),
     }
-    return SplitSpec(
+    return TimeSplit(
         by="time",
         column=day,
         embargo="1d",

@@ -50,6 +50,9 @@ def test_section_that_changes_no_result_changes_no_step(sections):
         ({"training": {"optimizer": {"learning_rate": 0.02}}}, STAGE_STEPS),
         ({"training": {"batch_size": 64}}, STAGE_STEPS),
         ({"training": {"seed": 8}}, STAGE_STEPS | {"evaluation"}),
+        # Whether weights are declared at all is asked of the snapshot; `none` trains as before.
+        ({"training": {"class_weights": "none"}}, {"snapshot"}),
+        ({"training": {"class_weights": "balanced"}}, STAGE_STEPS | {"snapshot"}),
         ({"stages": {"pilot": 0.4}}, STAGE_STEPS),
         ({"benchmark": {"latency_ms": 40}}, {"evaluation", "promotion"}),
         ({"promotion": {"purpose": "refresh"}}, {"promotion"}),

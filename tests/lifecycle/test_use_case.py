@@ -90,6 +90,61 @@ def test_wrong_value_is_told_with_its_place(folder, sections, where):
     assert any(f"use_case.yaml: {where}" in line for line in problems(folder))
 
 
+SHARES = {"validation": 0.2, "calibration": 0.1, "benchmark": 0.2}
+GROUP = {"by": "group", "group": "shop", "salt": "v1", "shares": SHARES, "resample_by": "day"}
+WINDOWS = {name: value for name, value in toy_jobs.SPEC.split.model_dump(mode="json").items() if name != "by"}
+
+
+def replaced(folder: Path, key: str, value) -> None:
+    path = folder / "use_case.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {key: value}))
+
+
+@pytest.mark.parametrize(
+    ("split", "where", "told"),
+    [
+        ({"by": "tme", **WINDOWS}, "split.by", "did you mean 'time'?"),
+        (WINDOWS, "split.by", "the key is missing"),
+        ({"by": ["time"], **WINDOWS}, "split.by", "there is no such kind"),
+        ("time", "split", "valid dictionary"),
+        ({**GROUP, "slat": "v1"}, "split.slat", "did you mean 'salt'?"),
+        ({**GROUP, "embargo": "1d"}, "split.embargo", "unknown key"),
+        ({**GROUP, "shares": {**SHARES, "benchmrk": 0.1}}, "split.shares.benchmrk", "did you mean 'benchmark'?"),
+        ({**GROUP, "shares": {**SHARES, "benchmark": 0.7}}, "split.shares", "leave at least 0.01 for training"),
+        ({**GROUP, "salt": ""}, "split.salt", "at least 1 character"),
+        ({"by": "time_and_group", **WINDOWS}, "split.group", "the key is missing"),
+        ({"by": "time", **WINDOWS, "embargo": "36m"}, "split.embargo", "14d or 36h"),
+        *(
+            ({"by": "time", **WINDOWS, "benchmark": {"window": "30d", **policy}}, f"split.benchmark{where}", told)
+            for policy, where, told in [
+                ({"roll": "pined"}, ".roll", "'each_version' or 'pinned'"),
+                ({"roll": "pinned"}, "", "give start with roll: pinned"),
+                ({"roll": "each_version", "start": "2013-09-01"}, "", "give start with roll: pinned"),
+                ({"roll": {"every": "90d"}}, ".roll.from", "the key is missing"),
+                ({"roll": {"evry": "90d", "from": "2013-06-01"}}, ".roll.evry", "did you mean 'every'?"),
+                ({"roll": {"every": "90d", "from": "June"}}, ".roll.from", "date"),
+            ]
+        ),
+    ],
+)
+def test_wrong_split_is_told_at_the_place_that_was_written(folder, split, where, told):
+    replaced(folder, "split", split)
+    assert any(line.startswith(f"use_case.yaml: {where}:") and told in line for line in problems(folder))
+
+
+@pytest.mark.parametrize(
+    ("weights", "where", "told"),
+    [
+        ("balancd", "training.class_weights", "'none' or 'balanced'"),
+        ({"positve": 3}, "training.class_weights.positve", "did you mean 'positive'?"),
+        ({"positive": 0}, "training.class_weights.positive", "greater than 0"),
+    ],
+)
+def test_wrong_class_weights_are_told_at_the_place_that_was_written(folder, weights, where, told):
+    change(folder, training={"class_weights": weights})
+    assert any(line.startswith(f"use_case.yaml: {where}:") and told in line for line in problems(folder))
+
+
 @pytest.mark.parametrize("key", ["name", "owner", "training", "hyperparameters", "budget"])
 def test_missing_key_is_told(folder, key):
     path = folder / "use_case.yaml"

@@ -12,7 +12,7 @@ import pandas as pd
 
 from lifecycle.contract.model import load_contract
 from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import SPLITS, split_by_time
+from lifecycle.data.split import SPLITS, split_rows
 from lifecycle.identity import canonical_json
 from lifecycle.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
 from lifecycle.training.loop import TrainState
@@ -44,8 +44,8 @@ def build_splits(folder: Path) -> Path:
         sys.path.remove(str(TOY))
         sys.modules.pop("dataset", None)
     frame = pd.concat([one_day(day, 1) for day in range(120)], ignore_index=True)
-    labelled = with_label(frame, load_contract(TOY / "contract.yaml").label)
-    for name, rows in split_by_time(labelled, SPEC.split).items():
+    contract = load_contract(TOY / "contract.yaml")
+    for name, rows in split_rows(with_label(frame, contract.label), SPEC.split, contract).items():
         rows.to_parquet(folder / f"{name}.parquet", index=False)
     return folder
 

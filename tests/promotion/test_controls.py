@@ -15,10 +15,10 @@ DATASET = {
     "dataset_sha256": "d" * 64,
 }
 PASSED = (CheckResult(name="predictions", status="pass", required=True),)
+WINDOW = CheckResult(name="benchmark_window", status="pass", required=True)
+SEEN = CheckResult(name="benchmark_window", status="fail", required=True, evidence="training ends 2013-08-31")
 BENCHMARK = {
-    "ends": {"training": "2013-08-31", "champion": "2013-07-31"},
-    "benchmark_start": "2013-10-01",
-    "embargo_days": 1,
+    "windows": (WINDOW, WINDOW),
     "label_sha256": "l" * 64,
     "benchmark_label_sha256": "l" * 64,
     "evaluation_checks": PASSED,
@@ -70,10 +70,10 @@ def test_control_of_healthy_values_passes(name):
         ),
         ("dataset", {"contract_passed": False}, "contract is broken"),
         ("dataset", {"dataset_sha256": "e" * 64}, "dataset that the snapshot names"),
-        ("benchmark", {"benchmark_start": "2013-08-31T12:00:00"}, "window: training ends 2013-08-31"),
-        ("benchmark", {"ends": {"training": "2013-08-31", "champion": "2013-11-01"}}, "window: champion ends"),
-        ("benchmark", {"ends": {}}, "nothing to compare"),
-        ("benchmark", {"ends": {"training": "NaT"}}, "could not be read"),
+        ("benchmark", {"windows": (SEEN, WINDOW)}, "window: training ends 2013-08-31"),
+        ("benchmark", {"windows": (WINDOW, SEEN)}, "window: training ends 2013-08-31"),
+        ("benchmark", {"windows": ()}, "nothing to compare"),
+        ("benchmark", {"windows": (WINDOW, SEEN.model_copy(update={"status": "error"}))}, "training ends"),
         ("benchmark", {"label_sha256": "m" * 64}, "label definition"),
         (
             "benchmark",

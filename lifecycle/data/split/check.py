@@ -1,0 +1,130 @@
+"""Whether the splits are what was declared: looks at the rows that were cut, not at how they were cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lifecycle.checks import CheckResult, holds
+from lifecycle.data.split.by_stratum import stratum_codes
+from lifecycle.data.split.by_time import Ticks, ticks_of
+from lifecycle.data.split.overlap import disjoint_columns, shared, shared_values
+from lifecycle.evaluation.interval import MINIMUM_GROUPS
+from lifecycle.split_spec import SPLITS, RollEvery, SplitSpec, StratifiedSplit, Windows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# By how much a split's share of all rows may miss the declared one, where strata make it exact but for whole rows.
+_SHARE_MISSED = 0.01
+
+
+def splits_check(
+    splits: Mapping[str, pd.DataFrame],
+    spec: SplitSpec,
+    label: str,
+    primary_key: Sequence[str] = (),
+    labelled_rows: int | None = None,
+) -> CheckResult:
+    """Fails if a split is empty, has one class or too few groups, or if two share what is declared to lie in one.
+
+    That is rows (by number and by primary key), groups, time up to the embargo. Validation and benchmark are judged
+    with intervals by group: found missing after the pilot, too few would have cost the pilot. `labelled_rows` are all
+    that were to be split: how many lie in no split is told.
+    """
+    problems = [*_emptiness(splits, label), *_few_groups(splits, spec)]
+    problems += shared({name: rows.index.to_numpy() for name, rows in splits.items()}, "rows")
+    for columns in dict.fromkeys((tuple(primary_key), disjoint_columns(spec, primary_key))):
+        problems += shared_values(splits, columns) if columns else []
+    if all(len(splits[name]) for name in SPLITS):
+        if isinstance(spec, Windows):
+            problems += _in_time({name: ticks_of(splits[name], spec) for name in SPLITS}, spec)
+        elif isinstance(spec, StratifiedSplit):
+            problems += _shares(splits, spec, label)
+    told = "; ".join(problems) or _told(splits, spec, labelled_rows)
+    fix = "use other windows, shares or columns in split, or a dataset version with more rows" if problems else ""
+    return holds("splits", not problems, evidence=told, fix=fix, details=_details(splits, label))
+
+
+def _emptiness(splits: Mapping[str, pd.DataFrame], label: str) -> Iterator[str]:
+    yield from (f"{name} has no rows" for name in SPLITS if not len(splits[name]))
+    yield from (
+        f"{name} has one class only" for name in SPLITS if len(splits[name]) and splits[name][label].nunique() < 2
+    )
+
+
+def _few_groups(splits: Mapping[str, pd.DataFrame], spec: SplitSpec) -> Iterator[str]:
+    columns = dict.fromkeys((spec.resample_by, spec.group_column or spec.resample_by))
+    for name, column in itertools.product(("validation", "benchmark"), columns):
+        groups = int(splits[name][column].nunique())
+        if len(splits[name]) and groups < MINIMUM_GROUPS:
+            yield f"{name} has {groups} groups of {column}; intervals need {MINIMUM_GROUPS}"
+
+
+def _in_time(spans: Mapping[str, Ticks], spec: Windows) -> Iterator[str]:
+    """Wrong order, too small gaps, windows that are longer than declared, and a benchmark that lies elsewhere."""
+    for before, after in itertools.pairwise(SPLITS):
+        gap = int(spans[after].values.min()) - int(spans[before].values.max()) - 1
+        if gap < spans[after].length(spec.embargo):
+            yield f"{before} ends {spans[after].told(gap)} before {after}; the embargo is {spec.embargo}"
+    lengths = {"validation": spec.validation, "calibration": spec.calibration, "benchmark": spec.benchmark.window}
+    for name, length in lengths.items():
+        ticks = spans[name]
+        if int(ticks.values.max()) - int(ticks.values.min()) >= ticks.length(length):
+            yield f"{name} is longer than {length}"
+    benchmark, policy = spans["benchmark"], spec.benchmark
+    first, last = int(benchmark.values.min()), int(benchmark.values.max())
+    if policy.start is not None:
+        start = benchmark.midnight(policy.start)
+        if first < start or last >= start + benchmark.length(policy.window):
+            yield f"benchmark has rows outside {policy.window} from {policy.start}, where it is pinned"
+    elif isinstance(policy.roll, RollEvery):
+        begin, every = benchmark.midnight(policy.roll.from_), benchmark.length(policy.roll.every)
+        end = begin + ((last - begin) // every + 1) * every
+        if first < end - benchmark.length(policy.window):
+            yield f"benchmark is not the end of a period of {policy.roll.every} from {policy.roll.from_}"
+
+
+def _shares(splits: Mapping[str, pd.DataFrame], spec: StratifiedSplit, label: str) -> Iterator[str]:
+    """Shares that miss the declared ones by more than rounding, in a stratum or in all."""
+    import numpy as np
+    import pandas as pd
+
+    rows = pd.concat([splits[name][[label, *spec.strata]] for name in SPLITS], ignore_index=True)
+    strata = stratum_codes(rows, spec, label)
+    split = np.repeat(np.arange(len(SPLITS)), [len(splits[name]) for name in SPLITS])
+    sizes = np.bincount(strata)
+    for number, name in enumerate(SPLITS):
+        declared, found = spec.shares.of(name), np.bincount(strata[split == number], minlength=len(sizes))
+        missed = int((np.abs(found - declared * sizes) > 1 + 1e-9).sum())
+        if missed:
+            yield f"{name} misses its share of {declared:.3g} in {missed} of {len(sizes)} strata"
+        elif abs(found.sum() / len(rows) - declared) > _SHARE_MISSED:
+            yield (
+                f"{name} has {found.sum() / len(rows):.1%} of the rows and {declared:.3g} are declared: the "
+                f"{len(sizes)} strata are too small, name fewer columns in strata"
+            )
+
+
+def _told(splits: Mapping[str, pd.DataFrame], spec: SplitSpec, labelled_rows: int | None) -> str:
+    total = sum(len(rows) for rows in splits.values())
+    if spec.time_column is not None:
+        told = ", ".join(f"{name} {span(splits[name], spec.time_column)}" for name in SPLITS)
+    else:
+        told = ", ".join(f"{name} {len(splits[name]) / total:.1%} of the rows" for name in SPLITS)
+    if labelled_rows is None:
+        return told
+    left_out = labelled_rows - total
+    return f"{told}; {left_out} of {labelled_rows} labelled rows ({left_out / labelled_rows:.1%}) lie in no split"
+
+
+def _details(splits: Mapping[str, pd.DataFrame], label: str) -> tuple[dict[str, object], ...]:
+    return tuple(
+        {"split": name, "rows": len(splits[name]), "positives": int(splits[name][label].sum())} for name in SPLITS
+    )
+
+
+def span(rows: pd.DataFrame, column: str) -> str:
+    """First and last value of a column, as text."""
+    return f"{rows[column].min()} to {rows[column].max()}"

@@ -1,0 +1,99 @@
+"""Whether a model has seen nothing of the benchmark: by time, by the rows themselves, or by how rows are assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lifecycle.checks import CheckResult, holds
+from lifecycle.contract.model import Contract
+from lifecycle.data.files import SplitFiles
+from lifecycle.data.split.hashing import HASH_VERSION
+from lifecycle.data.split.overlap import disjoint_columns, shared_values
+from lifecycle.evaluation.window import NAME, window_check
+from lifecycle.identity import canonical_json
+from lifecycle.records import Snapshot
+from lifecycle.split_spec import GroupSplit, HashSplit, SplitSpec, Windows
+
+SEEN = ("training", "validation", "calibration")
+
+
+def candidate_apart(snapshot: Snapshot, spec: SplitSpec, files: SplitFiles, primary_key: Sequence[str]) -> CheckResult:
+    """Whether the benchmark is apart from all that the snapshot's own model saw, by its times and its written rows."""
+    found: list[CheckResult] = []
+    if isinstance(spec, Windows):
+        ends = {name: snapshot.splits[name].end for name in ("training", "calibration")}
+        found.append(window_check(ends, snapshot.splits["benchmark"].start, spec.gap))
+    columns = disjoint_columns(spec, primary_key)
+    if columns:
+        found.append(_written_apart(files, columns))
+    return next((check for check in found if check.status != "pass"), found[-1])
+
+
+def _written_apart(files: SplitFiles, columns: Sequence[str]) -> CheckResult:
+    benchmark = files.read("benchmark", columns)
+    told = [
+        line
+        for name in SEEN
+        for line in shared_values({name: files.read(name, columns), "benchmark": benchmark}, columns)
+    ]
+    evidence = "; ".join(told) or f"no split shares a value of {', '.join(columns)} with the benchmark"
+    fix = "materialize the snapshot again" if told else ""
+    return holds(NAME, not told, required=True, evidence=evidence, fix=fix)
+
+
+def champion_apart(tags: Mapping[str, str], snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> CheckResult:
+    """Whether a champion, by the tags that seen_tags gave it, saw nothing of this snapshot's benchmark.
+
+    In time: it ends before. By hash or group: the same columns, salt and shares send a row or group to the same split
+    in every version. Exact shares move rows as others are added, so there only the very same snapshot will do.
+    """
+    if isinstance(spec, Windows):
+        return window_check(champion_ends(tags), snapshot.splits["benchmark"].start, spec.gap)
+    if tags.get("snapshot_content") == snapshot.content_hash:
+        return holds(NAME, True, required=True, evidence="the champion was trained on this very snapshot")
+    rule, theirs = assignment(spec, contract), tags.get("split_rule", "")
+    if rule is None:
+        evidence = f"by: {spec.by} keeps exact shares, so rows of this benchmark were training rows in other versions"
+        fix = "use by: hash, which never moves a row: its models can be compared across versions"
+    else:
+        evidence = f"the champion's rows were assigned by {theirs or 'another kind of split'}, these by {rule}"
+        fix = "restore columns, salt and shares as they were for the champion, or give the use case a new name"
+    same = rule is not None and rule == theirs
+    told = f"the champion's rows were assigned by the same rule: {rule}"
+    return holds(NAME, same, required=True, evidence=told if same else evidence, fix="" if same else fix)
+
+
+def champion_ends(tags: Mapping[str, str]) -> dict[str, str]:
+    """The last day that the champion saw, by split; empty text where its tags do not say."""
+    return {
+        "champion's training": tags.get("trained_until", ""),
+        "champion's calibration": tags.get("calibrated_until", ""),
+    }
+
+
+def seen_tags(snapshot: Snapshot, spec: SplitSpec, contract: Contract) -> dict[str, str]:
+    """What champion_apart must know of a model later."""
+    return {
+        "trained_until": snapshot.splits["training"].end,
+        "calibrated_until": snapshot.splits["calibration"].end,
+        "snapshot_content": snapshot.content_hash,
+        **({} if (rule := assignment(spec, contract)) is None else {"split_rule": rule}),
+    }
+
+
+def assignment(spec: SplitSpec, contract: Contract) -> str | None:
+    """All that decides in which split a row or group lies, whatever other rows there are; None if they matter.
+
+    The types of the columns belong to it: a number written as text has another hash.
+    """
+    if not isinstance(spec, GroupSplit | HashSplit):
+        return None
+    columns = disjoint_columns(spec, contract.primary_key)
+    rule = {
+        "by": spec.by,
+        "columns": {name: contract.column(name).logical_type for name in columns},
+        "salt": spec.salt,
+        "shares": spec.shares.model_dump(),
+        "hash_version": HASH_VERSION,
+    }
+    return canonical_json(rule).decode()

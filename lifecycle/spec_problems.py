@@ -1,0 +1,80 @@
+"""What pydantic finds wrong in a use_case.yaml, in the words of somebody who writes one."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from lifecycle.errors import Problem, did_you_mean
+
+_HOW_TO = "docs/how-to/use-case.md explains each key"
+
+
+def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
+    """One of pydantic's errors of `form` as a Problem, with a did-you-mean for unknown keys and kinds."""
+    path, known = _place(item["loc"], form)
+    if item["type"] == "extra_forbidden":
+        return Problem(_where(path), "unknown key", did_you_mean(path[-1], known), item["input"])
+    if item["type"] == "missing":
+        return Problem(_where(path), "the key is missing", f"add it; {_HOW_TO}")
+    if item["type"] == "union_tag_not_found":
+        key = item["ctx"]["discriminator"].strip("'")
+        return Problem(_where([*path, key]), "the key is missing", f"add it; {_HOW_TO}")
+    if item["type"] == "union_tag_invalid":
+        key, kinds = item["ctx"]["discriminator"].strip("'"), item["ctx"]["expected_tags"].replace("'", "")
+        fix = did_you_mean(item["ctx"]["tag"], kinds.split(", "))
+        return Problem(_where([*path, key]), "there is no such kind", fix, item["ctx"]["tag"])
+    return Problem(_where(path), item["msg"], f"correct the value; {_HOW_TO}", item["input"])
+
+
+def _where(path: list[str]) -> str:
+    return "use_case.yaml: " + ".".join(path)
+
+
+def _place(location: tuple[Any, ...], form: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """The place as it is written in YAML, and the keys that are known where its last part stands.
+
+    Pydantic puts the chosen kind of a union into the location, which no YAML holds.
+    """
+    forms, known, path, chosen = (form,), list[str](), list[str](), False
+    for part in location:
+        if chosen:
+            # Each kind of split names itself in `by`; other unions hold one form.
+            forms = tuple(kind for kind in forms if part in _own_names(kind)) or forms
+            chosen = False
+            continue
+        path.append(str(part))
+        known = [name for kind in forms for name in _keys(kind)]
+        annotation = next((_keys(kind)[part] for kind in forms if part in _keys(kind)), None)
+        if annotation is not None:
+            forms, chosen = tuple(_forms(annotation)), _is_union(annotation)
+    return path, known
+
+
+def _keys(form: type[BaseModel]) -> dict[Any, Any]:
+    """Annotation of each key, by the name that is written."""
+    return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+
+
+def _own_names(form: type[BaseModel]) -> tuple[Any, ...]:
+    return get_args(_keys(form).get("by"))
+
+
+def _forms(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _forms(part)
+
+
+def _is_union(annotation: Any) -> bool:
+    """True for a choice between kinds, not for a value that may be left out."""
+    if get_origin(annotation) is Annotated:
+        return _is_union(get_args(annotation)[0])
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return False
+    kinds = [part for part in get_args(annotation) if part is not type(None)]
+    return len(kinds) > 1 or _is_union(kinds[0])
