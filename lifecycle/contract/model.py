@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from lifecycle.contract import rules as compiler
 from lifecycle.contract.availability import PREDICTION, is_known_instant
+from lifecycle.contract.freshness import Freshness, freshness
 from lifecycle.contract.odcs import HOW_TO, Document, read_document, where
 from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
 from lifecycle.errors import Problem, UseCaseError, did_you_mean
@@ -61,11 +62,12 @@ class Contract(Frozen):
     label: Label
     primary_key: tuple[str, ...]
     timeline: tuple[str, ...] = ()
+    freshness: Freshness | None = None
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of all that decides what is accepted; name, version, owners and words do not count."""
-        return sha256_json(self.model_dump(mode="json", exclude={"name", "version"}))
+        """Hash of all that decides what is accepted; name, version, freshness, owners and words do not count."""
+        return sha256_json(self.model_dump(mode="json", exclude={"name", "version", "freshness"}))
 
     @cached_property
     def label_sha256(self) -> str:
@@ -110,7 +112,8 @@ def _read(path: Path) -> tuple[Contract | None, list[Problem]]:
     timeline, timeline_problems = _timeline(document)
     columns, column_problems = _columns(document, table, timeline)
     label, label_problems = _label(document, columns, compiler.column_names(table))
-    problems += [*found, *timeline_problems, *column_problems, *label_problems]
+    latency, late_problems = freshness(document.values, table, compiler.sound_properties(table, document.broken))
+    problems += [*found, *timeline_problems, *column_problems, *label_problems, *late_problems]
     if problems or label is None:
         return None, problems
     labelled = next(column for column in columns if column.name == label.column)
@@ -122,6 +125,7 @@ def _read(path: Path) -> tuple[Contract | None, list[Problem]]:
         label=label,
         primary_key=compiler.primary_key(table),
         timeline=timeline,
+        freshness=latency,
     ), []
 
 
