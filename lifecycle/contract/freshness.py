@@ -112,7 +112,7 @@ def _seconds(place: int, value: Any, unit: Any) -> tuple[float, list[Problem]]:
         missing = "the unit is missing" if unit is None else "unknown unit"
         problems.append(Problem(where(PLACE, place, "unit"), missing, fix, unit))
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    seconds = value * _UNIT_SECONDS.get(unit, 1.0) if number else math.nan
+    seconds = value * _UNIT_SECONDS.get(str(unit), 1.0) if number else math.nan
     if not 0 < seconds <= MOST_SECONDS:
         fix = "write a number above 0, of 100 years at most"
         problems.append(Problem(where(PLACE, place, "value"), "is no length of time that rows may be late", fix, value))
@@ -142,15 +142,15 @@ def _column(
     return known[name], []
 
 
-def freshness_check(declared: Freshness | None, newest: NewestValue, version: str, now: datetime) -> CheckResult:
+def freshness_check(declared: Freshness | None, newest: NewestValue | None, version: str, now: datetime) -> CheckResult:
     """The check `freshness`: is the newest value no older than declared? Without a value it is an error.
 
     Args:
-        newest: of the declared column, no later than `now` + AHEAD.
+        newest: of the declared column, no later than `now` + AHEAD; None if none is declared.
         version: the newest published version, such as `flights@v12`.
         now: the clock, aware.
     """
-    if declared is None:
+    if declared is None or newest is None:
         told = "contract.yaml declares no latency, so no row can be late"
         return CheckResult(name="freshness", status="not_applicable", evidence=told)
     if newest.at is None:

@@ -16,12 +16,12 @@ def newest_value(folder: Path, column: str, until: datetime) -> NewestValue:
     Times without a zone are UTC, as the contract's standard has it. Raises DatasetError for a column that is missing
     or holds no times.
     """
+    import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     newest: datetime | None = None
-    after, limit = 0, pa.scalar(until.astimezone(UTC).replace(tzinfo=None), pa.timestamp("us"))
+    after, limit = 0, np.datetime64(until.astimezone(UTC).replace(tzinfo=None), "us")
     for path in parquet_files(folder).values():
         fix = "fetch the dataset again, or name a column of dates or times in contract.yaml: slaProperties"
         try:
@@ -30,10 +30,10 @@ def newest_value(folder: Path, column: str, until: datetime) -> NewestValue:
             raise DatasetError(f"{path.name}: the column {column} can't be read", value=str(path), fix=fix) from error
         if not (pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)):
             raise DatasetError(f"{path.name}: the column {column} holds no times", value=str(values.type), fix=fix)
-        instants = pc.cast(values, pa.timestamp("us"), safe=False)
-        there = pc.less_equal(instants, limit)
-        after += pc.sum(pc.invert(there)).as_py() or 0
-        found = pc.max(pc.filter(instants, there)).as_py()
+        instants = values.cast(pa.timestamp("us"), safe=False).drop_null().to_numpy()
+        there = instants[instants <= limit]
+        after += len(instants) - len(there)
+        found = there.max().item() if len(there) else None
         if found is not None and (newest is None or found > newest):
             newest = found
     return NewestValue(newest.replace(tzinfo=UTC) if newest else None, after)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import yaml
 
-
 from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
 from lifecycle.contract.model import contract_problems, load_contract
 from lifecycle.data.newest import newest_value
