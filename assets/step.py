@@ -190,16 +190,16 @@ def _step_run(
     found = read(use_case, workspace)
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)
-    upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
+    upstream = upstream_records(workspace.records, use_case.name, step, context.run.run_id)
     alone: dict[Step, Record] = {
-        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)
+        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
     identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(
         context, workspace, resources.tracking, resources.launcher, resources.declared, use_case, step,
-        context.run_id, intent, upstream, identity, code, sku,
+        context.run.run_id, intent, upstream, identity, code, sku,
     )  # fmt: skip
 
 

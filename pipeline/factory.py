@@ -8,7 +8,7 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 from assets.announce import announcing_hooks
 from assets.dataset import dataset_asset
 from assets.evaluation import evaluation_asset
-from assets.freshness import freshness_asset_check, freshness_spec
+from assets.freshness import freshness_asset_check, freshness_spec, watched
 from assets.preflight import preflight_asset
 from assets.promotion import promotion_asset
 from assets.rollback import rollback_job
@@ -31,7 +31,7 @@ JOBS: tuple[tuple[str, str, Step, str], ...] = (
 def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     """The eight assets of a use case, in the order in which data flows."""
     return [
-        dataset_asset(use_case),
+        watched(use_case, dataset_asset(use_case)),
         snapshot_asset(use_case),
         preflight_asset(use_case),
         *stage_assets(use_case),
