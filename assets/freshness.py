@@ -43,7 +43,7 @@ def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
     def freshness(context: dg.AssetCheckExecutionContext, workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
         newest = use_case.at_version(published_versions(use_case)[-1])
         check = judge_freshness(newest, workspace)
-        announce(workspace, newest, NAME, context.run.run_id, (check,), context.log)
+        announce(workspace, newest, "dataset", context.run.run_id, (check,), context.log)
         yield check_result(check)
         if check.stops:
             told = f"{use_case.name} stopped at {NAME}\n  - {check.evidence}\n    fix: {check.fix}"

@@ -141,13 +141,10 @@ def after_telling(known: Sequence[Told], entry: Told) -> tuple[Told, ...]:
     return (*(told for told in known if (told.dataset, told.step, told.check) != place), entry)
 
 
-_TOLD = TypeAdapter(tuple[Told, ...])
-
-
 def read_told(path: Path) -> tuple[Told, ...]:
     """The findings that people know of; none from a file that is missing or broken: then they are told again."""
     try:
-        return _TOLD.validate_json(path.read_bytes())
+        return TypeAdapter(tuple[Told, ...]).validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return ()
 
