@@ -71,11 +71,13 @@ def _announce_step(context: dg.HookContext, use_case: UseCase) -> None:
         return
     workspace: Workspace = context.resources.workspace
     intent: Intent = context.resources.intent
-    record = workspace.records.of_run(use_case.name, step, context.run_id)
-    checks = () if record is None else record.checks
-    error = context.op_exception
-    if error is None or record is None:
-        checks = (*checks, _completed(error))
+    error, record = context.op_exception, workspace.records.of_run(use_case.name, step, context.run_id)
+    if error is not None and not isinstance(error, Exception):
+        return  # cancelled, which says nothing of the data
+    if record is None or not (error is None or isinstance(error, dg.Failure)):
+        checks: tuple[CheckResult, ...] = (_completed(error),)
+    else:
+        checks = (*record.checks, _completed(None)) if error is None else record.checks
     announce(workspace, use_case.at_version(intent.dataset_version), step, context.run_id, checks, context.log)
 
 

@@ -1,10 +1,9 @@
 """validate_toy on real rows: healthy data is silent, each planted fault fails the run and is told once."""
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import dagster as dg
 import pytest
@@ -12,6 +11,7 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.test_utils import freeze_time
 from toy_project import Toy, git, new_toy
+from webhook_receiver import receiving
 
 from lifecycle.alert import read_told
 from lifecycle.use_case import load_use_case
@@ -21,46 +21,11 @@ from pipeline.validation import daily_schedule, validating_sensor
 LATENCY = "slaProperties: [{property: latency, value: 50, unit: y, element: toy_rows.when}]\n"
 
 
-class Receiver(HTTPServer):
-    """A webhook on this machine: what it was sent, and what it answers."""
-
-    answer = 200
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), _Taking)
-        self.taken = []
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/hook/s3cret"
-
-    def told(self):
-        """Severity, what and dataset of each alert so far; forgets them."""
-        told = [(alert["severity"], alert["what"], alert["dataset"]) for alert in self.taken]
-        self.taken.clear()
-        return told
-
-
-class _Taking(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.taken.append(json.loads(body))
-        self.send_response(self.server.answer)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def receiver(monkeypatch):
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with receiving() as server:
         monkeypatch.setenv("TRAINWORTHY_WEBHOOK", server.url)
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +161,18 @@ def test_validate_version_that_is_not_published_fails_and_is_told_without_a_reco
     assert alert["what"] == "data not judged"
     assert "no such published version" in alert["evidence"]
     assert alert["run_id"] == result.run_id
+
+
+@pytest.mark.parametrize(("error", "told"), [(ValueError("row Ada"), True), (SystemExit("cancelled"), False)])
+def test_validate_bug_is_told_by_its_kind_alone_and_a_cancel_is_not(place, receiver, monkeypatch, error, told):
+    def broken(run):
+        raise error
+
+    monkeypatch.setattr("assets.snapshot.make_snapshot", broken)
+    place.edit("contract.yaml", "version: 1.0.0", "version: 1.0.1", commit=False)
+    with contextlib.suppress(SystemExit):
+        assert not validate(place).success
+    assert [alert["evidence"] for alert in receiver.taken] == ["ValueError, see the log of the run"] * told
 
 
 def test_validate_alert_holds_no_row_and_no_address(place, receiver, capfd):
