@@ -104,7 +104,7 @@ def step_asset(
         intent: Intent,
     ) -> StepEvents:
         resources = StepResources(workspace, tracking, launcher, intent)
-        with around(resources, use_case, context.run_id):
+        with around(resources, use_case, context.run.run_id):
             yield from run_step(context, resources, use_case, step, work, read=read, reusable=reusable)
 
     return asset

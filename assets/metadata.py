@@ -35,9 +35,12 @@ REPORT_ARTIFACT = "report.html"
 
 
 def step_metadata(
-    run: StepRun, record: Record, tracked: TrackedRun, *, reused: bool, report: Path | None
+    run: StepRun, record: Record, tracked: TrackedRun | None, *, reused: bool, report: Path | None
 ) -> dict[str, Any]:
-    """Decision and why, links, pictures, figures, cost and lineage of a step: first what people look for first."""
+    """Decision and why, links, pictures, figures, cost and lineage of a step: first what people look for first.
+
+    `tracked` is None for a run that only validates data.
+    """
     from lifecycle.report import in_words
 
     shown: dict[str, Any] = {
@@ -47,8 +50,10 @@ def step_metadata(
     if report is not None:
         # A browser follows no file address from a page of a server: the path is there to be copied.
         shown["report"] = dg.MetadataValue.path(report)
+    if report is not None and tracked is not None:
         shown["mlflow/report"] = dg.MetadataValue.url(f"{tracked.url}/artifacts/{REPORT_ARTIFACT}")
-    shown["mlflow/run"] = dg.MetadataValue.url(tracked.url)
+    if tracked is not None:
+        shown["mlflow/run"] = dg.MetadataValue.url(tracked.url)
     shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
     shown |= {f"metric/{name}": value for name, value in figures_of(record).items()}
     shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}

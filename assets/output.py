@@ -11,17 +11,19 @@ from lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:
     from assets.step import StepRun
+    from resources.mlflow import TrackedRun
 
 
-def write_report(run: StepRun, stopped_at: Step | None) -> Path:
-    """Render all records of the run to <state>/reports/<use case>/<run id>.html, and to latest.html beside it."""
+def write_report(run: StepRun, tracked: TrackedRun | None, stopped_at: Step | None) -> Path:
+    """Render all records of the run to <state>/reports/<use case>/<run id>.html.
+
+    latest.html beside it is the newest one of a run that trains.
+    """
     from lifecycle.report.render import render
 
-    tracked = run.tracked()
-    links = {
-        "Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}",
-        "MLflow run": tracked.url,
-    }
+    links = {"Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}"}
+    if tracked is not None:
+        links["MLflow run"] = tracked.url
     records = run_records(run)
     commit = next((record.provenance.git_commit for record in reversed(records.values())), None)
     if address := commit_url(run.use_case.folder, commit):
@@ -29,7 +31,8 @@ def write_report(run: StepRun, stopped_at: Step | None) -> Path:
     page = render(records, links, stopped_at, run.run_id, run.use_case.spec.description).encode()
     path = run.workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
     write_atomic(path, page)
-    write_atomic(path.with_name("latest.html"), page)
+    if run.trains:
+        write_atomic(path.with_name("latest.html"), page)
     return path
 
 

@@ -31,8 +31,10 @@ from resources.launcher import Launcher
 from resources.mlflow import TrackedRun, Tracking
 from resources.workspace import Intent, Workspace
 
-# The tag that a job puts on its runs: candidate, experiment or preflight.
+# The tag that a job puts on its runs: candidate, experiment, preflight or validation.
 INTENT_TAG = "trainworthy/intent"
+# Data is judged and nothing trained: no MLflow run, and neither newest records nor latest report are moved.
+VALIDATION = "validation"
 RecordT = TypeVar("RecordT", bound=Record)
 StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
@@ -71,6 +73,11 @@ class StepRun:
     def record(self, step: Step, kind: type[RecordT]) -> RecordT:
         """An upstream record by its type."""
         return cast(RecordT, self.upstream[step])
+
+    @property
+    def trains(self) -> bool:
+        """True unless the run only validates data."""
+        return self.intent != VALIDATION
 
     def tracked(self) -> TrackedRun:
         """The MLflow run of this Dagster run."""
@@ -124,7 +131,7 @@ def run_step(
         context.log_event(dg.AssetObservation(context.asset_key, metadata=refusal_metadata(use_case, error)))
         raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
     if earlier is not None and equal:
-        workspace.records.reuse(earlier, run.run_id)
+        workspace.records.reuse(earlier, run.run_id, newest=run.trains)
         context.log.info(f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost")
         yield from finish_step(run, earlier, reused=True)
         return
@@ -139,7 +146,7 @@ def run_step(
     else:
         message = _message(outcome.checks)
     record = _record(run, outcome, meter, message)
-    workspace.records.put(record, run.run_id)
+    workspace.records.put(record, run.run_id, newest=run.trains)
     if outcome.after is not None and record.passed:
         try:
             outcome.after(record)
@@ -150,12 +157,13 @@ def run_step(
 
 def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     """The one way out: track, report, then materialize if the gate passed, else observe and fail."""
-    tracked = run.tracked()
+    tracked = run.tracked() if run.trains else None
     stopped = not record.passed
     report = None
-    if stopped or run.step == last_step(run.context):
-        report = write_report(run, stopped_at=run.step if stopped else None)
-    track(run, tracked, record, reused, report)
+    if stopped or (run.trains and run.step == last_step(run.context)):
+        report = write_report(run, tracked, stopped_at=run.step if stopped else None)
+    if tracked is not None:
+        track(run, tracked, record, reused, report)
     metadata = step_metadata(run, record, tracked, reused=reused, report=report)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
@@ -182,16 +190,16 @@ def _step_run(
     found = read(use_case, workspace)
     sku = workspace.prices.sku(use_case.spec.compute.sku)
     code = step_code_sha256(use_case.folder)
-    upstream = upstream_records(workspace.records, use_case.name, step, context.run_id)
+    upstream = upstream_records(workspace.records, use_case.name, step, context.run.run_id)
     alone: dict[Step, Record] = {
-        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run_id)
+        name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }
     refuse_outdated(use_case, code, alone, workspace.records)
     intent = context.run.tags.get(INTENT_TAG, "candidate")
     identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(
         context, workspace, resources.tracking, resources.launcher, resources.declared, use_case, step,
-        context.run_id, intent, upstream, identity, code, sku,
+        context.run.run_id, intent, upstream, identity, code, sku,
     )  # fmt: skip
 
 
@@ -229,11 +237,12 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
     record = _record(run, Outcome(checks=(check,), fields=None), meter, what)
     run.workspace.records.put(record, run.run_id)
-    tracked = run.tracked()
-    track(run, tracked, record, reused=False, report=None)
+    tracked = run.tracked() if run.trains else None
+    if tracked is not None:
+        track(run, tracked, record, reused=False, report=None)
+        run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
     metadata = step_metadata(run, record, tracked, reused=False, report=None)
     run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
-    run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
 
 
 def _error_check(error: TrainworthyError) -> CheckResult:

@@ -9,6 +9,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── WorkerError             the training process ended without a valid result; carries its exit code
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
+├── NotifierError           an alert that its receiver did not take
 └── ChampionError           the champion is not the declared or logged one, or there is none to go back to
 """
 
@@ -94,6 +95,10 @@ class PriceError(TrainworthyError):
 
 class ChampionError(TrainworthyError):
     """The champion is not what the run declares or the log holds, or there is none before it that may be trusted."""
+
+
+class NotifierError(TrainworthyError):
+    """An alert that its receiver did not take, or a receiver that may not be used. Never names the address."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

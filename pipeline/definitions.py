@@ -16,8 +16,9 @@ from lifecycle.errors import SettingsError, UseCaseError
 from lifecycle.use_case import UseCase, load_use_case
 from pipeline.broken import broken_jobs
 from pipeline.console import console
-from pipeline.factory import lifecycle_assets, lifecycle_jobs
+from pipeline.factory import lifecycle_assets, lifecycle_checks, lifecycle_jobs
 from pipeline.retraining import new_version_sensor, weekly_schedule
+from pipeline.validation import daily_schedule, validating_sensor
 from resources.launcher import Launcher
 from resources.mlflow import Tracking
 from resources.settings import read_settings, use_case_folders
@@ -34,12 +35,13 @@ def build_defs(
     defaults = {"workspace": Workspace(), "tracking": Tracking(), "launcher": Launcher(), "intent": Intent()}
     return dg.Definitions(
         assets=[asset for use_case in use_cases for asset in lifecycle_assets(use_case)],
+        asset_checks=[check for use_case in use_cases for check in lifecycle_checks(use_case)],
         jobs=[
             *(job for use_case in use_cases for job in lifecycle_jobs(use_case)),
             *(job for error in broken for job in broken_jobs(error)),
         ],
-        sensors=[new_version_sensor(use_case) for use_case in use_cases],
-        schedules=[weekly_schedule(use_case) for use_case in use_cases],
+        sensors=[make(use_case) for use_case in use_cases for make in (new_version_sensor, validating_sensor)],
+        schedules=[make(use_case) for use_case in use_cases for make in (weekly_schedule, daily_schedule)],
         resources={**defaults, **(resources or {})},
         loggers={"console": console},
         executor=dg.in_process_executor,

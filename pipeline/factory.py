@@ -5,13 +5,15 @@ from __future__ import annotations
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as UnresolvedAssetJob
 
+from assets.announce import announcing_hooks
 from assets.dataset import dataset_asset
 from assets.evaluation import evaluation_asset
+from assets.freshness import freshness_asset_check, freshness_spec, watched
 from assets.preflight import preflight_asset
 from assets.promotion import promotion_asset
 from assets.rollback import rollback_job
 from assets.snapshot import snapshot_asset
-from assets.step import INTENT_TAG
+from assets.step import INTENT_TAG, VALIDATION
 from assets.training import stage_assets
 from lifecycle.records import STEPS, Step
 from lifecycle.run_config import run_config
@@ -22,13 +24,14 @@ JOBS: tuple[tuple[str, str, Step, str], ...] = (
     ("train", "candidate", "promotion", "Dataset to verdict: train in stages, evaluate on the benchmark, judge."),
     ("experiment", "experiment", "full", "Dataset to the validation split: the benchmark stays untouched."),
     ("preflight", "preflight", "preflight", "Dataset to preflight: the checks for a pull request."),
+    ("validate", VALIDATION, "snapshot", "Dataset, snapshot and freshness: is the data still good? Sends alerts."),
 )
 
 
 def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     """The eight assets of a use case, in the order in which data flows."""
     return [
-        dataset_asset(use_case),
+        watched(use_case, dataset_asset(use_case)),
         snapshot_asset(use_case),
         preflight_asset(use_case),
         *stage_assets(use_case),
@@ -37,8 +40,13 @@ def lifecycle_assets(use_case: UseCase) -> list[dg.AssetsDefinition]:
     ]
 
 
+def lifecycle_checks(use_case: UseCase) -> list[dg.AssetChecksDefinition]:
+    """The checks that no step makes."""
+    return [freshness_asset_check(use_case)]
+
+
 def lifecycle_jobs(use_case: UseCase) -> list[UnresolvedAssetJob | dg.JobDefinition]:
-    """train_<use case>, experiment_<use case>, preflight_<use case>, rollback_<use case>.
+    """train_<use case>, experiment_<use case>, preflight_<use case>, validate_<use case>, rollback_<use case>.
 
     Steps run in this process: Dagster's default starts one a step, about 2 CPU seconds each, and what
     needs a process of its own (torch, user code) has the worker.
@@ -50,9 +58,13 @@ def _job(use_case: UseCase, name: str, intent: str, last: Step, description: str
     steps = STEPS[: STEPS.index(last) + 1]
     # What stands in the launchpad: all that a run may declare, as it is without a word.
     declared = {"first_model": False, "fail_on": "never"} if last == "promotion" else {}
+    # An asset's checks are selected with it; freshness is asked of the clock, which no training may depend on.
+    selected = dg.AssetSelection.assets(*[dg.AssetKey([use_case.name, step]) for step in steps])
+    validates = intent == VALIDATION
     return dg.define_asset_job(
         f"{name}_{use_case.name}",
-        selection=dg.AssetSelection.assets(*[dg.AssetKey([use_case.name, step]) for step in steps]),
+        selection=selected if validates else selected - dg.AssetSelection.checks(freshness_spec(use_case).key),
+        hooks=announcing_hooks(use_case) if validates else None,
         description=f"{description} {use_case.spec.description}".strip(),
         tags={INTENT_TAG: intent, "trainworthy/use_case": use_case.name},
         config=run_config(**declared, dataset_version=""),

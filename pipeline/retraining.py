@@ -8,18 +8,16 @@ No `from __future__ import annotations`: Dagster cannot resolve a text annotatio
 
 import dagster as dg
 
-from lifecycle.data.versions import published_version
 from lifecycle.promotion.judged import NOTHING_NEWER, Standing
-from lifecycle.run_config import first_model_fix, run_config
+from lifecycle.run_config import first_model_fix
 from lifecycle.use_case import UseCase
 from pipeline.show import standing_of
+from pipeline.starting import request, run_key, run_of, under_way
 
 # Mondays at 06:00 UTC. The sensor looks every minute; the schedule tries again what has no verdict a week later,
 # for example after a run that failed or was cancelled.
 WEEKLY_CRON = "0 6 * * 1"
 SENSOR_SECONDS = 60
-_ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
-_UNDER_WAY = [status for status in dg.DagsterRunStatus if status not in _ENDED]
 
 
 def new_version_sensor(use_case: UseCase) -> dg.SensorDefinition:
@@ -37,12 +35,11 @@ def new_version_sensor(use_case: UseCase) -> dg.SensorDefinition:
         if isinstance(version, dg.SkipReason):
             return version
         key = run_key(use_case, version)
-        started = context.instance.get_runs(dg.RunsFilter(tags={"dagster/run_key": key}), limit=1)
-        if started:
+        if (started := run_of(context.instance, key)) is not None:
             # A gate that stopped the run would stop it again: what to change is a person's decision.
-            told = f"run {started[0].run_id[:8]} of {version} ended as {started[0].status.value} without a verdict"
+            told = f"run {started.run_id[:8]} of {version} ended as {started.status.value} without a verdict"
             return dg.SkipReason(f"{told}; mend its cause, then run: trainworthy next {use_case.name}")
-        return _request(use_case, version, key)
+        return request(use_case, version, key)
 
     return new_version
 
@@ -61,7 +58,7 @@ def weekly_schedule(use_case: UseCase) -> dg.ScheduleDefinition:
     def weekly(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         version = due_version(use_case, context.instance)
         # Without a run key: what failed last week is tried again.
-        return version if isinstance(version, dg.SkipReason) else _request(use_case, version, None)
+        return version if isinstance(version, dg.SkipReason) else request(use_case, version)
 
     return weekly
 
@@ -76,28 +73,14 @@ def due_version(use_case: UseCase, instance: dg.DagsterInstance) -> str | dg.Ski
         return dg.SkipReason(f"there is no champion to compare with; {first_model_fix(use_case.folder)}")
     if not standing.waiting:
         return dg.SkipReason(nothing_waits(standing))
-    under_way = instance.get_runs(dg.RunsFilter(job_name=_job(use_case), statuses=_UNDER_WAY), limit=1)
-    if under_way:
-        told = f"run {under_way[0].run_id[:8]} is {under_way[0].status.value}, the next tick looks again"
-        return dg.SkipReason(f"{told}; if its process is gone: trainworthy doctor --mend")
+    if (on := under_way(instance, _job(use_case))) is not None:
+        return on
     return standing.waiting[-1]
 
 
 def nothing_waits(standing: Standing) -> str:
     """Why there is nothing to train."""
     return f"the newest published version, {standing.newest_judged}, has its verdict; {NOTHING_NEWER}"
-
-
-def run_key(use_case: UseCase, version: str) -> str:
-    """One run for each use case and content: Dagster starts no second one of the same key."""
-    dataset = use_case.at_version(version).spec.dataset
-    content = published_version(use_case.project, dataset.name, dataset.version).content_hash
-    return f"{use_case.name}:{dataset}:{content[:16]}"
-
-
-def _request(use_case: UseCase, version: str, key: str | None) -> dg.RunRequest:
-    tags = {"trainworthy/dataset": str(use_case.at_version(version).spec.dataset)}
-    return dg.RunRequest(run_key=key, run_config=run_config(dataset_version=version), tags=tags)
 
 
 def _job(use_case: UseCase) -> str:

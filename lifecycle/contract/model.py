@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError
 from lifecycle.contract import rules as compiler
 from lifecycle.contract.availability import PREDICTION, is_known_instant
 from lifecycle.contract.completed import completed_rules
+from lifecycle.contract.freshness import Freshness, freshness
 from lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
 from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
 from lifecycle.errors import Problem, UseCaseError, did_you_mean
@@ -62,11 +63,12 @@ class Contract(Frozen):
     label: Label
     primary_key: tuple[str, ...]
     timeline: tuple[str, ...] = ()
+    freshness: Freshness | None = None
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of all that decides what is accepted; name, version, owners and words do not count."""
-        return sha256_json(self.model_dump(mode="json", exclude={"name", "version"}))
+        """Hash of all that decides what is accepted; name, version, freshness, owners and words do not count."""
+        return sha256_json(self.model_dump(mode="json", exclude={"name", "version", "freshness"}))
 
     @cached_property
     def label_sha256(self) -> str:
@@ -120,7 +122,8 @@ def _read(path: Path, pinned: bool = True) -> tuple[Contract | None, list[Proble
     columns, column_problems = _columns(document, table, timeline)
     label, label_problems = _label(document, columns, compiler.column_names(table))
     rules, incomplete = completed_rules(rules, document, path.parent, columns, pinned)
-    problems += [*found, *timeline_problems, *column_problems, *label_problems, *incomplete]
+    latency, late_problems = freshness(document.values, table, compiler.sound_properties(table, document.broken))
+    problems += [*found, *timeline_problems, *column_problems, *label_problems, *incomplete, *late_problems]
     if problems or label is None:
         return None, problems
     labelled = next(column for column in columns if column.name == label.column)
@@ -132,6 +135,7 @@ def _read(path: Path, pinned: bool = True) -> tuple[Contract | None, list[Proble
         label=label,
         primary_key=compiler.primary_key(table),
         timeline=timeline,
+        freshness=latency,
     ), []
 
 

@@ -1,7 +1,7 @@
 """The record store: records by sha256, written once, and three kinds of pointers to them.
 
 run:       which record a step of one run made or reused; a step reads its own run's records.
-newest:    the newest passed record of a step, for a step materialized alone.
+newest:    the newest passed record of a step, for a step materialized alone. A validation leaves it as it is.
 identity:  the passed record of an identity, for reuse.
 """
 
@@ -23,8 +23,8 @@ from lifecycle.storage.state import StateFolder, write_atomic
 class RecordStore(Protocol):
     """What a store of records offers."""
 
-    def put(self, record: Record, run_id: str) -> str: ...
-    def reuse(self, record: Record, run_id: str) -> None: ...
+    def put(self, record: Record, run_id: str, *, newest: bool = True) -> str: ...
+    def reuse(self, record: Record, run_id: str, *, newest: bool = True) -> None: ...
     def get(self, use_case: str, step: Step, sha256: str) -> Record: ...
     def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None: ...
     def newest(self, use_case: str, step: Step) -> Record | None: ...
@@ -47,8 +47,8 @@ class FileRecordStore:
     def __init__(self, state: StateFolder) -> None:
         self._state = state
 
-    def put(self, record: Record, run_id: str) -> str:
-        """Write a record and point the run at it; a passed one also becomes newest and reusable."""
+    def put(self, record: Record, run_id: str, *, newest: bool = True) -> str:
+        """Write a record and point the run at it; a passed one also becomes reusable and, if wanted, newest."""
         content = record_bytes(record)
         sha256 = hashlib.sha256(content).hexdigest()
         path = self._object(record.use_case, sha256)
@@ -56,15 +56,17 @@ class FileRecordStore:
             write_atomic(path, content)
         self._point(record.use_case, "runs", run_id, record.kind, sha256)
         if record.passed:
-            self._point(record.use_case, "newest", "all", record.kind, sha256)
+            if newest:
+                self._point(record.use_case, "newest", "all", record.kind, sha256)
             self._point(record.use_case, "identity", record.kind, record.identity, sha256)
         return sha256
 
-    def reuse(self, record: Record, run_id: str) -> None:
-        """Point the run at a record that an earlier run made."""
+    def reuse(self, record: Record, run_id: str, *, newest: bool = True) -> None:
+        """Point the run at a record that an earlier run made; `newest` as for put."""
         sha256 = record_sha256(record)
         self._point(record.use_case, "runs", run_id, record.kind, sha256)
-        self._point(record.use_case, "newest", "all", record.kind, sha256)
+        if newest:
+            self._point(record.use_case, "newest", "all", record.kind, sha256)
 
     def get(self, use_case: str, step: Step, sha256: str) -> Record:
         """The record of that hash. Raises RecordError if it is missing or was changed."""

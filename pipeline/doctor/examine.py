@@ -30,9 +30,9 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
 
 # The nearest to the machine first: what fails there explains what fails below.
 CHECKS: tuple[Check, ...] = (
-    machine.python, machine.packages, machine.environment, machine.disk, ports.ports, stores.state_folder,
-    project.use_cases, project.prices, project.git, stores.dagster_store, stores.mlflow_store, stores.verdicts,
-    runs_checks,
+    machine.python, machine.packages, machine.environment, machine.alerts, machine.disk, ports.ports,
+    stores.state_folder, project.use_cases, project.prices, project.git, stores.dagster_store, stores.mlflow_store,
+    stores.verdicts, runs_checks,
 )  # fmt: skip
 
 

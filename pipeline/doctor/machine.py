@@ -12,8 +12,9 @@ from importlib import metadata
 from pathlib import Path
 
 from lifecycle.checks import CheckResult, holds
-from lifecycle.errors import did_you_mean
+from lifecycle.errors import NotifierError, did_you_mean
 from lifecycle.storage.state import LEAST_FREE_BYTES
+from resources.notifier import WEBHOOK, webhook
 from resources.settings import PROJECT, Settings
 
 PYTHONS = ((3, 11), (3, 14))
@@ -21,7 +22,7 @@ PYTHONS = ((3, 11), (3, 14))
 COMFORTABLE_FREE_GB = 3.0
 # NVIDIA's driver makes it.
 GPU = Path("/dev/nvidiactl")
-VARIABLES = ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES")
+VARIABLES = ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", WEBHOOK)
 
 
 def python(settings: Settings) -> Iterator[CheckResult]:
@@ -114,6 +115,17 @@ def environment(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult(name="environment", status="fail", severity="warning", evidence=problem, fix=fix)
     if not told:
         yield CheckResult(name="environment", status="pass", evidence="no variable leads astray")
+
+
+def alerts(settings: Settings) -> Iterator[CheckResult]:
+    """Where a validation's alerts go; the webhook's address is not told, since it may hold a key."""
+    try:
+        posted = webhook() is not None
+    except NotifierError as error:
+        yield CheckResult(name="alerts", status="fail", severity="warning", evidence=error.problem, fix=error.fix)
+        return
+    told = "the run's log and a webhook" if posted else f"the run's log; {WEBHOOK} names no webhook"
+    yield CheckResult(name="alerts", status="pass", evidence=f"go to {told}")
 
 
 def disk(settings: Settings) -> Iterator[CheckResult]:

@@ -24,6 +24,7 @@ from lifecycle.storage.upstream import upstream_records
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
+from resources.notifier import webhook
 from resources.process_group import run_group
 from resources.settings import read_settings
 from resources.worker_process import worker_error as error_of_worker
@@ -94,6 +95,12 @@ def champion_error(folder: Path) -> None:
     agreed_champion(log.read(folder / "toy.jsonl"), "toy", None)
 
 
+def notifier_error(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWORTHY_WEBHOOK", "http://example.org/hook")
+        webhook()
+
+
 PROVOKED: dict[str, Callable[[Path], object]] = {
     "UseCaseError": use_case_error,
     "SettingsError": settings_error,
@@ -104,6 +111,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "EvaluationError": lambda folder: require_both_classes(np.ones(3)),
     "PriceError": lambda folder: load_prices(ROOT / "prices.yaml").sku("local-3cpu"),
     "ChampionError": champion_error,
+    "NotifierError": notifier_error,
 }
 
 

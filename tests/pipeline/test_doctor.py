@@ -92,6 +92,19 @@ def test_doctor_variables_without_effect_or_to_nowhere_are_warnings(place, monke
     only(machine.environment, str(place), f"cd {ROOT}")
 
 
+def test_doctor_says_where_alerts_go_and_never_the_address(place, monkeypatch):
+    monkeypatch.delenv("TRAINWORTHY_WEBHOOK", raising=False)
+    (found,) = examine.examined(machine.alerts, read_settings())
+    assert (found.status, found.evidence) == ("pass", "go to the run's log; TRAINWORTHY_WEBHOOK names no webhook")
+    monkeypatch.setenv("TRAINWORTHY_WEBHOOK", "https://example.org/s3cret")
+    (found,) = examine.examined(machine.alerts, read_settings())
+    assert (found.status, found.evidence) == ("pass", "go to the run's log and a webhook")
+    assert bad(machine.environment) == []
+    monkeypatch.setenv("TRAINWORTHY_WEBHOOK", "http://example.org/s3cret")
+    only(machine.alerts, "! alerts", "unencrypted")
+    assert "s3cret" not in "".join(bad(machine.alerts))
+
+
 def test_doctor_disk_that_is_nearly_full_warns_then_fails(place, monkeypatch):
     monkeypatch.setattr(machine, "COMFORTABLE_FREE_GB", 0.0)
     monkeypatch.setattr(machine, "LEAST_FREE_BYTES", 0)

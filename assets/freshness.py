@@ -1,0 +1,86 @@
+"""freshness: is the newest row of the newest published version late? A check of the dataset, never reused.
+
+Only the job validate_<use case> asks it: its answer changes with the clock, and a training on an old version is no
+mistake. It does not block, so that a late dataset's contract is judged as well; the run fails all the same.
+
+Dagster's own freshness policy on the dataset watches the watcher: without a run nobody asks.
+
+No `from __future__ import annotations`: Dagster cannot resolve a text annotation of `context`.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from assets.announce import announce, published_versions
+from assets.metadata import check_result
+from lifecycle.checks import CheckResult
+from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
+from lifecycle.contract.model import load_contract
+from lifecycle.data.newest import newest_value
+from lifecycle.errors import TrainworthyError
+from lifecycle.use_case import UseCase
+from resources.dvc import DatasetStore
+from resources.workspace import Workspace
+
+NAME = "freshness"
+QUESTION = "Is the newest row of the newest published version late, by the latency that contract.yaml declares?"
+
+# Two missed daily validations.
+UNWATCHED = timedelta(days=2)
+
+
+def freshness_spec(use_case: UseCase) -> dg.AssetCheckSpec:
+    """The check freshness of the asset <use case>/dataset."""
+    return dg.AssetCheckSpec(NAME, asset=dg.AssetKey([use_case.name, "dataset"]), description=QUESTION)
+
+
+def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
+    """The op that judges and announces it."""
+
+    @dg.multi_asset_check(name=f"{use_case.name}__{NAME}", specs=[freshness_spec(use_case)], description=QUESTION)
+    def freshness(context: dg.AssetCheckExecutionContext, workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
+        newest = use_case.at_version(published_versions(use_case)[-1])
+        check = judge_freshness(newest, workspace)
+        announce(workspace, newest, "dataset", context.run.run_id, (check,), context.log)
+        yield check_result(check)
+        if check.stops:
+            told = f"{use_case.name} stopped at {NAME}\n  - {check.evidence}\n    fix: {check.fix}"
+            raise dg.Failure(told, allow_retries=False)
+
+    return freshness
+
+
+def watched(use_case: UseCase, dataset: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    """The dataset with a freshness policy if its contract declares a latency: no run for longer shows as overdue."""
+    declared = _declared(use_case)
+    if declared is None:
+        return dataset
+    policy = dg.FreshnessPolicy.time_window(max(timedelta(seconds=declared.seconds), UNWATCHED))
+    return dataset.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))
+
+
+def _declared(use_case: UseCase) -> Freshness | None:
+    """The latency of a contract that names service levels; others are not read while definitions load: it costs."""
+    try:
+        named = "slaProperties" in use_case.contract_path.read_text(encoding="utf-8")
+        return load_contract(use_case.contract_path).freshness if named else None
+    except (TrainworthyError, OSError, ValueError):
+        return None  # the first step of any run tells what is wrong with the contract
+
+
+def judge_freshness(use_case: UseCase, workspace: Workspace) -> CheckResult:
+    """The check for this version of the dataset, fetched if it is not there; what keeps it from it is its error."""
+    dataset, now = use_case.spec.dataset, datetime.now(UTC)
+    try:
+        declared, newest = load_contract(use_case.contract_path).freshness, None
+        if declared is not None:
+            state = workspace.state
+            found = DatasetStore(state.root).fetch(
+                use_case.project, dataset.name, dataset.version, into=state.folder("datasets")
+            )
+            newest = newest_value(found.path, declared.column, now + AHEAD)
+    except TrainworthyError as error:
+        return CheckResult(name=NAME, status="error", evidence=error.problem, fix=error.fix)
+    return freshness_check(declared, newest, str(dataset), now)
