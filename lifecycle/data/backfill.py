@@ -12,6 +12,7 @@ from lifecycle.checks import CheckResult
 from lifecycle.data.content import ContentHash
 from lifecycle.data.versions import PublishedVersion, changed_files, refuse_changes
 from lifecycle.errors import DatasetError
+from lifecycle.records import Backfill
 
 NAMED_FILES, MOST_DETAILS = 10, 100
 Details = tuple[dict[str, str], ...]
@@ -33,6 +34,13 @@ def to_keep(versions: Mapping[str, PublishedVersion], revision: str) -> tuple[st
         newest = max((place for place, name in enumerate(before) if versions[name].backfill), default=0)
         before = before[newest:]
     return tuple(reversed(before))
+
+
+def declared_between(versions: Mapping[str, PublishedVersion], old: str, new: str) -> dict[str, Backfill]:
+    """The backfills that were declared after `old` up to `new`, by version."""
+    order = list(versions)
+    between = order[order.index(old) + 1 : order.index(new) + 1]
+    return {name: backfill for name in between if (backfill := versions[name].backfill)}
 
 
 def refuse_undeclared(
