@@ -70,13 +70,15 @@ def import_files(name: str, source: str, work: Path) -> Path:
     target = folder / address.rpartition("/")[2] if one_file else folder
     code, tail = run_dvc(["import-url", "--", address, str(target.relative_to(workspace))], workspace, work)
     if code != 0:
-        missing = "requires these missing dependencies" in tail
+        missing = "is supported, but requires" in tail
         fix = (
             "install the extra of that storage, for S3: pip install 'trainworthy[s3]'"
             if missing
             else "look at the address and the rights there; credentials come from the environment, as AWS_PROFILE"
         )
         raise DatasetError(f"DVC could not import {name} (exit code {code}):\n    {tail}", value=source, fix=fix)
+    # What DVC notes of the import, beside the file.
+    target.with_name(f"{target.name}.dvc").unlink()
     return folder
 
 
