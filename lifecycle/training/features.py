@@ -32,7 +32,7 @@ Tensors = dict[str, "torch.Tensor"]
 
 # On flights 327,346 rows take 0.5 s to make, and 0.3 s to write, verify and read: not worth a file.
 WORTH_SECONDS = 2.0
-# Of all use cases together; what was not used for longest goes first.
+# Of a use case; what was not used for longest goes first.
 MOST_BYTES = 8_000_000_000
 
 
