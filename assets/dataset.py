@@ -1,4 +1,7 @@
-"""dataset: a published version, fetched or rebuilt, its bytes checked against its content hash."""
+"""dataset: a published version, fetched or rebuilt, its bytes checked against its content hash.
+
+And what the versions before it hold is still there, or the entry declares that it is not.
+"""
 
 from pathlib import Path
 
@@ -6,8 +9,9 @@ import dagster as dg
 
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
-from lifecycle.checks import holds
-from lifecycle.data.versions import published_version
+from lifecycle.checks import CheckResult, holds, stopping
+from lifecycle.data.backfill import backfill_check
+from lifecycle.data.versions import published_version, read_versions
 from lifecycle.declarations import refuse_declarations
 from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Record
@@ -29,10 +33,15 @@ def dataset_asset(use_case: UseCase) -> dg.AssetsDefinition:
 
 
 def published_content(use_case: UseCase, workspace: Workspace) -> dict[str, str]:
-    """The content hash that the version was published with. Raises UseCaseError for wrong declarations."""
+    """What the version was published with: its content hash, and the backfill that it declares.
+
+    Raises UseCaseError for wrong declarations.
+    """
     refuse_declarations(use_case, workspace.prices)
     declared = use_case.spec.dataset
-    return {"content_hash": published_version(use_case.project, declared.name, declared.version).content_hash}
+    version = published_version(use_case.project, declared.name, declared.version)
+    found = {"content_hash": version.content_hash}
+    return {**found, "backfill": version.backfill.told} if version.backfill else found
 
 
 def fetch_dataset(run: StepRun) -> Outcome:
@@ -44,8 +53,11 @@ def fetch_dataset(run: StepRun) -> Outcome:
     evidence = (
         f"{declared.name}@{declared.version}: {found.rows:,} rows, logical content hash {found.content_hash[:12]}"
     )
+    checks = (holds("content_hash", True, observed=found.content_hash[:12], evidence=evidence), kept_history(run))
+    if stopping(checks):
+        return Outcome(checks=checks, fields=None)
     return Outcome(
-        checks=(holds("content_hash", True, observed=found.content_hash[:12], evidence=evidence),),
+        checks=checks,
         fields={
             "name": declared.name,
             "revision": declared.version,
@@ -54,12 +66,26 @@ def fetch_dataset(run: StepRun) -> Outcome:
             "rows": found.rows,
             "path": state.relative(Path(found.path)),
             "files": found.files,
+            "backfill": published_version(run.use_case.project, declared.name, declared.version).backfill,
         },
     )
 
 
+def kept_history(run: StepRun) -> CheckResult:
+    """Whether the version changes what an earlier one holds; by lists of files, so nothing else is fetched."""
+    project, dataset = run.use_case.project, run.use_case.spec.dataset
+    versions = read_versions(project)[dataset.name]
+    known = DatasetStore(run.workspace.state.root).known_contents(project, dataset.name, versions)
+    return backfill_check(
+        dataset.name, dataset.version, versions, lambda version: known.get(version.content_hash)
+    )  # fmt: skip
+
+
 def dataset_is_whole(run: StepRun, record: Record) -> bool:
-    """True if every file still has the bytes on record; else the step fetches them again."""
+    """True if every file still has the bytes on record and history is judged as it was; else the step is done again."""
     assert isinstance(record, DatasetVersion)
+    before = next((check for check in record.checks if check.name == "backfill"), None)
     paths = ((run.workspace.state.absolute(file.path), file.sha256) for file in record.files)
-    return all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in paths)
+    if not all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in paths):
+        return False
+    return before is not None and kept_history(run).status == before.status

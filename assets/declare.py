@@ -21,7 +21,7 @@ from resources.mlflow import Tracking
 from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
-    "dataset": ("content_hash",),
+    "dataset": ("content_hash", "backfill"),
     "snapshot": ("contract", "availability", "splits", "class_balance"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
@@ -33,6 +33,7 @@ CHECKS: dict[Step, tuple[str, ...]] = {
 # What each check asks; its result says what was found and how to mend it.
 QUESTIONS: dict[str, str] = {
     "content_hash": "Are the rows those that were published, by the hash of their content?",
+    "backfill": "Is what earlier versions hold still there, or is the change declared?",
     "contract": "Do the rows keep every rule of contract.yaml?",
     "availability": "Is every feature known at prediction time?",
     "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",

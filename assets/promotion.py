@@ -214,6 +214,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         "rerun_prefix_sha256": rerun_sha256,
         "git_commit": commit,
         "changed_files": changed,
+        **({"backfill": dataset.backfill.told} if dataset.backfill else {}),
     }
     return Evidence(promotion, told)
 

@@ -13,7 +13,7 @@ from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import load_contract
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError
-from lifecycle.jobs import CheckpointRef, Rows, TrainJob, TrainResult
+from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.training.checkpoint import verify_checkpoint
@@ -98,6 +98,13 @@ def train_job(
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         start=start,
         stop_after_steps=rerun_steps,
+        # A rerun has to prepare its features anew: what it shows would be half of it otherwise.
+        kept_features=None
+        if rerun_steps is not None
+        else KeptFeatures(
+            folder=str(state.folder("features", run.use_case.name)),
+            split_sha256=snapshot.splits["training"].file.sha256,
+        ),
     )
 
 

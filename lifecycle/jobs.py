@@ -50,11 +50,19 @@ class CheckpointRef(Frozen):
     sha256: str
 
 
+class KeptFeatures(Frozen):
+    """Folder where prepared features are kept (training/features.py), and the hash of the training split's bytes."""
+
+    folder: str
+    split_sha256: str
+
+
 class TrainJob(_RowsJob):
     """Train one stage. `identity` names what is trained: a checkpoint of another identity is refused.
 
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
-    ends early and changes nothing else: the rerun that reproducibility asks for.
+    ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
+    prepared once for equal rows and code.
     """
 
     kind: Literal["train"] = "train"
@@ -68,6 +76,7 @@ class TrainJob(_RowsJob):
     calibration_file: str
     start: CheckpointRef | None = None
     stop_after_steps: int | None = None
+    kept_features: KeptFeatures | None = None
 
 
 class PreflightJob(_RowsJob):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from lifecycle.checks import CheckResult, stopping
 
@@ -103,6 +103,18 @@ class StoppedStep(Record):
         return False
 
 
+class Backfill(Frozen):
+    """A declared change of rows that an earlier version, `of`, had published: in whose words why."""
+
+    of: str
+    reason: str = Field(pattern=r"^[^\n\r]{1,300}$")
+
+    @property
+    def told(self) -> str:
+        """The sentence that a check, a verdict and a report give."""
+        return f"declared backfill of {self.of}: {self.reason}"
+
+
 class DatasetVersion(Record):
     """A published version of a dataset, with its bytes at `path`, checked against both hashes."""
 
@@ -114,6 +126,7 @@ class DatasetVersion(Record):
     rows: int
     path: str
     files: tuple[StoredFile, ...]
+    backfill: Backfill | None = None
 
 
 class Split(Frozen):

@@ -1,14 +1,8 @@
-"""What the command line prints: verdicts and dataset versions, as text."""
+"""What the command line prints of verdicts, as text, and where a use case stands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
-import yaml
-
-from lifecycle.data.versions import read_versions
-from lifecycle.errors import DatasetError, RecordError
+from lifecycle.errors import RecordError
 from lifecycle.promotion import log
 from lifecycle.promotion.history import rolled_back
 from lifecycle.promotion.judged import Standing, standing
@@ -16,7 +10,7 @@ from lifecycle.records import Verdict
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import projects, read_settings, use_case_folder
+from resources.settings import read_settings, use_case_folder
 
 
 def newest_verdict(use_case: str) -> Verdict:
@@ -76,48 +70,3 @@ def verdict_text(verdict: Verdict) -> str:
         f"Dagster UI  make ui, then http://127.0.0.1:3000/runs/{run_id}\n"
         f"MLflow UI   make mlflow-ui, then http://127.0.0.1:5000\n"
     )
-
-
-def datasets_text() -> str:
-    """Every published version with rows and parameters."""
-    lines = [
-        f"{name}@{revision:<6} {version.rows:>12,} rows  {version.content_hash[:12]}  "
-        + ", ".join(f"{key}={value}" for key, value in version.parameters.items())
-        for project in projects(read_settings())
-        for name, versions in read_versions(project).items()
-        for revision, version in versions.items()
-    ]
-    return "\n".join(lines) or "no dataset version is published yet: trainworthy datasets publish --help"
-
-
-def publish_dataset(name: str, revision: str, parameters: Sequence[str]) -> str:
-    """Publish a version of a project's dataset; NAME=VALUE parameters are read as YAML scalars."""
-    from resources.dvc import DatasetStore
-
-    pairs = [parameter.partition("=") for parameter in parameters]
-    wrong = [parameter for parameter, (_, sign, _) in zip(parameters, pairs, strict=True) if not sign]
-    if wrong:
-        raise DatasetError("parameters are written NAME=VALUE", value=wrong, fix="for example through_month=9")
-    values = {key: yaml.safe_load(value) for key, _, value in pairs}
-    state = StateFolder(read_settings().var)
-    state.check_writable()
-    version = DatasetStore(state.root).publish(_project_of(name), name, revision, values)
-    told = f"{version.rows:,} rows, content hash {version.content_hash}"
-    return f"published {name}@{revision}: {told}; now commit data/versions.yaml"
-
-
-def _project_of(dataset: str) -> Path:
-    """The project whose dvc.yaml builds the dataset; with one project that one, so that it tells what is wrong."""
-    known = projects(read_settings())
-    building = [project for project in known if dataset in _stages(project)]
-    if len(known) == 1 or len(building) == 1:
-        return (building or known)[0]
-    problem = "no project builds this dataset" if not building else "two projects build a dataset of this name"
-    told = [str(project) for project in building or known]
-    raise DatasetError(f"{problem}: {', '.join(told)}", value=dataset, fix="name one folder in TRAINWORTHY_USE_CASES")
-
-
-def _stages(project: Path) -> dict[str, object]:
-    path = project / "dvc.yaml"
-    values = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
-    return values.get("stages") or {} if isinstance(values, dict) else {}

@@ -8,30 +8,31 @@ its git status stay as they are. DVC itself needs no set-up.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import re
 import shutil
-import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lifecycle.data.backfill import refuse_undeclared
 from lifecycle.data.content import ContentHash, content_hash
-from lifecycle.data.materialised import Manifest, files_folder, install, intact
+from lifecycle.data.contents import PublishedContent, add_contents, published_files, read_contents
+from lifecycle.data.materialised import Manifest, files_folder, install, intact, read_manifest
 from lifecycle.data.versions import (
+    Parameter,
     PublishedVersion,
     add_version,
     check_entry,
     check_versions_writable,
     published_version,
     read_versions,
-    refuse_changes,
 )
 from lifecycle.errors import DatasetError, SettingsError
 from lifecycle.records import StoredFile
 from resources.dvc_objects import DvcObjects
-from resources.dvc_stage import build_stage, check_parameters
+from resources.dvc_origin import declared_entry, made, made_again
+from resources.dvc_stage import check_parameters
+from resources.dvc_work import locked, say, workspace
 
 _DVC_HASH = re.compile(r"[0-9a-f]{32}\.dir")
 
@@ -74,7 +75,7 @@ class DatasetStore:
         # Without the lock: whoever only reads must not wait for another version's build.
         manifest = _quietly_intact(target, version)
         if manifest is None:
-            with self._locked():
+            with locked(self.state):
                 manifest = self._obtain(project, name, revision, version, target)
         files = files_folder(target)
         return FetchedDataset(
@@ -86,38 +87,83 @@ class DatasetStore:
         )
 
     def publish(
-        self, project: Path, name: str, revision: str, parameters: dict[str, bool | int | float | str]
+        self,
+        project: Path,
+        name: str,
+        revision: str,
+        parameters: Mapping[str, Parameter],
+        *,
+        source: str | None = None,
+        backfill: str = "",
     ) -> PublishedVersion:
-        """Build a new version, keep its bytes and write its entry to data/versions.yaml.
+        """Build a new version, or import it from `source`; keep its bytes, write its entry to data/versions.yaml.
 
         Raises DatasetError if the version exists, a parameter is unknown, the build fails, or a file differs from
-        the file of the same name in an earlier version: a next version adds files only.
+        the file of the same name in an earlier version: a next version adds files only. `backfill` declares, in
+        words, that it changes the newest version before it.
         """
-        check_entry(name, revision, parameters)
-        check_parameters(project, name, parameters)
-        check_versions_writable(project)
-        with self._locked(), self._workspace() as work:
+        with locked(self.state), workspace(self.state) as work:
             published = read_versions(project).get(name, {})
+            declared = declared_entry(name, parameters, source, backfill, published)
+            check_entry(name, revision, declared)
+            if source is None:
+                check_parameters(project, name, parameters)
+            check_versions_writable(project)
             if revision in published:
                 raise DatasetError(f"dataset {name} already has this version", value=revision, fix="take a new name")
-            _say(f"building {name}@{revision} ...")
-            folder = build_stage(project, name, parameters, work)
+            say(f"{'building' if source is None else 'importing'} {name}@{revision} ...")
+            folder = made(project, name, parameters, source, work)
             content = content_hash(folder)
             if content.rows == 0:
-                raise DatasetError(f"{name}@{revision} has no rows", value=parameters, fix="mend dataset.py")
-            for earlier, version in published.items():
-                target = self.datasets / name / version.content_hash
-                known = self._obtain(project, name, earlier, version, target).content
-                refuse_changes(f"{name}@{revision}", content, f"{name}@{earlier}", known)
-            version = PublishedVersion(
-                parameters=parameters,
-                rows=content.rows,
-                content_hash=content.sha256,
-                dvc_hash=self._objects.keep(folder),
+                fix = "mend dataset.py" if source is None else "import a source that has rows"
+                raise DatasetError(f"{name}@{revision} has no rows", value=declared, fix=fix)
+            contents = self._contents(project, name, published)
+            refuse_undeclared(
+                name, revision, content, published, lambda earlier: contents[earlier.content_hash].content, backfill
             )
-            install(folder, self.datasets / name / content.sha256, content, version.dvc_hash)
+            version = PublishedVersion.model_validate(
+                {
+                    **declared,
+                    "rows": content.rows,
+                    "content_hash": content.sha256,
+                    "dvc_hash": self._objects.keep(folder),
+                }
+            )
+            target = self.datasets / name / content.sha256
+            install(folder, target, content, version.dvc_hash)
+            own = published_files(name, revision, content, files_folder(target))
+            add_contents(project, {**contents, content.sha256: own})
             add_version(project, name, revision, version)
         return version
+
+    def known_contents(
+        self, project: Path, name: str, versions: Mapping[str, PublishedVersion]
+    ) -> dict[str, ContentHash]:
+        """The files of these versions by content hash, nothing fetched: as published, or as they lie here.
+
+        A version is left out where neither is known.
+        """
+        found = {sha256: recorded.content for sha256, recorded in read_contents(project).items()}
+        for version in versions.values():
+            if version.content_hash in found:
+                continue
+            with contextlib.suppress(DatasetError):
+                content = read_manifest(self.datasets / name / version.content_hash).content
+                # Under its own hash: a manifest that was changed is nobody's.
+                found[content.sha256] = content
+        return found
+
+    def _contents(
+        self, project: Path, name: str, published: Mapping[str, PublishedVersion]
+    ) -> dict[str, PublishedContent]:
+        """The files of every earlier version, by content hash; a version that has no line yet is fetched for it."""
+        known = read_contents(project)
+        for revision, version in published.items():
+            if version.content_hash not in known:
+                target = self.datasets / name / version.content_hash
+                content = self._obtain(project, name, revision, version, target).content
+                known[version.content_hash] = published_files(name, revision, content, files_folder(target))
+        return known
 
     @property
     def datasets(self) -> Path:
@@ -134,21 +180,22 @@ class DatasetStore:
         manifest = _said_intact(target, version, label)
         if manifest is not None:
             return manifest
-        with self._workspace() as work:
+        with workspace(self.state) as work:
+            lost: list[str] = []
             for dvc_hash in self._dvc_hashes(version):
                 folder = work / "read"
-                if self._objects.read(dvc_hash, folder) and _matches(folder, version):
+                lost = self._objects.read(dvc_hash, folder)
+                if not lost and _matches(folder, version):
                     content = content_hash(folder)
                     return install(folder, target, content, self._objects.keep(folder))
                 shutil.rmtree(folder, ignore_errors=True)
-            _say(f"building {label} ...")
-            folder = build_stage(project, name, version.parameters, work)
+            folder = made_again(project, name, label, version, lost, work)
             content = content_hash(folder)
             if (content.sha256, content.rows) != (version.content_hash, version.rows):
                 raise _other_content(label, version, content, self._objects.changed_files(version.dvc_hash, folder))
             dvc_hash = self._objects.keep(folder)
             if dvc_hash != version.dvc_hash:
-                _say(f"{label}: other bytes than published ({dvc_hash}, not {version.dvc_hash}), equal rows: accepted")
+                say(f"{label}: other bytes than published ({dvc_hash}, not {version.dvc_hash}), equal rows: accepted")
                 self._note(version).parent.mkdir(parents=True, exist_ok=True)
                 self._note(version).write_text(dvc_hash, encoding="utf-8")
             return install(folder, target, content, dvc_hash)
@@ -161,29 +208,6 @@ class DatasetStore:
 
     def _note(self, version: PublishedVersion) -> Path:
         return self.state / "dvc" / "rebuilt" / version.content_hash
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One builder or copier at a time on this state folder; the lock goes with its process."""
-        path = self.state / "dvc" / "lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                _say("waiting for another process that fetches or builds a dataset ...")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever holds the lock is alone: workspaces still there belong to killed processes.
-            shutil.rmtree(self.state / "dvc" / "work", ignore_errors=True)
-            yield
-
-    @contextlib.contextmanager
-    def _workspace(self) -> Iterator[Path]:
-        """A temporary folder on the state folder's file system."""
-        base = self.state.resolve() / "dvc" / "work"
-        base.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=base, ignore_cleanup_errors=True) as work:
-            yield Path(work)
 
 
 def _quietly_intact(target: Path, version: PublishedVersion) -> Manifest | None:
@@ -199,7 +223,7 @@ def _said_intact(target: Path, version: PublishedVersion, label: str) -> Manifes
     try:
         manifest = intact(target, version.content_hash)
     except DatasetError as error:
-        _say(f"{label}: {error.problem} ({error.value}); fetching it again")
+        say(f"{label}: {error.problem} ({error.value}); fetching it again")
         return None
     return manifest if manifest and manifest.content.rows == version.rows else None
 
@@ -217,15 +241,13 @@ def _other_content(label: str, version: PublishedVersion, found: ContentHash, ch
     return DatasetError(
         f"{label} was built with other content than published: "
         f"expected {version.content_hash} ({version.rows} rows), found {found.sha256} ({found.rows} rows); {files}",
-        value=version.parameters,
-        fix="use the code and packages of the commit that published it, or publish the new rows as another version",
+        value=version.source or version.parameters,
+        fix="use the code and packages of the commit that published it, or publish the new rows as another version"
+        if version.source is None
+        else "what lies at the source changed since: publish it as another version, or restore DVC's remote",
     )
 
 
 def _below(state: Path, folder: Path, file: StoredFile) -> StoredFile:
     path = (folder / file.path).resolve().relative_to(state.resolve())
     return file.model_copy(update={"path": path.as_posix()})
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

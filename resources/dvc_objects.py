@@ -16,6 +16,7 @@ from typing import Any
 from lifecycle.data.content import parquet_files
 
 REMOTE = "local"
+LIST_OF_FILES = "the list of its files"
 
 
 @dataclass(frozen=True)
@@ -24,20 +25,25 @@ class DvcObjects:
 
     folder: Path
 
-    def read(self, dvc_hash: str, folder: Path) -> bool:
-        """Copy a version's files to `folder`; False if an object is missing or changed in both places."""
+    def read(self, dvc_hash: str, folder: Path) -> list[str]:
+        """Copy a version's files to `folder`; names of those that are missing or changed in both places, [] if none.
+
+        All files that are sound are copied. If the list of files itself is lost, that is the one name.
+        """
+        lost: list[str] = []
         with self._stores() as stores:
             files = _tree(stores, dvc_hash)
             if files is None:
-                return False
+                return [LIST_OF_FILES]
             for name, md5 in files.items():
                 data = _sound_object(stores, md5)
                 if data is None:
-                    return False
+                    lost.append(name)
+                    continue
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-        return True
+        return lost
 
     def keep(self, folder: Path) -> str:
         """Put a folder's files into both places, mending what is missing or changed there; its DVC hash."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import yaml
 from lifecycle.errors import DatasetError, did_you_mean
 
 # No commit: the workspace has no cache worth keeping. Forced: DVC's run cache could hand out damaged objects.
-COMMAND = ("-m", "dvc", "repro", "--force", "--no-commit")
+COMMAND = ("repro", "--force", "--no-commit")
 CONFIG = "[core]\n    analytics = false\n    check_update = false\n    no_scm = true\n"
 ERROR_LINES = 15
 
@@ -29,8 +29,20 @@ def build_stage(project: Path, name: str, parameters: Mapping[str, Any], work: P
     stage = _stage(project, name)
     workspace = work / "workspace"
     _lay_out(project, name, stage, parameters, workspace)
+    code, tail = run_dvc([*COMMAND, name], workspace, work)
+    if code != 0:
+        raise DatasetError(
+            f"DVC could not build {name} (exit code {code}):\n    {tail}",
+            value=dict(parameters),
+            fix=f"mend what the last lines say; the stage is `{name}` in dvc.yaml",
+        )
+    return workspace / "data" / name
+
+
+def run_dvc(arguments: Sequence[str], workspace: Path, work: Path) -> tuple[int, str]:
+    """Exit code and last lines of a DVC command in `workspace`; its own settings and site folder lie below `work`."""
     done = subprocess.run(
-        [sys.executable, *COMMAND, name],
+        [sys.executable, "-m", "dvc", *arguments],
         cwd=workspace,
         env=_environment(work),
         stdin=subprocess.DEVNULL,
@@ -40,14 +52,13 @@ def build_stage(project: Path, name: str, parameters: Mapping[str, Any], work: P
         errors="replace",
         check=False,
     )
-    if done.returncode != 0:
-        tail = "\n    ".join(done.stdout.strip().splitlines()[-ERROR_LINES:])
-        raise DatasetError(
-            f"DVC could not build {name} (exit code {done.returncode}):\n    {tail}",
-            value=dict(parameters),
-            fix=f"mend what the last lines say; the stage is `{name}` in dvc.yaml",
-        )
-    return workspace / "data" / name
+    return done.returncode, "\n    ".join(done.stdout.strip().splitlines()[-ERROR_LINES:])
+
+
+def declare_workspace(workspace: Path) -> None:
+    """A DVC repository of its own in a new folder: no git, no cache worth keeping."""
+    (workspace / ".dvc").mkdir(parents=True)
+    (workspace / ".dvc" / "config").write_text(CONFIG, encoding="utf-8")
 
 
 def check_parameters(project: Path, name: str, parameters: Mapping[str, Any]) -> None:
@@ -87,8 +98,7 @@ def _lay_out(project: Path, name: str, stage: dict[str, Any], parameters: Mappin
     Copies, not links: Python follows a link, would find undeclared modules beside the original and leave its
     bytecode there.
     """
-    (workspace / ".dvc").mkdir(parents=True)
-    (workspace / ".dvc" / "config").write_text(CONFIG, encoding="utf-8")
+    declare_workspace(workspace)
     _write_yaml(workspace / "dvc.yaml", {"stages": {name: stage}})
     for path in _inputs(stage):
         if path == f"data/{name}.yaml":

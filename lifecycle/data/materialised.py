@@ -49,7 +49,7 @@ def intact(target: Path, content_sha256: str) -> Manifest | None:
     """
     if not target.exists():
         return None
-    manifest = _read_manifest(target)
+    manifest = read_manifest(target)
     if manifest.content.sha256 != content_sha256:
         raise _damaged(target, "the manifest describes other content", manifest.content.sha256)
     expected = {file.stored.path: file.stored for file in manifest.files}
@@ -89,7 +89,8 @@ def install(folder: Path, target: Path, content: ContentHash, dvc_hash: str) -> 
     return manifest
 
 
-def _read_manifest(target: Path) -> Manifest:
+def read_manifest(target: Path) -> Manifest:
+    """What the folder is said to hold; its files are not looked at. Raises DatasetError."""
     path = target / "manifest.json"
     try:
         return Manifest.model_validate_json(path.read_bytes())

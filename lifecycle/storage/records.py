@@ -91,6 +91,12 @@ class FileRecordStore:
         """The record that this run made or reused for the step."""
         return self._follow(use_case, step, "runs", run_id, step)
 
+    def run_ids(self, use_case: str) -> list[str]:
+        """Runs that made or reused a record, the newest first."""
+        folder = self._state.folder("records", use_case, "runs")
+        found = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+
     def newest(self, use_case: str, step: Step) -> Record | None:
         """The newest record of the step that passed its gate."""
         return self._follow(use_case, step, "newest", "all", step)

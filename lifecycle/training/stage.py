@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from lifecycle.jobs import Alarm, CheckpointRef, Learned, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.features import prepared_features
 from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, stage_rows
 from lifecycle.training.scoring import choose_device, predict_rows
@@ -26,6 +28,7 @@ from lifecycle.training.weights import log_odds_shift, row_weights
 
 if TYPE_CHECKING:
     import pandas as pd
+    import torch
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -45,6 +48,7 @@ class Prepared:
     preprocessing: dict[str, Any]
     data: TrainData
     log_odds_shift: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 def run_stage(
@@ -76,7 +80,7 @@ def run_stage(
         steps=state.step,
         planned_steps=plan.last_step,
         resumed_from_step=resumed_from,
-        notes=notes,
+        notes=prepared.notes + notes,
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
@@ -130,18 +134,20 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     code = _code_sha256(job)
     task = load_task(Path(job.use_case_folder))
     rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
+    rows_sha256 = "all"
     if job.stages.mode == "restart":
         chosen = stage_rows(rows[job.rows.label].to_numpy(), job.stages.fraction(job.stage), job.training.seed)
-        rows = rows.iloc[chosen].reset_index(drop=True)
+        rows, rows_sha256 = rows.iloc[chosen].reset_index(drop=True), hashlib.sha256(chosen.tobytes()).hexdigest()
     seed_everything(job.training.seed)
     features = rows[list(job.rows.features)]
     preprocessing = fit_preprocessing(task, features, job.hyperparameters)
-    data = to_train_data(task, rows, preprocessing, job, device)
+    inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
+    data = _on_device(inputs, rows[job.rows.label], device)
     labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
     weights = row_weights(labels, job.training.class_weights, given)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=device))
-    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights))
+    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), notes)
 
 
 def _code_sha256(job: TrainJob) -> str:
@@ -157,10 +163,14 @@ def _require_same_code(job: TrainJob, prepared: Prepared) -> None:
 
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
     """Whole tensors on the device; the model's code sees the declared features and nothing else."""
+    inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
+    return _on_device(inputs, rows[job.rows.label], device)
+
+
+def _on_device(inputs: Mapping[str, torch.Tensor], labels: pd.Series, device: str) -> TrainData:
     import torch
 
-    inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
-    targets = torch.tensor(rows[job.rows.label].to_numpy(), dtype=torch.float32)
+    targets = torch.tensor(labels.to_numpy(), dtype=torch.float32)
     return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, targets.to(device))
 
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -98,6 +99,17 @@ def test_content_hash_of_pandas_and_pyarrow_files_is_equal(tmp_path):
     )
     written(tmp_path / "pyarrow", plain, "x.parquet", compression="gzip", row_group_size=2, store_schema=False)
     assert content_hash(tmp_path / "pandas") == content_hash(tmp_path / "pyarrow")
+
+
+def test_content_hash_of_polars_and_pyarrow_files_is_equal(tmp_path):
+    rows = table().drop_columns(["nothing", "wait"]).combine_chunks()
+    (tmp_path / "polars").mkdir()
+    frame = pl.from_arrow(rows)
+    assert isinstance(frame, pl.DataFrame)
+    frame = frame.with_columns(pl.col("carrier").cast(pl.Categorical))
+    frame.write_parquet(tmp_path / "polars" / "2013-01.parquet", compression="lz4", row_group_size=1)
+    plain = written(tmp_path / "pyarrow", rows, compression="zstd", use_dictionary=False, store_schema=False)
+    assert content_hash(tmp_path / "polars") == content_hash(plain)
 
 
 def test_content_hash_of_nan_equals_null(tmp_path, reference):

@@ -107,8 +107,9 @@ def test_read_versions_of_a_file_that_is_no_mapping_is_refused(project):
 
 
 def test_check_entry_takes_good_names_and_refuses_bad_ones():
-    check_entry("flights", "v1", {"through_month": 9, "source": "0.0.3"})
-    for entry in (("Flights", "v1", {"a": 1}), ("flights", "1", {"a": 1}), ("flights", "v1", {})):
+    check_entry("flights", "v1", {"parameters": {"through_month": 9, "source": "0.0.3"}})
+    one = {"parameters": {"a": 1}}
+    for entry in (("Flights", "v1", one), ("flights", "1", one), ("flights", "v1", {"parameters": {}})):
         with pytest.raises(DatasetError, match="can't be published"):
             check_entry(*entry)
 

@@ -13,6 +13,7 @@ from trips_project import assert_right, flip_byte
 
 from lifecycle.data.versions import read_versions, versions_path
 from lifecycle.errors import DatasetError, SettingsError
+from lifecycle.identity import sha256_file
 
 
 def test_fetch_on_a_fresh_machine_builds_once_and_leaves_the_project_clean(trips):
@@ -95,6 +96,42 @@ def test_fetch_with_an_object_damaged_everywhere_rebuilds(trips, damage):
     trips.remove("datasets")
     assert_right(trips.fetch(), trips)
     assert trips.num_builds == 2
+
+
+def truncate(path):
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
+def test_fetch_of_a_lost_object_names_version_and_file_and_builds_it_if_it_can(trips, damage, capfd):
+    (lost,) = [path for path in trips.objects("cache") if path.read_bytes() == february(trips)]
+    damage(lost)
+    damage(next(path for path in trips.objects("remote") if path.parts[-2:] == lost.parts[-2:]))
+    trips.remove("datasets")
+    trips.write_builder("out.mkdir", "raise ValueError('no such source')\nout.mkdir")
+    with pytest.raises(DatasetError, match=r"trips@v3 is not to be had: DVC's cache and remote lack 2013-02\.parquet"):
+        trips.fetch()
+    assert not list(trips.store.state.rglob("datasets/**/*.parquet"))
+    trips.write_builder()
+    assert_right(trips.fetch(), trips)
+    assert "building trips@v3: DVC's cache and remote lack 2013-02.parquet" in capfd.readouterr().err
+
+
+def february(trips):
+    return (trips.fetch().path / "2013-02.parquet").read_bytes()
+
+
+def test_fetch_of_an_old_version_after_newer_ones_gives_exactly_its_bytes(unpublished):
+    unpublished.publish("v1", 1)
+    first = {file.path: file.sha256 for file in unpublished.fetch("v1").files}
+    unpublished.publish("v2", 2)
+    unpublished.fetch("v2")
+    unpublished.remove("datasets")
+    builds = unpublished.num_builds
+    again = unpublished.fetch("v1")
+    assert {file.path: sha256_file(unpublished.store.state / file.path) for file in again.files} == first
+    assert unpublished.num_builds == builds
 
 
 def test_fetch_with_a_changed_list_of_files_rebuilds(trips):

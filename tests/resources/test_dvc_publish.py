@@ -4,6 +4,7 @@ import pytest
 import yaml
 from trips_project import DVC_YAML, assert_right
 
+from lifecycle.data.contents import contents_path, read_contents
 from lifecycle.data.versions import read_versions, versions_path
 from lifecycle.errors import DatasetError
 
@@ -103,3 +104,32 @@ def test_publish_into_a_read_only_project_is_refused_before_the_build(unpublishe
     with pytest.raises(DatasetError, match=r"versions\.yaml cannot be written"):
         unpublished.publish("v1", 1)
     assert unpublished.num_builds == 0
+
+
+def test_publish_of_a_declared_change_is_entered_with_its_reason_and_the_next_keeps_it(trips):
+    trips.write_builder("row * month", "row * month + (month == 2)")
+    options = {"files": 4, "source": "1.0.0"}
+    version = trips.store.publish(trips.project, "trips", "v4", options, backfill="February was in the wrong unit")
+    assert version.backfill is not None
+    assert (version.backfill.of, version.backfill.reason) == ("v3", "February was in the wrong unit")
+    assert read_versions(trips.project)["trips"]["v4"] == version
+    assert trips.publish("v5", 5).backfill is None
+
+
+def test_publish_of_a_declared_change_that_changes_nothing_is_refused(trips):
+    with pytest.raises(DatasetError, match="changes no file of trips@v3"):
+        trips.store.publish(trips.project, "trips", "v4", {"files": 4, "source": "1.0.0"}, backfill="why not")
+    assert "v4" not in read_versions(trips.project)["trips"]
+
+
+def test_publish_writes_the_files_of_every_version_that_has_no_line_yet(trips):
+    contents_path(trips.project).unlink()
+    trips.publish("v4", 4)
+    told = {(line.dataset, line.version): len(line.files) for line in read_contents(trips.project).values()}
+    assert told == {("trips", "v3"): 3, ("trips", "v4"): 4}
+
+
+def test_publish_with_every_line_fetches_no_earlier_version(trips):
+    trips.remove("")
+    trips.publish("v4", 4)
+    assert trips.num_builds == 2

@@ -1,0 +1,129 @@
+"""How the rows that a version adds are distributed, column by column, against the rows of the version before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from lifecycle.contract.model import Label
+from lifecycle.data.column_types import common_types
+from lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
+from lifecycle.records import Frozen
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+# Of fewer rows an aggregate says little, and may say something about one of them.
+FEWEST_ROWS = 20
+BINS, NAMED_VALUES = 10, 20
+
+
+class Shift(Frozen):
+    """A column in the old rows and in the added ones; means of numbers only, None where there is no value.
+
+    `psi` is the population stability index over deciles of the old rows (of text its 20 commonest values), nulls
+    apart: about 0.1 is some shift, 0.25 a large one.
+    """
+
+    column: str
+    psi: float
+    old_mean: float | None
+    new_mean: float | None
+    old_null_share: float
+    new_null_share: float
+
+
+def shifts(
+    found: Difference, old: VersionFiles, new: VersionFiles, label: Label | None, without: Collection[str]
+) -> list[Shift]:
+    """Every column of numbers, booleans or text that both have, the largest shift first; the label as a column.
+
+    Empty if fewer than FEWEST_ROWS rows were added.
+    """
+    if len(found.added) < FEWEST_ROWS:
+        return []
+    after = new.paths(found.files.new)
+    types = common_types([*old.paths(), *after])
+    rows = []
+    for name in types:
+        if name not in old.columns or name not in new.columns or name in without:
+            continue
+        before, added = (
+            read_column(old.paths(), name, types),
+            read_column(after, name, types).gather(found.added),
+        )
+        if label is not None and name == label.column:
+            rows.append(_shift(f"label {label.name}", label_of(before, label), label_of(added, label)))
+        rows.append(_shift(name, before, added))
+    return sorted((row for row in rows if row), key=lambda row: -row.psi)
+
+
+def _shift(name: str, old: pl.Series, new: pl.Series) -> Shift | None:
+    """None for a column of another type, or one that has no value in the old rows."""
+    import polars as pl
+
+    if old.dtype == pl.Boolean:
+        old, new = old.cast(pl.Int8), new.cast(pl.Int8)
+    number = old.dtype.is_numeric()
+    if not (number or old.dtype == pl.String) or old.null_count() == len(old):
+        return None
+    counts = _number_counts(old, new) if number else _text_counts(old, new)
+    return Shift(
+        column=name,
+        psi=_psi(*counts),
+        old_mean=_mean(old) if number else None,
+        new_mean=_mean(new) if number else None,
+        old_null_share=old.null_count() / len(old),
+        new_null_share=new.null_count() / len(new),
+    )
+
+
+def _number_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Rows by decile of the old values; of few values, by value."""
+    import numpy as np
+    import polars as pl
+
+    values = old.drop_nulls()
+    distinct = values.unique().sort()
+    if len(distinct) <= 2 * BINS:
+        edges = distinct.cast(pl.Float64).to_numpy()
+    else:
+        edges = np.unique(np.quantile(values.cast(pl.Float64).to_numpy(), np.linspace(0, 1, BINS + 1)[1:-1]))
+
+    def counts(column: pl.Series) -> np.ndarray:
+        places = np.searchsorted(edges, column.drop_nulls().cast(pl.Float64).to_numpy(), side="right")
+        return np.append(np.bincount(places, minlength=len(edges) + 1), column.null_count())
+
+    return counts(old), counts(new)
+
+
+def _text_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Rows by the commonest old values, all others together, nulls apart."""
+    import numpy as np
+
+    name = old.name
+    common = old.drop_nulls().value_counts(sort=True).head(NAMED_VALUES)[name].to_list()
+
+    def counts(column: pl.Series) -> np.ndarray:
+        found = dict(column.drop_nulls().value_counts().iter_rows())
+        named = [found.get(value, 0) for value in common]
+        return np.array([*named, len(column) - column.null_count() - sum(named), column.null_count()])
+
+    return counts(old), counts(new)
+
+
+def _psi(old: np.ndarray, new: np.ndarray) -> float:
+    """Half a row is added to each bin, so that an empty one has a logarithm; bins that both lack don't count."""
+    import numpy as np
+
+    used = (old + new) > 0
+    old_share, new_share = ((counts[used] + 0.5) / (counts.sum() + 0.5 * used.sum()) for counts in (old, new))
+    return float(((new_share - old_share) * np.log(new_share / old_share)).sum())
+
+
+def _mean(column: pl.Series) -> float | None:
+    import polars as pl
+
+    value = column.cast(pl.Float64).mean()
+    return value if isinstance(value, float) else None
