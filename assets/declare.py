@@ -22,7 +22,7 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash",),
-    "snapshot": ("contract", "availability", "splits"),
+    "snapshot": ("contract", "availability", "splits", "leakage"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
@@ -36,6 +36,8 @@ QUESTIONS: dict[str, str] = {
     "contract": "Do the rows keep every rule of contract.yaml?",
     "availability": "Is every feature known at prediction time?",
     "splits": "Do training, validation, calibration and benchmark follow each other by the embargo, with both labels?",
+    "leakage": "Do copies, entities, label windows, features or the rows' order carry the answer across the splits?",
+    "leakage_in_training": "Do preprocessing and tensors see their own rows only, and what would a random split claim?",
     "one_batch": "Does one batch go through preprocessing, model, loss, backward and prediction?",
     "overfit_ten_batches": "Can the network learn ten batches by heart, and not without its inputs?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
