@@ -147,25 +147,30 @@ def _findings(
     newest = training.order > cut if (training.order > cut).any() else training.order >= cut
     older = _part(training, ~newest)
     nature = _repeats(_part(training, newest), older)
-    found, told = [], []
-    for name in HELD_SPLITS:
-        repeats = _repeats(views[name], older)
-        finding = _judged(family, name, repeats, nature, views, older, by_time=by_time, seen=seen)
-        found += [finding] if finding else []
-        told.append(f"{name} {repeats.share:.2%}")
+
+    def judged(name: str, rows: Views) -> tuple[Repeats, Finding | None]:
+        repeats = _repeats(rows, older)
+        return repeats, _judged(family, name, repeats, nature, (training, rows), by_time=by_time, seen=seen)
+
+    each = {name: judged(name, views[name]) for name in HELD_SPLITS}
+    found = [finding for _, finding in each.values() if finding]
+    if not found:
+        # Together they may hold enough rows to tell.
+        _, finding = judged("the held-out splits together", _joined([views[name] for name in HELD_SPLITS]))
+        found = [finding] if finding else []
     if found:
         return found
+    told = [f"{name} {repeats.share:.2%}" for name, (repeats, _) in each.items()]
     evidence = f"rows that equal an older training row: {', '.join(told)}; newest training rows {nature.share:.2%}"
     return [Finding(taxon="L1.4", family=family, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
 
 
 def _judged(
-    family: str, split: str, repeats: Repeats, nature: Repeats, views: Mapping[str, Views], older: Views, *,
-    by_time: bool, seen: float,
+    family: str, split: str, repeats: Repeats, nature: Repeats, both: tuple[Views, Views], *, by_time: bool, seen: float,
 ) -> Finding | None:  # fmt: skip
     if repeats.matched < MINIMUM_ROWS or repeats.share < MINIMUM_SHARE * seen:
         return None
-    base = float(older.labels.mean())
+    base = float(both[0].labels.mean())
     by_chance = 2 * base * (1 - base) * repeats.matched
     measurable = by_chance >= 5
     error = (max(nature.share, 1 / max(nature.rows, 1)) * (1 / max(nature.rows, 1) + 1 / max(repeats.rows, 1))) ** 0.5
@@ -174,7 +179,7 @@ def _judged(
     came_along = repeats.disagreeing <= CAME_ALONG * by_chance
     if more and (came_along or not measurable):
         status, why = "fail", f"of the newest training rows only {nature.share:.2%} do"
-    elif family == "duplicates" and measurable and came_along and _fine(views, split):
+    elif family == "duplicates" and measurable and came_along and _fine(both):
         # Under a split by time an entity that comes again unchanged is what the model will meet.
         status = "warning" if by_time else "fail"
         why = (
@@ -210,15 +215,25 @@ def _repeats(rows: Views, older: Views) -> Repeats:
     return Repeats(count, int(matched.sum()), float(disagreeing))
 
 
-def _fine(views: Mapping[str, Views], split: str) -> bool:
+def _fine(both: tuple[Views, Views]) -> bool:
     """True if, copies set aside, hardly two rows are equal in a few columns: then no copy is an accident."""
     import numpy as np
 
-    both = [views["training"], views[split]]
-    whole, coarse = (np.concatenate(some) for some in ([v.hashes[0] for v in both], [v.coarse for v in both]))
+    whole = np.concatenate([views.hashes[0] for views in both])
+    coarse = np.concatenate([views.coarse for views in both])
     _, inverse, counts = np.unique(whole, return_inverse=True, return_counts=True)
     once = coarse[counts[inverse] == 1]
     return len(once) >= MINIMUM_SINGLE_ROWS and len(np.unique(once)) >= FINE_SHARE * len(once)
+
+
+def _joined(views: Sequence[Views]) -> Views:
+    import numpy as np
+
+    hashes = np.concatenate([view.hashes for view in views], axis=1)
+    labels, order, coarse = (
+        np.concatenate(some) for some in zip(*((view.labels, view.order, view.coarse) for view in views), strict=True)
+    )
+    return Views(hashes, labels, order, coarse)
 
 
 def _part(views: Views, chosen: np.ndarray) -> Views:
