@@ -40,10 +40,8 @@ def main() -> None:
     alarmed = {name: _share(plant, None) for name, plant in HEALTHY.items()}
     print(pd.Series(caught, name="found").round(3).to_string())
     print(pd.Series(alarmed, name="false alarm").round(3).to_string())
-    figures = {
-        "leaks_missed": 1 - float(np.mean(list(caught.values()))),
-        "false_alarms": float(np.mean(list(alarms.values()))),
-    }
+    missed, wrong = 1 - np.mean(list(caught.values())), np.mean(list(alarmed.values()))
+    figures = {"leaks_missed": float(missed), "false_alarms": float(wrong)}
     finish("leakage", figures, {"leaks_missed": 0.05, "false_alarms": 0.01})
 
 
@@ -129,9 +127,8 @@ def coded(rows: Table, generator: np.random.Generator) -> Table:
     """Codes of 400 categories, of which each belongs to one label; 3 % are wrong."""
     told = rows["label"] ^ (generator.random(len(rows)) < 0.03)
     codes = np.random.default_rng(0).permutation(400)
-    return rows.assign(
-        copy=[f"c{codes[2 * n + t]:03}" for n, t in zip(generator.integers(0, 200, len(rows)), told, strict=True)]
-    )
+    chosen = codes[2 * generator.integers(0, 200, len(rows)) + told]
+    return rows.assign(copy=[f"c{code:03}" for code in chosen])
 
 
 def parity(rows: Table, generator: np.random.Generator) -> Table:

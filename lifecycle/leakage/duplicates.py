@@ -166,7 +166,8 @@ def _findings(
 
 
 def _judged(
-    family: str, split: str, repeats: Repeats, nature: Repeats, both: tuple[Views, Views], *, by_time: bool, seen: float,
+    family: str, split: str, repeats: Repeats, nature: Repeats, both: tuple[Views, Views], *,
+    by_time: bool, seen: float,
 ) -> Finding | None:  # fmt: skip
     if repeats.matched < MINIMUM_ROWS or repeats.share < MINIMUM_SHARE * seen:
         return None
