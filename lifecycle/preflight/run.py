@@ -44,7 +44,7 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
         seconds=seconds,
         one_batch=one_batch,
         overfit=overfit,
-        leakage=leakage_in_training(job, sample, device),
+        leakage=leakage_in_training(job, sample, rows, device),
         untried=problem,
         device=device,
     )

@@ -8,6 +8,8 @@ from benchmarks import leakage as tables
 from lifecycle.contract.model import Column, Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.battery import leakage_findings
+from lifecycle.leakage.cells import cells_of
+from lifecycle.leakage.duplicates import duplicates
 from lifecycle.leakage.entities import entity_overlap
 from lifecycle.leakage.finding import Finding, leakage_check
 from lifecycle.leakage.label_window import label_window
@@ -48,6 +50,23 @@ def test_leakage_copy_with_flips_is_found_at_any_base_rate_and_an_honest_score_i
 def test_leakage_two_features_of_the_outcome_are_both_named():
     rows = tables.table(SEED, tables.flipped).assign(other=lambda made: made["copy"] * 17 + 3)
     assert {one.columns for one in tables.alarms(rows)} == {("copy",), ("other",)}
+
+
+def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_path):
+    rows = tables.table(SEED, tables.oversampled)
+    cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
+    found = duplicates(tables.written(rows, tmp_path), cells, "label", None, by_time=False)
+    assert {one.status for one in found} == {"fail"}
+
+
+def test_leakage_columns_without_a_value_or_with_missing_times_are_measured(tmp_path):
+    rows = tables.table(SEED, tables.as_it_is)
+    some = np.arange(len(rows)) % 3 == 0
+    odd = rows.assign(
+        empty=np.nan, nothing=pd.Series([None] * len(rows), dtype=object), at=rows["day"].where(some),
+        there=pd.Series(np.where(some, None, True), dtype=object), whole=pd.array(np.where(some, 1, 2), dtype="Int64"),
+    )  # fmt: skip
+    assert {one.status for one in findings(odd, tmp_path).values()} <= {"pass", "not_applicable"}
 
 
 def test_leakage_few_rows_are_insufficient_and_do_not_stop(tmp_path):

@@ -20,7 +20,7 @@ def watched(splits, tmp_path, *replacements) -> dict[str, Finding]:
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
     job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case)
     rows = pd.read_parquet(job.training_file)
-    return {one.family: one for one in leakage_in_training(job, draw_sample(job, rows, "cpu"), "cpu")}
+    return {one.family: one for one in leakage_in_training(job, draw_sample(job, rows, "cpu"), rows, "cpu")}
 
 
 def test_leakage_in_training_healthy_toy_passes(splits, tmp_path):
@@ -71,6 +71,13 @@ def test_leakage_in_training_rows_that_depend_on_each_other_fail(splits, tmp_pat
     finding = watched(splits, tmp_path, replacement)["rows_apart"]
     assert finding.status == "fail"
     assert finding.fix
+
+
+def test_leakage_in_training_model_that_raises_on_valid_values_is_insufficient(splits, tmp_path):
+    narrow = f"{TENSORS}    assert len(rows) != 1, 'give me many rows'\n"
+    found = watched(splits, tmp_path, (TENSORS, narrow))
+    assert found["rows_apart"].status == "insufficient"
+    assert "model.py" in found["rows_apart"].evidence
 
 
 def days(drift: float) -> pd.DataFrame:
