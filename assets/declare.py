@@ -22,7 +22,7 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash", "backfill"),
-    "snapshot": ("contract", "availability", "splits", "class_balance"),
+    "snapshot": ("contract", "availability", "splits", "class_balance", "leakage"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
@@ -38,6 +38,8 @@ QUESTIONS: dict[str, str] = {
     "availability": "Is every feature known at prediction time?",
     "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",
     "class_balance": "Is a rare class of the training rows declared in training.class_weights?",
+    "leakage": "Do copies, entities, label windows, features or the rows' order carry the answer across the splits?",
+    "leakage_in_training": "Do preprocessing and tensors see their own rows only, and what would a random split claim?",
     "one_batch": "Does one batch go through preprocessing, model, loss, backward and prediction?",
     "overfit_ten_batches": "Can the network learn ten batches by heart, and not without its inputs?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",

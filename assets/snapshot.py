@@ -12,6 +12,7 @@ from lifecycle.data.class_balance import class_balance_check
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, with_label, written_splits
 from lifecycle.data.split import split_columns, split_rows, splits_check
+from lifecycle.leakage.battery import leakage
 from lifecycle.progress import say
 from lifecycle.records import DatasetVersion, Record, Snapshot
 from lifecycle.use_case import UseCase
@@ -44,6 +45,9 @@ def make_snapshot(run: StepRun) -> Outcome:
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
     with written_splits(state, run.use_case, source, splits, label) as written:
+        checks += (leakage(written, contract, spec.split),)
+        if stopping(checks):
+            return Outcome(checks=checks, fields=None)
         fields = install_snapshot(state, run.use_case, contract, dataset, splits, written)
     excluded = dataset.rows - len(labelled)
     fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / dataset.rows}

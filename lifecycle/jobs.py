@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lifecycle.golden import GoldenAnswers
+from lifecycle.leakage.finding import Finding
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
-from lifecycle.use_case import StagesSpec, TrainingSpec
+from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
 
 class Rows(Frozen):
@@ -80,13 +81,19 @@ class TrainJob(_RowsJob):
 
 
 class PreflightJob(_RowsJob):
-    """Forecast and try out what the training will do, on a small sample."""
+    """Forecast and try out what the training will do, on a small sample.
+
+    `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
+    """
 
     kind: Literal["preflight"] = "preflight"
     training: TrainingSpec
     stages: StagesSpec
     hyperparameters: dict[str, Any]
     training_file: str
+    split: SplitSpec
+    prediction_time: str
+    data_folders: tuple[str, ...]
     memory_limit_bytes: int
 
 
@@ -203,6 +210,7 @@ class PreflightResult(Frozen):
     seconds: Forecast | None
     one_batch: Trial | None
     overfit: Trial | None
+    leakage: tuple[Finding, ...] = ()
     untried: str = ""
     device: str
 

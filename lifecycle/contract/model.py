@@ -25,13 +25,16 @@ from lifecycle.identity import sha256_json
 from lifecycle.records import Frozen
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
-_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive")
+_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive", "decidesLabel")
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
 
 
 class Column(Frozen):
-    """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline."""
+    """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline.
+
+    `decides_label` is the reason why a feature may decide the label alone without being a leak.
+    """
 
     name: str
     logical_type: LogicalType
@@ -39,6 +42,7 @@ class Column(Frozen):
     unit: str | None = None
     available_at: str | None = None
     sensitive: bool = False
+    decides_label: str | None = None
 
 
 class Label(Frozen):
@@ -180,6 +184,7 @@ def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
         unit=values.get("unit"),
         available_at=values.get("availableAt"),
         sensitive=values.get("sensitive", False),
+        decides_label=values.get("decidesLabel"),
     )
 
 
@@ -196,6 +201,10 @@ def _column_problems(
         yield Problem(where(name, "role"), "the role is missing" if role is None else "unknown role", fix, role)
     if not isinstance(values.get("unit", ""), str):
         yield Problem(where(name, "unit"), "must be text", "write the unit's name, for example minutes", values["unit"])
+    reason = values.get("decidesLabel", "")
+    if not isinstance(reason, str) or ("decidesLabel" in values and not reason.strip()):
+        fix = "write in a sentence why the column is known at prediction time and may decide the label alone"
+        yield Problem(where(name, "decidesLabel"), "must be a reason", fix, reason)
     if not isinstance(sensitive, bool):
         yield Problem(where(name, "sensitive"), "must be true or false", "write true or false", sensitive)
     elif sensitive and item.get("primaryKey"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Predictor = Callable[[pd.DataFrame], np.ndarray]
 
 # scikit-learn's trees take codes below 255; one of them is for rare and unseen categories.
-_MOST_TREE_CATEGORIES = 254
+MOST_TREE_CATEGORIES = 254
 
 
 def fit_baselines(
@@ -91,16 +91,17 @@ def _design(encoding: Encoding, rows: pd.DataFrame, mean: np.ndarray, scale: np.
 def _gradient_boosting(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    encoding = fit_encoding(training, columns, most_categories=_MOST_TREE_CATEGORIES)
+    encoding = fit_encoding(training, columns, most_categories=MOST_TREE_CATEGORIES)
     categorical = [False] * len(encoding.numeric) + [True] * len(encoding.categories)
     # Early stopping would take its validation rows at random, across time.
     options: dict[str, Any] = {"categorical_features": categorical, "early_stopping": False, "random_state": seed}
     model = HistGradientBoostingClassifier(**options)
-    model.fit(_table(encoding, training), labels)
-    return lambda rows: model.predict_proba(_table(encoding, rows))[:, 1]
+    model.fit(tree_table(encoding, training), labels)
+    return lambda rows: model.predict_proba(tree_table(encoding, rows))[:, 1]
 
 
-def _table(encoding: Encoding, rows: pd.DataFrame) -> np.ndarray:
+def tree_table(encoding: Encoding, rows: pd.DataFrame) -> np.ndarray:
+    """Numbers and codes side by side, as scikit-learn's trees take them."""
     import numpy as np
 
     return np.hstack(encoding.encode(rows))

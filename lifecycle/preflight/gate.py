@@ -5,9 +5,10 @@ from __future__ import annotations
 from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
 from lifecycle.jobs import PreflightResult, Trial
+from lifecycle.leakage.finding import leakage_check
 from lifecycle.records import Forecast
 
-CHECKS = ("one_batch", "overfit_ten_batches", "memory_forecast", "cost_forecast")
+CHECKS = ("one_batch", "overfit_ten_batches", "leakage_in_training", "memory_forecast", "cost_forecast")
 
 
 def cost_forecast(seconds: Forecast | None, sku: Sku) -> Forecast | None:
@@ -27,6 +28,7 @@ def preflight_checks(
     return (
         _trial("one_batch", result.one_batch, result),
         _trial("overfit_ten_batches", result.overfit, result),
+        _leakage(result),
         _forecast(
             "memory_forecast",
             result.memory,
@@ -56,6 +58,12 @@ def _trial(name: str, trial: Trial | None, result: PreflightResult) -> CheckResu
         evidence=trial.evidence,
         fix=trial.fix,
     )
+
+
+def _leakage(result: PreflightResult) -> CheckResult:
+    if not result.leakage:
+        return _unmeasured("leakage_in_training", result)
+    return leakage_check("leakage_in_training", result.leakage, result.device)
 
 
 def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str, result: PreflightResult) -> CheckResult:

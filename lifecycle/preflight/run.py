@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
+from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.preflight.memory import forecast_memory, training_bytes
 from lifecycle.preflight.one_batch import try_one_batch
 from lifecycle.preflight.overfit import try_overfit
@@ -34,12 +35,16 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     say("preflight: overfit ten batches, with zeroed inputs as control")
     overfit = try_overfit(job, sample, device)
     say("preflight: memory and time")
+    # Once more, since what the trials imported stays in memory, as it will in a stage.
+    memory = None if trained is None else forecast_memory(job, sample, rows, trained)
+    seconds = forecast_seconds(job, sample, rows, device)
+    say("preflight: leakage")
     return PreflightResult(
-        # Once more, since what the trials imported stays in memory, as it will in a stage.
-        memory=None if trained is None else forecast_memory(job, sample, rows, trained),
-        seconds=forecast_seconds(job, sample, rows, device),
+        memory=memory,
+        seconds=seconds,
         one_batch=one_batch,
         overfit=overfit,
+        leakage=leakage_in_training(job, sample, rows, device),
         untried=problem,
         device=device,
     )

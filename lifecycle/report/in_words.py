@@ -69,7 +69,7 @@ def _snapshot(record: Snapshot) -> tuple[str, ...]:
     spans = [f"{words(s.name)} {day(s.start)} to {day(s.end)}, {count(s.rows)} rows" for s in splits]
     read = record.rows + record.excluded_rows
     left_out = f"{count(record.excluded_rows)} without a label are left out ({share(record.excluded_rows, read)})"
-    checks = [check_sentence(check) for check in record.checks if check.name in ("contract", "availability")]
+    checks = [check_sentence(check) for check in record.checks if check.name in ("contract", "availability", "leakage")]
     return (f"{count(record.rows)} labelled rows; {left_out}.", *checks, *spans)
 
 

@@ -102,6 +102,9 @@ def preflight_job(
         "stages": spec.stages,
         "hyperparameters": spec.hyperparameters,
         "training_file": str(splits / "training.parquet"),
+        "split": spec.split,
+        "prediction_time": spec.prediction_time,
+        "data_folders": (str(splits),),
         "memory_limit_bytes": 4 * 2**30,
     }
     return PreflightJob(**(values | fields))

@@ -1,0 +1,76 @@
+"""The battery: every family on the splits as they were written, before the snapshot is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lifecycle.checks import CheckResult
+from lifecycle.contract.model import Contract
+from lifecycle.data.files import SplitFiles
+from lifecycle.leakage.cells import cells_of, read_labelled
+from lifecycle.leakage.differences import differences
+from lifecycle.leakage.duplicates import duplicates, near_duplicates
+from lifecycle.leakage.entities import entity_overlap
+from lifecycle.leakage.finding import Finding, leakage_check
+from lifecycle.leakage.label_window import label_window
+from lifecycle.leakage.null_mask import null_mask
+from lifecycle.leakage.power import shortage
+from lifecycle.leakage.row_order import row_order
+from lifecycle.leakage.single_feature import single_feature
+from lifecycle.use_case import SplitSpec, days
+
+
+def leakage(written: SplitFiles, contract: Contract, split: SplitSpec) -> CheckResult:
+    """The declared check `leakage` of the snapshot; `details` hold one entry a family and column found."""
+    return leakage_check("leakage", leakage_findings(written, contract, split))
+
+
+def follows_time(split: SplitSpec) -> bool:
+    """True if the held-out rows come after the training rows."""
+    return "time" in split.by
+
+
+def leakage_findings(
+    written: SplitFiles, contract: Contract, split: SplitSpec, *, kept_apart: Sequence[str] = ()
+) -> list[Finding]:
+    """What each family found. `kept_apart` are columns of which the split promises that no value lies on two sides.
+
+    Reads all rows of at most 12 features and of the entities, and a sample of the others.
+    """
+    by_time = follows_time(split)
+    features, label = list(contract.feature_columns), contract.label.name
+    order = split.column if by_time else None
+    keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
+    extra = [*keys, split.resample_by, *([order] if order else [])]
+    rows = read_labelled(written, [*features, *extra], label)
+    cells = {name: cells_of(rows.training[name], rows.held[name]) for name in features}
+    entities = [column.name for column in contract.columns if column.role == "entity"]
+    found = [
+        label_window(contract, days(split.embargo), by_time=by_time),
+        *entity_overlap(written, entities, kept_apart),
+        *duplicates(written, cells, label, order, by_time=by_time),
+        *near_duplicates(rows, cells, order, by_time=by_time),
+    ]
+    few = shortage(rows.training_labels, rows.held_labels[rows.scored])
+    if few:
+        fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
+        return [*found, Finding(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
+    alone = single_feature(rows, cells)
+    deciding = {name for finding in alone if finding.status == "fail" for name in finding.columns}
+    others = [name for name in features if name not in deciding]
+    found += [
+        *alone,
+        *null_mask(rows, {name: cells[name] for name in others}),
+        *differences(rows, contract, others),
+        *row_order(rows, others, keys, split.resample_by),
+    ]
+    return [_reviewed(finding, contract) for finding in found]
+
+
+def _reviewed(finding: Finding, contract: Contract) -> Finding:
+    """A feature that decides the label passes, with the reason, if contract.yaml gives one (decidesLabel)."""
+    reasons = [contract.column(name).decides_label for name in finding.columns] if finding.taxon == "L2" else []
+    if finding.status not in ("fail", "warning") or not any(reasons):
+        return finding
+    told = f"{finding.evidence}; reviewed in contract.yaml: {'; '.join(reason for reason in reasons if reason)}"
+    return finding.model_copy(update={"status": "pass", "evidence": told, "fix": ""})

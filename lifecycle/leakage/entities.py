@@ -1,0 +1,44 @@
+"""L3.2: the same entity (a customer, an aircraft) in training and in a held-out split.
+
+Under a split by time that is what the model will meet, so it is told and is no fault. Where the split promises to keep
+a column's values apart, one that lies on both sides breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lifecycle.data.files import SplitFiles
+from lifecycle.leakage.cells import HELD_SPLITS
+from lifecycle.leakage.finding import Finding
+
+FAMILY = "entity_overlap"
+_FIX = "split again by whole values of the column; rows of one of its values are not independent"
+
+
+def entity_overlap(written: SplitFiles, entities: Sequence[str], kept_apart: Sequence[str] = ()) -> list[Finding]:
+    """One finding a column: how many held-out rows share its value with training. Nulls share nothing."""
+    columns = list(dict.fromkeys([*kept_apart, *entities]))
+    if not columns:
+        told = "no column has the role entity, and the split keeps none apart"
+        return [Finding(taxon="L3.2", family=FAMILY, status="not_applicable", evidence=told)]
+    return [_overlap(written, column, apart=column in kept_apart) for column in columns]
+
+
+def _overlap(written: SplitFiles, column: str, *, apart: bool) -> Finding:
+    import polars as pl
+
+    known = pl.read_parquet(written.path("training"), columns=[column])[column].drop_nulls().unique()
+    shares = {}
+    for split in HELD_SPLITS:
+        values = pl.read_parquet(written.path(split), columns=[column])[column].drop_nulls()
+        shares[split] = int(values.is_in(known.implode()).sum()) / max(len(values), 1)
+    most = max(shares.values())
+    told = ", ".join(f"{split} {share:.1%}" for split, share in shares.items())
+    evidence = f"rows whose {column} is in training too: {told}"
+    if apart and most > 0:
+        return Finding(
+            taxon="L3.2", family=FAMILY, status="fail", columns=(column,), observed=most, threshold=0.0,
+            evidence=f"{evidence}; the split keeps it apart", fix=_FIX,
+        )  # fmt: skip
+    return Finding(taxon="L3.2", family=FAMILY, status="pass", columns=(column,), observed=most, evidence=evidence)

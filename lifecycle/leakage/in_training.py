@@ -1,0 +1,60 @@
+"""What needs the use case's code or a model: the declared check `leakage_in_training`, in preflight's worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.jobs import PreflightJob
+from lifecycle.leakage.battery import follows_time
+from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.own_rows import FILES, own_rows
+from lifecycle.leakage.rows_apart import FAMILY as APART
+from lifecycle.leakage.rows_apart import rows_apart
+from lifecycle.leakage.split_gap import split_gap
+from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.task import line_of
+from lifecycle.training.stage import seed_everything
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> tuple[Finding, ...]:
+    """Findings on the code of model.py, then what a random split would claim. `rows` are all of training."""
+    features, folder = sample.rows[list(job.rows.features)], Path(job.use_case_folder)
+
+    def seed() -> None:
+        seed_everything(job.training.seed)
+
+    def watch() -> list[Finding]:
+        watched = [Path(data) for data in job.data_folders]
+        return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file))
+
+    def part() -> list[Finding]:
+        model = fresh_state(job, sample, device).model
+        return [rows_apart(sample.task, features, sample.preprocessing, model, seed)]
+
+    return (*_tried(FILES, folder, watch), *_tried(APART, folder, part), _gap(job, rows))
+
+
+def _tried(family: str, folder: Path, look: Callable[[], list[Finding]]) -> list[Finding]:
+    """The findings; where model.py raises on rows of valid values, that nothing could be seen, and its line."""
+    try:
+        return look()
+    except Exception as error:
+        told = str(error).splitlines()[0] if str(error) else ""
+        evidence = f"{type(error).__name__}: {told} ({line_of(error, folder)})"[:500]
+        fix = "let model.py take any values that contract.yaml allows, a row alone or many"
+        return [Finding(taxon="L1.2", family=family, status="insufficient", evidence=evidence, fix=fix)]
+
+
+def _gap(job: PreflightJob, rows: pd.DataFrame) -> Finding:
+    import pandas as pd
+
+    times = pd.read_parquet(job.training_file, columns=[job.prediction_time])[job.prediction_time]
+    return split_gap(
+        rows.assign(**{job.prediction_time: times}), job.rows.features, job.rows.label, job.rows.group,
+        job.prediction_time, job.training.seed, by_time=follows_time(job.split),
+    )  # fmt: skip

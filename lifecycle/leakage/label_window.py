@@ -1,0 +1,41 @@
+"""L3.1: labels that become known only after the next split has begun.
+
+Such a label carries what happened in the next split's time into training. The embargo between the splits has to be as
+long as a label takes.
+"""
+
+from __future__ import annotations
+
+from lifecycle.contract.availability import duration_seconds
+from lifecycle.contract.model import Contract
+from lifecycle.leakage.finding import Finding
+
+FAMILY = "label_window"
+DAY_SECONDS = 86_400
+
+
+def label_window(contract: Contract, embargo_days: int, *, by_time: bool) -> Finding:
+    """Holds the label column's availableAt against the embargo. A name in the timeline has no length to compare."""
+    column = contract.column(contract.label.column)
+    known = column.available_at
+    told = f"the label's column {column.name}"
+    if not by_time:
+        return _unmeasured("the splits do not follow each other in time")
+    if known is None:
+        return _unmeasured(f"{told} declares no availableAt, so it can't be held against the embargo")
+    if known in contract.timeline:
+        return _unmeasured(
+            f"{told} is known at {known!r}, a name in the timeline; write a duration (the longest that a label takes) "
+            "to have it held against the embargo"
+        )
+    days = duration_seconds(known) / DAY_SECONDS
+    evidence = f"{told} is known {days:g} days after prediction; the splits lie {embargo_days} whole days apart"
+    fix = f"write an embargo of at least {-int(-days // 1)}d in use_case.yaml" if days > embargo_days else ""
+    return Finding(
+        taxon="L3.1", family=FAMILY, status="fail" if days > embargo_days else "pass", columns=(column.name,),
+        observed=days, threshold=float(embargo_days), evidence=evidence, fix=fix,
+    )  # fmt: skip
+
+
+def _unmeasured(why: str) -> Finding:
+    return Finding(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)

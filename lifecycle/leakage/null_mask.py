@@ -1,0 +1,56 @@
+"""L2: a column that is filled in, or left empty, because of the outcome.
+
+Its values may say nothing; that there is one says it all. The mask need not cover the outcome: a note that is written
+for a third of the cancelled orders, and for no other, decides that third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lifecycle.leakage.cells import Cells, LabelledRows
+from lifecycle.leakage.finding import Finding
+
+FAMILY = "null_mask"
+# Honest features do not come near: a normal score of AUC 0.95 has a set of 0.3 of one label at odds of 137, but
+# whether a value is there at all is a far coarser thing than a score.
+TIMES, SHARE, MINIMUM_ROWS = 100.0, 0.3, 20
+_FIX = "take the column out of the features: whether it is filled in is only known with the outcome"
+
+
+def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Finding]:
+    """One finding for each column whose nulls belong to one label only."""
+    masked = {name: one for name, one in cells.items() if (one.training == 0).any()}
+    if not masked:
+        return [Finding(taxon="L2", family=FAMILY, status="not_applicable", evidence="no feature has a null")]
+    found = [finding for name, one in masked.items() if (finding := _judged(rows, name, one))]
+    evidence = f"none of {len(masked)} features with nulls has them for one label only"
+    return found or [Finding(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
+
+
+def _judged(rows: LabelledRows, name: str, cells: Cells) -> Finding | None:
+    """A finding if the mask, or its opposite, is found with one label only: in training and in held-out rows."""
+    for kind, nulls in (("null", True), ("filled in", False)):
+        for label in (0, 1):
+            training = _odds((cells.training == 0) == nulls, rows.training_labels == label)
+            held = _odds(((cells.held == 0) == nulls)[rows.scored], (rows.held_labels == label)[rows.scored])
+            # The held-out rows may be too few to show odds of 100; they must not contradict.
+            if training is not None and training[0] >= TIMES and held is not None and held[0] >= TIMES / 5:
+                evidence = (
+                    f"it is {kind} in {training[1]:.1%} of the training rows of label {label} and {training[0]:.0f} "
+                    f"times less often in the others (suspicious from {TIMES:.0f} times)"
+                )
+                return Finding(
+                    taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=training[0], threshold=TIMES,
+                    evidence=evidence, fix=_FIX,
+                )  # fmt: skip
+    return None
+
+
+def _odds(mask, of_label) -> tuple[float, float] | None:
+    """How many times more often the mask holds for the label than for the other, at least, and its share; or None."""
+    inside, outside = int((mask & of_label).sum()), int((mask & ~of_label).sum())
+    share = inside / max(int(of_label.sum()), 1)
+    if inside < MINIMUM_ROWS / 2 or share < SHARE:
+        return None
+    return share * (int((~of_label).sum()) + 1) / (outside + 1), share

@@ -1,0 +1,107 @@
+"""How far one column alone decides the label, measured by the cells that it puts the rows into.
+
+AUC alone misses a copy of the label with 5 % of its values flipped: that is 0.95 at any base rate, and a legitimate
+strong feature reaches it too. What tells them apart is one cut: a copy decides almost every row by a single set of
+cells, while the same AUC made of many weak steps has no such set. The best set's hit rate less its false alarms
+(Youden's J) is 0.90 for the flipped copy at any base rate, and 0.76 for a normal score of AUC 0.95. Both are rates
+within a class, so neither depends on how rare the label is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lifecycle.leakage.cells import Cells
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Chosen on half of the planted faults of benchmarks/leakage.py; docs/decisions/0015 has the other half.
+DECIDES_YOUDEN, DECIDES_AUC = 0.83, 0.97
+# On the held rows alone, which are fewer: the cut must hold there as well.
+HOLDS_YOUDEN = 0.70
+MINIMUM_TRAINING, MINIMUM_HELD = 20, 10
+
+
+@dataclass(frozen=True)
+class Power:
+    """Youden's J over all rows (each training row judged by the others) with its standard error, and on held rows.
+
+    `auc` is that of the held rows, ranked by the shares of the training rows; `training_auc` that of those themselves.
+    """
+
+    youden: float
+    standard_error: float
+    held_youden: float
+    auc: float
+    training_auc: float
+
+    @property
+    def decides(self) -> bool:
+        """True if the column alone is as good as the label."""
+        by_cut = self.youden - self.standard_error >= DECIDES_YOUDEN and self.held_youden >= HOLDS_YOUDEN
+        return by_cut or min(self.auc, self.training_auc) >= DECIDES_AUC
+
+
+def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.ndarray) -> Power:
+    """The column's power, fitted on training rows and measured on the `scored` held rows as well."""
+    import numpy as np
+
+    positives, negatives = _counts(cells.training, labels, cells.count)
+    held_positives, held_negatives = _counts(cells.held[scored], held_labels[scored], cells.count)
+    all_positives, rows, each = positives.sum(), len(labels), positives + negatives
+    # Each training row is judged by the other rows, so that a cell of one row says nothing about it.
+    others = np.maximum(each - 1, 1)
+    hit = (positives - 1) / others > (all_positives - 1) / (rows - 1)
+    alarm = positives / others > all_positives / (rows - 1)
+    share = np.divide(positives, each, out=np.full(cells.count, all_positives / rows), where=each > 0)
+    held_hit = share > all_positives / rows
+    hits, alarms = (positives * hit * (each > 1)).sum(), (negatives * alarm * (each > 1)).sum()
+    found, false = (held_positives * held_hit).sum(), (held_negatives * held_hit).sum()
+    youden, error = _youden(
+        hits + found, all_positives + held_positives.sum(), alarms + false, negatives.sum() + held_negatives.sum()
+    )
+    held_youden, _ = _youden(found, held_positives.sum(), false, held_negatives.sum())
+    # A cell of few rows leans on the base rate.
+    smoothed = (positives + all_positives / rows) / (each + 1)
+    return Power(
+        youden, error, held_youden, _auc(smoothed, held_positives, held_negatives),
+        _auc(smoothed, positives, negatives),
+    )  # fmt: skip
+
+
+def shortage(labels: np.ndarray, held_labels: np.ndarray) -> str:
+    """Why the rows are too few to measure by, in words; empty if they are not."""
+    for name, found, least in (("training", labels, MINIMUM_TRAINING), ("held-out", held_labels, MINIMUM_HELD)):
+        positives = int(found.sum())
+        fewer = min(positives, len(found) - positives)
+        if fewer < least:
+            return f"the {name} rows hold {fewer} of one label; at least {least} are needed"
+    return ""
+
+
+def _counts(cells: np.ndarray, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    import numpy as np
+
+    both = np.bincount(cells * 2 + labels, minlength=count * 2).reshape(count, 2)
+    return both[:, 1], both[:, 0]
+
+
+def _youden(hits: float, positives: float, alarms: float, negatives: float) -> tuple[float, float]:
+    hit, alarm = hits / max(positives, 1), alarms / max(negatives, 1)
+    # One row more of each kind, so that no error is zero.
+    spread = (hits + 1) * (positives - hits + 1) / (positives + 2) ** 3
+    spread += (alarms + 1) * (negatives - alarms + 1) / (negatives + 2) ** 3
+    return float(hit - alarm), math.sqrt(spread)
+
+
+def _auc(scores: np.ndarray, positives: np.ndarray, negatives: np.ndarray) -> float:
+    """Area under the ROC curve of cells ranked by their score, ties count half."""
+    import numpy as np
+
+    _, tied = np.unique(scores, return_inverse=True)
+    up, down = np.bincount(tied, weights=positives), np.bincount(tied, weights=negatives)
+    wins = up * (np.cumsum(down) - down / 2)
+    return float(wins.sum() / max(up.sum() * down.sum(), 1))

@@ -1,0 +1,108 @@
+"""L1.2: a row's tensors and output must not depend on the rows beside it, nor on rows that were seen before.
+
+Statistics of the batch at prediction time are preprocessing on test rows: they work in an evaluation of many rows and
+not on the one row that a service is asked. The same rows are turned into tensors alone, in reversed order, between
+rows of extreme values, and once more afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.leakage.finding import Finding
+from lifecycle.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from torch import Tensor
+
+FAMILY = "rows_apart"
+ROWS, ALONE, OTHERS = 64, 4, 32
+# float32 sums of one row and of a batch differ in the last digits.
+TOLERANCE = 1e-4
+_FIX = "compute with what fit_preprocessing learned, and with nothing that comes from the rows at hand"
+
+
+def rows_apart(
+    task: Task, rows: pd.DataFrame, preprocessing: Mapping[str, Any], model: torch.nn.Module, seed: Callable[[], None]
+) -> Finding:
+    """Looks at to_tensors, then at the network in evaluation mode. `rows` hold the features only."""
+    import torch
+
+    def tensors(some: pd.DataFrame) -> dict[str, Tensor]:
+        seed()
+        return task.to_tensors(some.copy(), preprocessing)
+
+    def outputs(some: pd.DataFrame) -> dict[str, Tensor]:
+        device = next((parameter.device for parameter in model.parameters()), None)
+        model.eval()
+        with torch.no_grad():
+            return {"the output": model({name: tensor.to(device) for name, tensor in tensors(some).items()})}
+
+    chosen = rows.head(ROWS)
+    for what, compute in (("to_tensors", tensors), ("forward", outputs)):
+        for way, one, other in _ways(compute, chosen, extreme_rows(rows, OTHERS)):
+            told = _differs(one, other)
+            if told and way == "a second call":
+                evidence = f"{what}: {told} on equal rows; whether rows stay apart can't be seen"
+                fix = "let to_tensors and forward give the same for equal rows, as a service needs it"
+                return Finding(taxon="L1.2", family=FAMILY, status="insufficient", evidence=evidence, fix=fix)
+            if told:
+                return Finding(
+                    taxon="L1.2", family=FAMILY, status="fail", evidence=f"{what}: {told} with {way}", fix=_FIX
+                )
+    told = f"tensors and outputs of {len(chosen)} rows stay the same alone, reversed, and among rows of extreme values"
+    return Finding(taxon="L1.2", family=FAMILY, status="pass", evidence=told)
+
+
+def _ways(
+    compute: Callable[[pd.DataFrame], dict[str, Tensor]], chosen: pd.DataFrame, others: pd.DataFrame
+) -> Iterator[tuple[str, dict[str, Tensor], dict[str, Tensor]]]:
+    """The ways to come by the same rows: the name of each, and the tensors to compare."""
+    import pandas as pd
+
+    plain, count = compute(chosen), len(chosen)
+    yield "a second call", plain, compute(chosen)
+    backwards = compute(chosen.iloc[::-1].reset_index(drop=True))
+    yield "the rows in reversed order", plain, {name: tensor.flip(0) for name, tensor in backwards.items()}
+    for place in range(0, count, max(1, count // ALONE)):
+        yield "a row alone", _slice(plain, place, 1), compute(chosen.iloc[[place]])
+    among = compute(pd.concat([others, chosen, others], ignore_index=True))
+    yield "other rows beside them", plain, _slice(among, len(others), count)
+    yield "other rows seen before", plain, compute(chosen)
+
+
+def extreme_rows(rows: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Rows of values that the columns do hold, each at its column's upper end: no contract is broken by them."""
+    import numpy as np
+    import pandas as pd
+
+    def column(values: pd.Series) -> pd.Series:
+        known = values.dropna()
+        known = known if len(known) else values
+        if pd.api.types.is_numeric_dtype(known):
+            known = known.sort_values()
+        places = np.maximum(len(known) - 1 - np.arange(count), 0)
+        return known.iloc[places].reset_index(drop=True).astype(values.dtype)
+
+    return pd.DataFrame({name: column(rows[name]) for name in rows.columns})
+
+
+def _slice(tensors: Mapping[str, Tensor], start: int, count: int) -> dict[str, Tensor]:
+    return {name: tensor[start : start + count] for name, tensor in tensors.items()}
+
+
+def _differs(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str:
+    """What differs, in words; empty if nothing does."""
+    import torch
+
+    if set(one) != set(other):
+        return "other tensors came out"
+    for name, tensor in one.items():
+        if tensor.shape != other[name].shape:
+            return f"{name} has the shape {tuple(other[name].shape)}, not {tuple(tensor.shape)},"
+        if not torch.allclose(tensor.double(), other[name].double(), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
+            return f"{name} changes"
+    return ""

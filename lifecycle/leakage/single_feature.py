@@ -1,0 +1,62 @@
+"""L2: a feature that alone decides the label is the label in disguise, or was written with it.
+
+A value, a bin of values or a category stands for the label; whether numbers were scaled, shuffled into codes, rounded
+or made noisy does not matter. Whether a feature is known at prediction time no statistic can tell: a delay of
+departure has an AUC of 0.887 and looks like an honest strong feature. That is what availableAt declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lifecycle.leakage.cells import Cells, LabelledRows, values_of
+from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.power import DECIDES_AUC, DECIDES_YOUDEN, Power, power
+
+FAMILY = "single_feature"
+_FIX = (
+    "take the column out of the features (another role), or build it from what is known at prediction time; if it is "
+    "known then and truly decides, say so in contract.yaml (decidesLabel: why)"
+)
+
+
+def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Finding]:
+    """One finding for each feature that decides the label, or one that none does, with the strongest."""
+    found = {name: feature_power(rows, name, one) for name, one in cells.items()}
+    deciding = [_finding(name, one) for name, one in found.items() if one.decides]
+    if deciding:
+        return deciding
+    strongest = max(found, key=lambda name: found[name].auc)
+    one = found[strongest]
+    evidence = (
+        f"none of {len(found)} features decides the label alone; the strongest, {strongest}, has AUC {one.auc:.3f} "
+        f"on held-out rows and Youden's J {one.youden:.2f}"
+    )
+    return [
+        Finding(
+            taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=one.youden,
+            threshold=DECIDES_YOUDEN, evidence=evidence,
+        )
+    ]  # fmt: skip
+
+
+def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
+    """The larger power of a column's bins and of its single values."""
+    found = power(cells, rows.training_labels, rows.held_labels, rows.scored)
+    values = values_of(rows.training[name], rows.held[name], cells)
+    if values is None:
+        return found
+    other = power(values, rows.training_labels, rows.held_labels, rows.scored)
+    return max(found, other, key=lambda one: (one.decides, one.auc))
+
+
+def _finding(name: str, found: Power) -> Finding:
+    evidence = (
+        f"one set of its values decides the label: Youden's J {found.youden:.3f} (a copy of the label has 1, one with "
+        f"5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J {DECIDES_YOUDEN} or "
+        f"AUC {DECIDES_AUC}"
+    )
+    return Finding(
+        taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=found.youden, threshold=DECIDES_YOUDEN,
+        evidence=evidence, fix=_FIX,
+    )  # fmt: skip

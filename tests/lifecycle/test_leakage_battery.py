@@ -1,0 +1,136 @@
+"""Each planted leak of the benchmark is found by its family, and no healthy odd table raises an alarm."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import leakage as tables
+from lifecycle.contract.model import Column, Contract
+from lifecycle.data.files import SplitFiles
+from lifecycle.leakage.battery import leakage_findings
+from lifecycle.leakage.cells import cells_of
+from lifecycle.leakage.duplicates import duplicates
+from lifecycle.leakage.entities import entity_overlap
+from lifecycle.leakage.finding import Finding, leakage_check
+from lifecycle.leakage.label_window import label_window
+
+SEED = 5
+
+
+def findings(rows: pd.DataFrame, folder, **changes) -> dict[str, Finding]:
+    """The last finding of each family; `changes` are columns of the contract with other values."""
+    contract = tables.contract_of(rows)
+    columns = tuple(column.model_copy(update=changes.get(column.name, {})) for column in contract.columns)
+    changed = contract.model_copy(update={"columns": columns})
+    return {one.family: one for one in leakage_findings(tables.written(rows, folder), changed, tables.SPLIT)}
+
+
+@pytest.mark.parametrize("name", tables.LEAKS)
+def test_leakage_planted_leak_is_found_by_its_family(name):
+    found = tables.alarms(tables.table(SEED, tables.LEAKS[name]), tables.FAMILIES[name])
+    assert found
+    assert all(finding.evidence and finding.fix for finding in found)
+
+
+@pytest.mark.parametrize("name", tables.HEALTHY)
+def test_leakage_healthy_odd_table_raises_no_alarm(name):
+    assert tables.alarms(tables.table(SEED, tables.HEALTHY[name])) == []
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.95])
+def test_leakage_copy_with_flips_is_found_at_any_base_rate_and_an_honest_score_is_not(share):
+    generator = np.random.default_rng(1)
+    rows = tables.table(7, tables.as_it_is).assign(
+        label=lambda made: (generator.random(len(made)) < share).astype("int8")
+    )
+    assert [one.columns for one in tables.alarms(tables.flipped(rows, generator))] == [("copy",)]
+    assert tables.alarms(tables.strong(rows, generator)) == []
+
+
+def test_leakage_two_features_of_the_outcome_are_both_named():
+    rows = tables.table(SEED, tables.flipped).assign(other=lambda made: made["copy"] * 17 + 3)
+    assert {one.columns for one in tables.alarms(rows)} == {("copy",), ("other",)}
+
+
+def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_path):
+    rows = tables.table(SEED, tables.oversampled)
+    cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
+    found = duplicates(tables.written(rows, tmp_path), cells, "label", None, by_time=False)
+    assert {one.status for one in found} == {"fail"}
+
+
+def test_leakage_columns_without_a_value_or_with_missing_times_are_measured(tmp_path):
+    rows = tables.table(SEED, tables.as_it_is)
+    some = np.arange(len(rows)) % 3 == 0
+    odd = rows.assign(
+        empty=np.nan, nothing=pd.Series([None] * len(rows), dtype=object), at=rows["day"].where(some),
+        there=pd.Series(np.where(some, None, True), dtype=object), whole=pd.array(np.where(some, 1, 2), dtype="Int64"),
+    )  # fmt: skip
+    assert {one.status for one in findings(odd, tmp_path).values()} <= {"pass", "not_applicable"}
+
+
+def test_leakage_few_rows_are_insufficient_and_do_not_stop(tmp_path):
+    rows = tables.table(SEED, tables.flipped).head(60)
+    check = leakage_check("leakage", list(findings(rows, tmp_path).values()))
+    assert (check.status, check.stops) == ("insufficient", False)
+    assert check.fix
+
+
+def test_leakage_reviewed_feature_passes_with_its_reason(tmp_path):
+    rows = tables.table(SEED, tables.flipped)
+    reviewed = {"copy": {"decides_label": "the laboratory measures it before we are asked"}}
+    finding = findings(rows, tmp_path, **reviewed)["single_feature"]
+    assert finding.status == "pass"
+    assert "laboratory" in finding.evidence
+
+
+def test_leakage_evidence_names_no_value_of_a_row(tmp_path):
+    told = [one.model_dump_json() for one in findings(tables.table(SEED, tables.coded), tmp_path).values()]
+    assert not any(f"c{code:03}" in text for text in told for code in range(400))
+
+
+def label_known_at(available_at: str | None, timeline: tuple[str, ...] = ()) -> Contract:
+    column = Column(name="label", logical_type="boolean", role="target", available_at=available_at)
+    return tables.contract_of(tables.table(1, tables.as_it_is).head()).model_copy(
+        update={"columns": (column,), "timeline": timeline}
+    )
+
+
+@pytest.mark.parametrize(
+    ("available_at", "embargo", "status"),
+    [("P1D", 1, "pass"), ("PT30H", 1, "fail"), ("P30D", 7, "fail"), ("P7D", 7, "pass"), (None, 1, "not_applicable")],
+)
+def test_label_window_longer_than_the_embargo_fails(available_at, embargo, status):
+    assert label_window(label_known_at(available_at), embargo, by_time=True).status == status
+
+
+def test_label_window_of_a_name_in_the_timeline_says_that_it_has_no_length():
+    finding = label_window(label_known_at("arrival", ("prediction", "arrival")), 1, by_time=True)
+    assert finding.status == "not_applicable"
+    assert "duration" in finding.evidence
+
+
+@pytest.fixture
+def customers(tmp_path) -> SplitFiles:
+    for place, name in enumerate(tables.SHARES):
+        customers = [f"c{place}", f"c{place + 1}", None]
+        pd.DataFrame({"customer": customers}).to_parquet(tmp_path / f"{name}.parquet")
+    return SplitFiles(tmp_path)
+
+
+def test_entity_overlap_is_told_and_fails_only_where_the_split_keeps_it_apart(customers):
+    (told,) = entity_overlap(customers, ["customer"])
+    assert (told.status, told.observed) == ("pass", 0.5)
+    (broken,) = entity_overlap(customers, ["customer"], kept_apart=["customer"])
+    assert broken.status == "fail"
+    assert broken.columns == ("customer",)
+
+
+def test_leakage_check_of_a_warning_is_told_and_does_not_stop():
+    warning = Finding(taxon="L3.1", family="split_gap", status="warning", evidence="a gap", fix="split by time")
+    check = leakage_check("leakage_in_training", [warning])
+    assert (check.status, check.severity, check.stops) == ("fail", "warning", False)
+
+
+def test_leakage_check_of_nothing_is_not_passed():
+    assert leakage_check("leakage", []).status == "insufficient"
