@@ -23,13 +23,16 @@ from lifecycle.identity import sha256_json
 from lifecycle.records import Frozen
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
-_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive")
+_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive", "allowedDrift")
 _CONTRACT_PROPERTIES = ("label", "timeline")
 _LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
 
 
 class Column(Frozen):
-    """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline."""
+    """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline.
+
+    `allowed_drift` is the PSI beyond which the newest window stops a run.
+    """
 
     name: str
     logical_type: LogicalType
@@ -37,6 +40,7 @@ class Column(Frozen):
     unit: str | None = None
     available_at: str | None = None
     sensitive: bool = False
+    allowed_drift: float | None = None
 
 
 class Label(Frozen):
@@ -173,6 +177,7 @@ def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
         unit=values.get("unit"),
         available_at=values.get("availableAt"),
         sensitive=values.get("sensitive", False),
+        allowed_drift=values.get("allowedDrift"),
     )
 
 
@@ -194,6 +199,10 @@ def _column_problems(
     elif sensitive and item.get("primaryKey"):
         fix = "name rows by a key that says nothing about a person"
         yield Problem(where(name, "sensitive"), "a sensitive column can't be in the key: rows are named by it", fix)
+    drift = values.get("allowedDrift")
+    if "allowedDrift" in values and (isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 < drift < 100):
+        fix = "write a PSI above 0 as a number, for example 0.2"
+        yield Problem(where(name, "allowedDrift"), "must be a number above 0 and below 100", fix, drift)
     available_at = values.get("availableAt")
     if available_at is not None and not is_known_instant(available_at, timeline):
         fix = "write an ISO 8601 duration (PT0S: at prediction time, -PT1H: an hour before), or a name in the timeline"
