@@ -200,7 +200,9 @@ def _column_problems(
         fix = "name rows by a key that says nothing about a person"
         yield Problem(where(name, "sensitive"), "a sensitive column can't be in the key: rows are named by it", fix)
     drift = values.get("allowedDrift")
-    if "allowedDrift" in values and (isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 < drift < 100):
+    if "allowedDrift" in values and (
+        isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 < drift < 100
+    ):
         fix = "write a PSI above 0 as a number, for example 0.2"
         yield Problem(where(name, "allowedDrift"), "must be a number above 0 and below 100", fix, drift)
     available_at = values.get("availableAt")

@@ -46,9 +46,14 @@ class Judged:
     @property
     def source(self) -> str:
         """Where the threshold comes from, in words."""
-        if self.threshold <= self.floor:
-            return "the smallest size that is worth a word; history showed less"
-        return f"{margin(self.blocks):.2g} times the most that a block of its length showed in history ({self.blocks:.1f} blocks)"
+        return source(self.threshold, self.floor, self.blocks)
+
+
+def source(threshold: float, floor: float, blocks: float) -> str:
+    """Where a threshold comes from: the floor, or history's greatest block."""
+    if threshold <= floor:
+        return "the smallest size that is worth a word; history showed less"
+    return f"{margin(blocks):.2g} times history's greatest block of this length ({blocks:.1f} blocks)"
 
 
 def margin(blocks: float) -> float:

@@ -1,23 +1,21 @@
-"""A change of unit, recognised by its mark: every quantile is multiplied by the same number, or mapped by one line."""
+"""A change of unit by its mark: every quantile times the same number, or in the other scale of degrees."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from lifecycle.drift.blocks import Judged
 from lifecycle.drift.columns import Numbers
 
 if TYPE_CHECKING:
-    import numpy as np
+    pass
 
 _AT = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 # Quantiles of two healthy months differ by some percent, and so do their ratios.
 _ALIKE, _LEAST_FACTOR = 0.15, 1.25
 _FACTORS = {
-    1.609344: "miles as kilometres", 1.852: "sea miles as kilometres", 0.3048: "feet as metres", 2.54: "inches as centimetres",
-    0.45359237: "pounds as kilograms", 60.0: "hours as minutes, or minutes as seconds", 24.0: "days as hours",
-    3600.0: "hours as seconds", 86400.0: "days as seconds", 100.0: "shares as percent", 1000.0: "a prefix such as kilo",
-    1e6: "a prefix such as mega",
+    1.609344: "miles as kilometres", 1.852: "sea miles as kilometres", 0.3048: "feet as metres",
+    2.54: "inches as centimetres", 0.45359237: "pounds as kilograms", 24.0: "days as hours",
+    60.0: "hours as minutes, or minutes as seconds", 3600.0: "hours as seconds", 86400.0: "days as seconds",
+    100.0: "shares as percent", 1000.0: "a prefix such as kilo", 1e6: "a prefix such as mega",
 }  # fmt: skip
 
 
@@ -37,7 +35,7 @@ def unit_change(values: Numbers, found: Judged, hidden: bool) -> str:
     ratios = now[both] / before[both]
     factor = float(np.median(ratios))
     if factor <= 0 or np.abs(ratios / factor - 1).max() > _ALIKE or 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
-        return _fahrenheit(now, before)
+        return ""
     known = _known(factor)
     told = "" if hidden else f" (median {before[3]:g}, now {now[3]:g})"
     return f"all quantiles are about {factor:.3g} times the earlier ones{told}: " + (known or "another unit or scale")
@@ -53,12 +51,23 @@ def _known(factor: float) -> str:
     return ""
 
 
-def _fahrenheit(now: np.ndarray, before: np.ndarray) -> str:
+def as_other_degrees(values: Numbers, unit: str) -> tuple[str, float]:
+    """What fits better if the column's unit names a scale of degrees, and how many times better than the unit itself.
+
+    Judged by the two weeks on both sides of the window's start. Gives 0 times if the other scale does not fit.
+    """
     import numpy as np
 
-    converted = ((before - 32) / 1.8, "degrees Fahrenheit as Celsius"), (before * 1.8 + 32, "degrees Celsius as Fahrenheit")
-    spread = float(now.max() - now.min())
-    for expected, name in converted:
-        if spread and np.abs(now - expected).max() < 0.3 * spread:
-            return f"perhaps {name}"
-    return ""
+    history, reach = values.axis.history, min(14, values.axis.length)
+    parts = values.of_units(history, history + reach), values.of_units(max(0, history - reach), history)
+    if min(map(len, parts)) < 100:
+        return "", 0.0
+    now, before = (np.quantile(part[np.isfinite(part)], _AT) for part in parts)
+    if "fahrenheit" in unit.lower():
+        cause, expected = "perhaps degrees Fahrenheit as Celsius", (before - 32) / 1.8
+    elif "celsius" in unit.lower():
+        cause, expected = "perhaps degrees Celsius as Fahrenheit", before * 1.8 + 32
+    else:
+        return "", 0.0
+    error, as_declared = np.abs(now - expected).max(), np.abs(now - before).max()
+    return (cause, float(as_declared / max(error, 1e-9))) if error < np.ptp(expected) else ("", 0.0)

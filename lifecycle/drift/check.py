@@ -6,8 +6,6 @@ A finding is a warning: the world may have changed, and training on it is then r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from lifecycle.checks import CheckResult
@@ -16,7 +14,8 @@ from lifecycle.data.files import SplitFiles
 from lifecycle.drift.axis import Axis, axis_of
 from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
 from lifecycle.drift.columns import Reader
-from lifecycle.drift.detect import FEWEST_ROWS, Finding, column_findings
+from lifecycle.drift.detect import column_findings
+from lifecycle.drift.finding import FEWEST_ROWS, Finding
 from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
 from lifecycle.use_case import SplitSpec
 
@@ -32,15 +31,14 @@ def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> Che
     short = _shortage(axis)
     reader, rows, findings, beyond = Reader(written, axis), [], [] if short else _volume(axis), []
     for name in drift_columns(contract):
-        values = reader.read(name)
+        column, values = contract.column(name), reader.read(name)
         row = _figures(name, values.counts, axis)
         if not short:
-            whole, found = column_findings(name, values, contract.column(name).sensitive)
+            whole, found = column_findings(column, values)
             row |= {"threshold": whole.threshold}
             findings += found
-        limit = contract.column(name).allowed_drift
-        if limit is not None and row["psi"] > limit:
-            beyond.append(_beyond(name, row["psi"], limit, axis))
+        if column.allowed_drift is not None and row["psi"] > column.allowed_drift:
+            beyond.append(_beyond(name, row["psi"], column.allowed_drift, axis))
         rows.append(row)
     return _result(axis, short, [*beyond, *sorted(findings, key=lambda finding: -finding.excess)], len(beyond), rows)
 
@@ -90,7 +88,8 @@ def _volume(axis: Axis) -> list[Finding]:
         Finding(
             column=None, statistic="volume_log_ratio", observed=found.observed, threshold=found.threshold,
             threshold_from=f"{found.source}, against {found.against}", where=axis.span(found.start, found.length),
-            cause=f"{now:,.0f} rows a day, where {before:,.0f} were: " + ("rows are lost" if now < before else "rows come twice, or a source was added"),
+            cause=f"{now:,.0f} rows a day, where {before:,.0f} were: "
+            + ("rows are lost" if now < before else "rows come twice, or a source was added"),
             fix="ask the source how many rows it sent",
         )
     ]  # fmt: skip
@@ -99,29 +98,40 @@ def _volume(axis: Axis) -> list[Finding]:
 def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Finding:
     return Finding(
         column=name, statistic="psi", observed=observed, threshold=limit,
-        threshold_from="allowedDrift in contract.yaml, against all rows before", where=axis.span(axis.history, axis.length),
+        threshold_from="allowedDrift in contract.yaml, against all rows before",
+        where=axis.span(axis.history, axis.length),
         cause="the declared limit is exceeded", fix="mend the source, or raise allowedDrift if the change is meant",
     )  # fmt: skip
 
 
-def _result(
-    axis: Axis, short: str, findings: list[Finding], beyond: int, rows: list[dict[str, Any]]
-) -> CheckResult:
-    told = [_told(finding) for finding in findings]
-    named = "; ".join(f"{f.column or 'rows'} ({f.statistic.replace('_', ' ')} {f.observed:.3g}): {f.cause}" for f in findings[:5])
-    more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
-    window = f"{axis.span(axis.history, axis.length)} against {axis.history} {axis.noun}" if axis.in_time else f"benchmark against training in {axis.history} {axis.noun}"
-    common: dict[str, Any] = {
-        "name": "drift", "severity": "error" if beyond else "warning", "observed": len(findings), "threshold": 0,
-        "details": (*told, *_passed(rows, findings)),
-    }  # fmt: skip
+def _result(axis: Axis, short: str, findings: list[Finding], beyond: int, rows: list[dict[str, Any]]) -> CheckResult:
+    severity, details = "error" if beyond else "warning", (*map(_told, findings), *_passed(rows, findings))
+    window = f"{axis.span(axis.history, axis.length)} against {axis.history} {axis.noun} before"
+    if not axis.in_time:
+        window = f"benchmark against training, {axis.history} {axis.noun}"
     if findings:
+        named = "; ".join(_sentence(finding) for finding in findings[:5])
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
         fix = findings[0].fix if len(findings) == 1 else "look at each column below: its row says what to do"
-        return CheckResult(status="fail", evidence=f"{window}: {named}{more}", fix=fix, **common)
+        return CheckResult(
+            name="drift", status="fail", severity=severity, observed=len(findings), threshold=0,
+            evidence=f"{window}: {named}{more}", fix=fix, details=details,
+        )  # fmt: skip
     if short:
         fix = "use a dataset version with a longer history, or a shorter benchmark window"
-        return CheckResult(status="insufficient", evidence=short, fix=fix, **common | {"observed": None, "threshold": None})
-    return CheckResult(status="pass", evidence=f"{len(rows)} columns, {window}: nothing left what history shows", **common)
+        return CheckResult(
+            name="drift", status="insufficient", severity="warning", evidence=short, fix=fix, details=details
+        )
+    told = f"{len(rows)} columns, {window}: nothing left what history shows"
+    return CheckResult(
+        name="drift", status="pass", severity="warning", observed=0, threshold=0, evidence=told, details=details
+    )
+
+
+def _sentence(finding: Finding) -> str:
+    """A finding in a few words; its row has the rest."""
+    size = f"{finding.statistic.replace('_', ' ')} {finding.observed:.3g}, allowed {finding.threshold:.3g}"
+    return f"{finding.column or 'rows'} ({size}, {finding.where}): {finding.cause}"
 
 
 def _told(finding: Finding) -> dict[str, Any]:
@@ -129,8 +139,8 @@ def _told(finding: Finding) -> dict[str, Any]:
     return values | {"observed": round(finding.observed, 4), "threshold": round(finding.threshold, 4)}
 
 
-def _passed(rows: list[dict[str, Any]], findings: list[Finding]) -> list[Mapping[str, Any]]:
+def _passed(rows: list[dict[str, Any]], findings: list[Finding]) -> list[dict[str, Any]]:
     """The figures of the columns without a finding, the greatest PSI first."""
     flagged = {finding.column for finding in findings}
-    rest = [row | {"status": "pass", "statistic": "psi"} for row in rows if row["column"] not in flagged]
-    return sorted(rest, key=lambda row: -row["psi"] if math.isfinite(row["psi"]) else 0.0)[:_SHOWN]
+    rest: list[dict[str, Any]] = [row | {"status": "pass"} for row in rows if row["column"] not in flagged]
+    return sorted(rest, key=lambda row: -row["psi"])[:_SHOWN]

@@ -185,7 +185,9 @@ class Reader:
 
         self._axis = axis
         schema = pq.read_schema(written.path(axis.splits[0]))
-        texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
+        texts = [
+            field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+        ]
         self._files = [pq.ParquetFile(written.path(split), read_dictionary=texts) for split in axis.splits]
         self._unit = axis.unit if axis.order is None else axis.unit[axis.order]
 
@@ -193,7 +195,9 @@ class Reader:
         """A column along the axis."""
         import pyarrow as pa
 
-        column = pa.chunked_array([chunk for file in self._files for chunk in file.read(columns=[name]).column(0).chunks])
+        column = pa.chunked_array(
+            [chunk for file in self._files for chunk in file.read(columns=[name], use_threads=False).column(0).chunks]
+        )
         if not pa.types.is_dictionary(column.type):
             return Numbers(self._sorted(_floats(column)), self._axis, self._unit)
         encoded = column.unify_dictionaries().combine_chunks()
@@ -214,8 +218,13 @@ def _floats(column: Any) -> np.ndarray:
     kind = column.type
     if pa.types.is_duration(kind):
         column = column.cast(pa.int64())
-    elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)):
-        return np.where(pc.is_null(column).to_numpy(), np.nan, 0.0)
+    elif not (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        return np.where(pc.call_function("is_null", [column]).to_numpy(), np.nan, 0.0)
     return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 

@@ -1,4 +1,4 @@
-"""Sizes of a change between two sets of counts. All take counts (B, K) and a reference (B, K) or (K,), and give (B,)."""
+"""Sizes of a change between counts: each takes blocks (B, K) and a reference (B, K) or (K,), and gives (B,)."""
 
 from __future__ import annotations
 
