@@ -22,12 +22,12 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash",),
-    "snapshot": ("contract", "availability", "splits"),
+    "snapshot": ("contract", "availability", "splits", "history", "drift"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
     "full": STAGE_CHECKS["full"],
-    "evaluation": ("predictions", "groups", "benchmark_window"),
+    "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
 }
 # What each check asks; its result says what was found and how to mend it.
@@ -36,6 +36,8 @@ QUESTIONS: dict[str, str] = {
     "contract": "Do the rows keep every rule of contract.yaml?",
     "availability": "Is every feature known at prediction time?",
     "splits": "Do training, validation, calibration and benchmark follow each other by the embargo, with both labels?",
+    "history": "Are the new days like the same weekdays before, in rows and nulls?",
+    "drift": "Is the newest window within what history shows, column by column?",
     "one_batch": "Does one batch go through preprocessing, model, loss, backward and prediction?",
     "overfit_ten_batches": "Can the network learn ten batches by heart, and not without its inputs?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
@@ -48,6 +50,7 @@ QUESTIONS: dict[str, str] = {
     "predictions": "Is there one finite prediction for every row of the benchmark?",
     "groups": "Are there enough groups for an interval?",
     "benchmark_window": "Does the benchmark start after all training data by the embargo?",
+    "prediction_drift": "Are the probabilities on the benchmark distributed as on the rows before it?",
     "dataset": "Are the rows the published ones, and those of the snapshot?",
     "benchmark": "Does the benchmark lie after all that both models saw, with the same label?",
     "cost": "Did the model stay within its budget, and was its cost forecast?",

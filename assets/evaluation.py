@@ -8,6 +8,7 @@ from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base
 from lifecycle.evaluation.evaluate import evaluate
+from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult
 from lifecycle.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
@@ -36,13 +37,17 @@ def score_benchmark(run: StepRun) -> Outcome:
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         baselines=spec.benchmark.baselines,
+        reference_files=tuple(
+            str(state.absolute(snapshot.splits[name].file.path)) for name in ("validation", "calibration")
+        ),
         seed=spec.training.seed,
     )
     result = run.launcher.run(run.context, job)
     assert isinstance(result, PredictResult)
-    splits = snapshot.splits
+    assert result.reference is not None
+    splits, predictions = snapshot.splits, pd.read_parquet(result.predictions.path)
     body = evaluate(
-        pd.read_parquet(result.predictions.path),
+        predictions,
         spec.benchmark,
         benchmark_rows=splits["benchmark"].rows,
         training_end=splits["training"].end,
@@ -51,8 +56,9 @@ def score_benchmark(run: StepRun) -> Outcome:
         embargo_days=days(spec.split.embargo),
     )
     file = result.predictions
+    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path))
     return Outcome(
-        checks=body.checks,
+        checks=(*body.checks, moved),
         fields={
             "benchmark": snapshot.benchmark,
             "predictions": StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),

@@ -10,8 +10,11 @@ from lifecycle.contract.model import load_contract
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, with_label, written_splits
 from lifecycle.data.split import split_by_time, split_columns, splits_check
+from lifecycle.drift.check import drift_check
+from lifecycle.drift.history import judged_days
 from lifecycle.progress import say
 from lifecycle.records import DatasetVersion, Record, Snapshot
+from lifecycle.storage.metrics import add_metrics
 from lifecycle.use_case import UseCase
 
 
@@ -39,8 +42,14 @@ def make_snapshot(run: StepRun) -> Outcome:
     checks += (splits_check(splits, spec.split, contract.label.name),)
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
+    history, metrics = judged_days(state, run.use_case, source, dataset)
     with written_splits(state, run.use_case, source, splits, contract.label.name) as written:
+        checks += (history, drift_check(written, contract, spec.split))
+        if stopping(checks):
+            return Outcome(checks=checks, fields=None)
         fields = install_snapshot(state, run.use_case, contract, dataset, splits, written)
+    if metrics is not None:
+        add_metrics(state, run.use_case.name, metrics)
     excluded = dataset.rows - len(labelled)
     fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / dataset.rows}
     return Outcome(checks=checks, fields=fields)

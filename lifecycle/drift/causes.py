@@ -5,9 +5,6 @@ from __future__ import annotations
 from lifecycle.drift.blocks import Judged
 from lifecycle.drift.columns import Numbers
 
-if TYPE_CHECKING:
-    pass
-
 _AT = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 # Quantiles of two healthy months differ by some percent, and so do their ratios.
 _ALIKE, _LEAST_FACTOR = 0.15, 1.25

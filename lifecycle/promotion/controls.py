@@ -60,7 +60,7 @@ def benchmark_control(
     window = window_check(ends, benchmark_start, embargo_days)
     checks = tuple(evaluation_checks)
     bad = [check.name for check in checks if check.status in ("fail", "error") and check.severity == "error"]
-    unmeasured = [check.name for check in checks if check.status == "insufficient"]
+    unmeasured = [check.name for check in checks if check.status == "insufficient" and check.severity == "error"]
     if bad:
         scored: Finding = ("fail", f"evaluation checks failed: {', '.join(bad)}")
     elif unmeasured or not checks:
