@@ -55,6 +55,12 @@ class Numbers:
         return _by_unit(self.unit, buckets, self.axis.count, 2**BUCKETS_BITS + 1)
 
     @cached_property
+    def comparable(self) -> bool:
+        """True if both history and the window hold known values."""
+        known = self.counts[:, :-1]
+        return bool(known[: self.axis.history].any() and known[self.axis.history :].any())
+
+    @cached_property
     def starts(self) -> np.ndarray:
         """First row of each unit."""
         import numpy as np
@@ -193,13 +199,13 @@ class Reader:
 
     def read(self, name: str) -> Numbers | Categories:
         """A column along the axis."""
+        import numpy as np
         import pyarrow as pa
 
-        column = pa.chunked_array(
-            [chunk for file in self._files for chunk in file.read(columns=[name], use_threads=False).column(0).chunks]
-        )
-        if not pa.types.is_dictionary(column.type):
-            return Numbers(self._sorted(_floats(column)), self._axis, self._unit)
+        parts = [file.read(columns=[name], use_threads=False).column(0) for file in self._files]
+        if not pa.types.is_dictionary(parts[0].type):
+            return Numbers(self._sorted(np.concatenate([_floats(part) for part in parts])), self._axis, self._unit)
+        column = pa.chunked_array([chunk for part in parts for chunk in part.chunks])
         encoded = column.unify_dictionaries().combine_chunks()
         names = tuple(str(value) for value in encoded.dictionary.to_pylist())
         codes = encoded.indices.fill_null(len(names)).to_numpy()

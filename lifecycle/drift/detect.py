@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lifecycle.contract.model import Column
 from lifecycle.drift.blocks import Judged, judge
 from lifecycle.drift.categories import recoded
-from lifecycle.drift.causes import as_other_degrees, unit_change
+from lifecycle.drift.causes import RESCALED, as_other_degrees, unit_change
 from lifecycle.drift.columns import Categories, Numbers
 from lifecycle.drift.finding import (
     JENSEN_SHANNON_FLOOR,
@@ -32,11 +32,14 @@ def column_findings(column: Column, values: Numbers | Categories) -> tuple[Judge
     if isinstance(values, Categories):
         found = [*recoded(name, values, hidden)] or [*_moved(name, values, hidden)]
         return whole, [*found, *_nulls(name, values)]
-    found = [*_moved(name, values, hidden), *_nulls(name, values)] or [*_degrees(column, values)]
-    # A distribution that moved as a whole has other single values as well.
-    for detector in (stuck, clipped, piled):
-        found = found or [*detector(name, values, hidden)]
-    return whole, found
+    if not values.comparable:
+        return whole, [*_nulls(name, values)]
+    # The most telling first: what is clipped, stuck or rescaled is distributed otherwise as well.
+    moved = [*_moved(name, values, hidden)]
+    rescaled = [finding for finding in moved if finding.cause.startswith(RESCALED)]
+    found = [*stuck(name, values, hidden)] or [*clipped(name, values, hidden)] or rescaled
+    found = found or [*piled(name, values, hidden)] or moved
+    return whole, [*(found or _degrees(column, values)), *_nulls(name, values)]
 
 
 def _moved(name: str, values: Numbers | Categories, hidden: bool) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from lifecycle.records import Frozen
 PSI_FLOOR = 0.1
 JENSEN_SHANNON_FLOOR = 0.01
 NULL_FLOOR, NULL_FLOOR_WEEK = 0.05, 0.2
-PILE_FLOOR = 0.06
+PILE_FLOOR = 0.04
 CLIP_FLOOR = 0.005
 NEW_FLOOR = 0.01
 # Rows below which a category or a day says nothing, and a value is not named.

@@ -109,7 +109,7 @@ def _limit(values: Numbers, extreme: np.ndarray, sign: int, length: int) -> tupl
         before = sign * values.of_units(0, axis.history)
         usual = float((before == tops[place]).mean())
         gain = float(at / len(known)) - usual
-        moved = at >= 0.5 * (before >= tops[place]).mean() * len(known)
+        moved = tops[place] > before.min() and at >= 0.5 * (before >= tops[place]).mean() * len(known)
         if (
             moved
             and gain > CLIP_FLOOR

@@ -36,7 +36,7 @@ def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame) -> 
     if min(groups) < 2 or sum(number // length for number in groups) < _LEAST_BLOCKS:
         return CheckResult(
             name="prediction_drift", status="insufficient", severity="warning",
-            evidence=f"{groups[0]} groups before the benchmark and {groups[1]} in it are fewer than {_LEAST_BLOCKS} blocks",
+            evidence=f"{groups[0]} groups before the benchmark, {groups[1]} in it: too few for {_LEAST_BLOCKS} blocks",
             fix="use longer validation, calibration or benchmark windows",
         )  # fmt: skip
     edges = np.unique(np.quantile(sides[0]["candidate"], np.linspace(0, 1, _BINS + 1)[1:-1]))
@@ -46,7 +46,7 @@ def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame) -> 
     means = [float(side["candidate"].mean()) for side in sides]
     told = (
         f"PSI {observed:.3f} of the probabilities on the benchmark against validation and calibration, allowed "
-        f"{threshold:.3f} ({_MARGIN:g} times what blocks of {length} groups, dealt anew, show; at least {PSI_FLOOR:g}); "
+        f"{threshold:.3f} ({_MARGIN:g} times what blocks of {length} groups dealt anew show, at least {PSI_FLOOR:g}); "
         f"mean {means[1]:.3f}, before {means[0]:.3f}"
     )
     return CheckResult(
