@@ -42,13 +42,16 @@ def model_cost(run: StepRun) -> Cost:
 
 
 def insufficient_checks(run: StepRun) -> tuple[str, ...]:
-    """Checks upstream that could not be measured; they cap the verdict at shadow."""
+    """Checks upstream that could not be measured; they cap the verdict at shadow.
+
+    A check whose failure is a warning holds nothing back, so neither does its absence.
+    """
     records = {**stage_records(run), **run.upstream}
     return tuple(
         f"{step}/{check.name}"
         for step, record in records.items()
         for check in record.checks
-        if check.status == "insufficient"
+        if check.status == "insufficient" and check.severity == "error"
     )
 
 

@@ -22,12 +22,12 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash", "backfill"),
-    "snapshot": ("contract", "availability", "splits", "class_balance", "leakage"),
+    "snapshot": ("contract", "availability", "splits", "class_balance", "history", "leakage", "drift"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
     "full": STAGE_CHECKS["full"],
-    "evaluation": ("predictions", "groups", "benchmark_window"),
+    "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
 }
 # What each check asks; its result says what was found and how to mend it.
@@ -38,8 +38,10 @@ QUESTIONS: dict[str, str] = {
     "availability": "Is every feature known at prediction time?",
     "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",
     "class_balance": "Is a rare class of the training rows declared in training.class_weights?",
+    "history": "Are the new days like the same weekdays before, in rows and nulls?",
     "leakage": "Do copies, entities, label windows, features or the rows' order carry the answer across the splits?",
     "leakage_in_training": "Do preprocessing and tensors see their own rows only, and what would a random split claim?",
+    "drift": "Is the newest window within what history shows, column by column?",
     "one_batch": "Does one batch go through preprocessing, model, loss, backward and prediction?",
     "overfit_ten_batches": "Can the network learn ten batches by heart, and not without its inputs?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
@@ -52,6 +54,7 @@ QUESTIONS: dict[str, str] = {
     "predictions": "Is there one finite prediction for every row of the benchmark?",
     "groups": "Are there enough groups for an interval?",
     "benchmark_window": "Is the benchmark apart from all training data, in time, rows or groups as declared?",
+    "prediction_drift": "Are the probabilities on the benchmark distributed as on the rows before it?",
     "dataset": "Are the rows the published ones, and those of the snapshot?",
     "benchmark": "Is the benchmark apart from all that both models saw, with the same label?",
     "cost": "Did the model stay within its budget, and was its cost forecast?",

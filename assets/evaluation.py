@@ -11,6 +11,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.evaluation.apart import candidate_apart
 from lifecycle.evaluation.evaluate import evaluate
+from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult
 from lifecycle.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
@@ -39,21 +40,26 @@ def score_benchmark(run: StepRun) -> Outcome:
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         baselines=spec.benchmark.baselines,
+        reference_files=tuple(
+            str(state.absolute(snapshot.splits[name].file.path)) for name in ("validation", "calibration")
+        ),
         seed=spec.training.seed,
     )
     result = run.launcher.run(run.context, job)
     assert isinstance(result, PredictResult)
-    benchmark = snapshot.splits["benchmark"]
+    assert result.reference is not None
+    benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
     files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), load_contract(run.use_case.contract_path)
     body = evaluate(
-        pd.read_parquet(result.predictions.path),
+        predictions,
         spec.benchmark,
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
     )
     file = result.predictions
+    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path))
     return Outcome(
-        checks=body.checks,
+        checks=(*body.checks, moved),
         fields={
             "benchmark": snapshot.benchmark,
             "predictions": StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),

@@ -12,9 +12,12 @@ from lifecycle.data.class_balance import class_balance_check
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, with_label, written_splits
 from lifecycle.data.split import split_columns, split_rows, splits_check
+from lifecycle.drift.check import drift_check
+from lifecycle.drift.history import judged_days
 from lifecycle.leakage.battery import leakage
 from lifecycle.progress import say
 from lifecycle.records import DatasetVersion, Record, Snapshot
+from lifecycle.storage.metrics import add_metrics
 from lifecycle.use_case import UseCase
 
 
@@ -44,11 +47,14 @@ def make_snapshot(run: StepRun) -> Outcome:
     )
     if stopping(checks):
         return Outcome(checks=checks, fields=None)
+    history, metrics = judged_days(state, run.use_case, source, dataset)
     with written_splits(state, run.use_case, source, splits, label) as written:
-        checks += (leakage(written, contract, spec.split),)
+        checks += (history, leakage(written, contract, spec.split), drift_check(written, contract, spec.split))
         if stopping(checks):
             return Outcome(checks=checks, fields=None)
         fields = install_snapshot(state, run.use_case, contract, dataset, splits, written)
+    if metrics is not None:
+        add_metrics(state, run.use_case.name, metrics)
     excluded = dataset.rows - len(labelled)
     fields |= {"rows": len(labelled), "excluded_rows": excluded, "excluded_share": excluded / dataset.rows}
     return Outcome(checks=checks, fields=fields)

@@ -101,7 +101,7 @@ class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
     Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`;
-    both are needed if there are any.
+    both are needed if there are any. The artifact alone also scores the rows of `reference_files`.
     """
 
     kind: Literal["predict"] = "predict"
@@ -113,6 +113,7 @@ class PredictJob(_RowsJob):
     training_file: str | None = None
     calibration_file: str | None = None
     baselines: tuple[str, ...] = ()
+    reference_files: tuple[str, ...] = ()
     seed: int = 0
 
 
@@ -218,11 +219,13 @@ class PreflightResult(Frozen):
 class PredictResult(Frozen):
     """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, slice:<name>, each baseline.
 
+    `reference` is Parquet of the reference files' rows: group, candidate; None if none was named.
     `golden` are the artifact's own requests, answered again; None if it was written without.
     """
 
     kind: Literal["predict"] = "predict"
     predictions: StoredFile
+    reference: StoredFile | None = None
     rows: int
     golden: GoldenAnswers | None
     latency_ms: float

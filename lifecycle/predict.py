@@ -48,7 +48,8 @@ def run_predict(job: PredictJob) -> PredictResult:
     table.to_parquet(path, index=False)
     golden = read_golden(Path(job.artifact))
     return PredictResult(
-        predictions=StoredFile(path=str(path), sha256=sha256_file(path), bytes=path.stat().st_size),
+        predictions=_stored(path),
+        reference=_reference(job, score) if job.reference_files else None,
         rows=len(table),
         golden=answer_golden(golden, score) if golden else None,
         latency_ms=_latency_ms(score, rows),
@@ -67,6 +68,23 @@ def run_verify(job: VerifyJob) -> VerifyResult:
         raise CheckpointError("the artifact has no golden requests to verify it by", value=folder.name, fix=fix)
     answered, latency_ms = answer_golden(golden, score), _latency_ms(score, golden.requests)
     return VerifyResult(golden=answered, load_seconds=load_seconds, latency_ms=latency_ms)
+
+
+def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray]) -> StoredFile:
+    """What the artifact says of rows from before the benchmark."""
+    import pandas as pd
+
+    path = Path(job.out) / "reference.parquet"
+    tables = []
+    for file in job.reference_files:
+        rows = read_rows(file, job.rows)
+        tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), "candidate": score(rows)}))
+    pd.concat(tables, ignore_index=True).to_parquet(path, index=False)
+    return _stored(path)
+
+
+def _stored(path: Path) -> StoredFile:
+    return StoredFile(path=str(path), sha256=sha256_file(path), bytes=path.stat().st_size)
 
 
 def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from lifecycle.identity import sha256_json
 from lifecycle.records import Frozen
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
-_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive", "decidesLabel")
+_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive", "allowedDrift", "decidesLabel")
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
 
@@ -33,7 +33,8 @@ _LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greate
 class Column(Frozen):
     """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline.
 
-    `decides_label` is the reason why a feature may decide the label alone without being a leak.
+    `allowed_drift` is the PSI beyond which the newest window stops a run, `decides_label` the reason why a feature may
+    decide the label alone without being a leak.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Column(Frozen):
     unit: str | None = None
     available_at: str | None = None
     sensitive: bool = False
+    allowed_drift: float | None = None
     decides_label: str | None = None
 
 
@@ -184,6 +186,7 @@ def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
         unit=values.get("unit"),
         available_at=values.get("availableAt"),
         sensitive=values.get("sensitive", False),
+        allowed_drift=values.get("allowedDrift"),
         decides_label=values.get("decidesLabel"),
     )
 
@@ -210,6 +213,12 @@ def _column_problems(
     elif sensitive and item.get("primaryKey"):
         fix = "name rows by a key that says nothing about a person"
         yield Problem(where(name, "sensitive"), "a sensitive column can't be in the key: rows are named by it", fix)
+    drift = values.get("allowedDrift")
+    if "allowedDrift" in values and (
+        isinstance(drift, bool) or not isinstance(drift, int | float) or not 0 < drift < 100
+    ):
+        fix = "write a PSI above 0 as a number, for example 0.2"
+        yield Problem(where(name, "allowedDrift"), "must be a number above 0 and below 100", fix, drift)
     available_at = values.get("availableAt")
     if available_at is not None and not is_known_instant(available_at, timeline):
         fix = "write an ISO 8601 duration (PT0S: at prediction time, -PT1H: an hour before), or a name in the timeline"

@@ -58,7 +58,7 @@ def benchmark_control(
     seen = [check.evidence for check in windows if check.status != "pass"] if windows else ["nothing to compare"]
     checks = tuple(evaluation_checks)
     bad = [check.name for check in checks if check.status in ("fail", "error") and check.severity == "error"]
-    unmeasured = [check.name for check in checks if check.status == "insufficient"]
+    unmeasured = [check.name for check in checks if check.status == "insufficient" and check.severity == "error"]
     if bad:
         scored: Finding = ("fail", f"evaluation checks failed: {', '.join(bad)}")
     elif unmeasured or not checks:

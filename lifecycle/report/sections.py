@@ -153,7 +153,9 @@ def check_note(check: CheckResult) -> str:
         return "stops the run"
     if check.status in ("fail", "error"):
         return check.severity
-    return "caps the verdict at shadow" if check.status == "insufficient" else ""
+    if check.status == "insufficient":
+        return "caps the verdict at shadow" if check.severity == "error" else check.severity
+    return ""
 
 
 def failing_first(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

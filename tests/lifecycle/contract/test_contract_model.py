@@ -206,6 +206,10 @@ def test_contract_unusable_quality_item_is_one_problem(written, quality, text):
         (lambda c: c["customProperties"][1].update(value="1 hour"), "ISO 8601"),
         (lambda c: c["customProperties"][1].update(value="P1M"), "ISO 8601"),
         (lambda c: c["customProperties"].append({"property": "sensitive", "value": "yes"}), "true or false"),
+        (lambda c: c["customProperties"].append({"property": "allowedDrift", "value": 0}), "a number above 0"),
+        (lambda c: c["customProperties"].append({"property": "allowedDrift", "value": "0.2"}), "a number above 0"),
+        (lambda c: c["customProperties"].append({"property": "allowedDrift", "value": True}), "a number above 0"),
+        (lambda c: c["customProperties"].append({"property": "allowedDrift", "value": None}), "a number above 0"),
         (lambda c: c["customProperties"].append({"property": "unit", "value": 3}), "unit's name"),
     ],
 )
@@ -230,6 +234,16 @@ def test_contract_unusable_column_is_a_problem(written, change, text):
 def test_contract_unusable_label_is_a_problem(written, label, text):
     problems = contract_problems(written(lambda values: values["customProperties"][0].update(value=label)))
     assert any(text in str(problem) for problem in problems)
+
+
+def test_contract_allowed_drift_is_read_and_counts_for_the_hash(written):
+    def declare(values):
+        table(values)["properties"][1]["customProperties"].append({"property": "allowedDrift", "value": 0.2})
+
+    without = load_contract(written())
+    contract = load_contract(written(declare))
+    assert (without.column("income").allowed_drift, contract.column("income").allowed_drift) == (None, 0.2)
+    assert contract.sha256 != without.sha256
 
 
 def test_contract_sensitive_key_is_refused(written):

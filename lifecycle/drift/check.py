@@ -1,0 +1,146 @@
+"""drift: has the newest window left what history shows, feature by feature?
+
+A finding is a warning: the world may have changed, and training on it is then right. A column that declares
+`allowedDrift` in contract.yaml stops the step beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lifecycle.checks import CheckResult
+from lifecycle.contract.model import Contract
+from lifecycle.data.files import SplitFiles
+from lifecycle.drift.axis import Axis, axis_of
+from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
+from lifecycle.drift.columns import Reader
+from lifecycle.drift.detect import column_findings
+from lifecycle.drift.finding import FEWEST_ROWS, Finding
+from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
+from lifecycle.use_case import SplitSpec
+
+# A fifth fewer or more rows a day.
+VOLUME_FLOOR = 0.22
+_LEAST_ROWS = 5 * FEWEST_ROWS
+_SHOWN = 200
+
+
+def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> CheckResult:
+    """Judges the benchmark's rows against the rows before it (without time: against training), column by column."""
+    axis = axis_of(written, spec)
+    short = _shortage(axis)
+    reader, rows, findings, beyond = Reader(written, axis), [], [] if short else _volume(axis), []
+    for name in drift_columns(contract):
+        column, values = contract.column(name), reader.read(name)
+        row = _figures(name, values.counts, axis)
+        if not short:
+            whole, found = column_findings(column, values)
+            row |= {"threshold": whole.threshold}
+            findings += found
+        if column.allowed_drift is not None and row["psi"] > column.allowed_drift:
+            beyond.append(_beyond(name, row["psi"], column.allowed_drift, axis))
+        rows.append(row)
+    return _result(axis, short, [*beyond, *sorted(findings, key=lambda finding: -finding.excess)], len(beyond), rows)
+
+
+def drift_columns(contract: Contract) -> tuple[str, ...]:
+    """What a model reads and learns from: features, the label's column and weights."""
+    wanted = ("feature", "target_source", "target", "weight")
+    return tuple(column.name for column in contract.columns if column.role in wanted)
+
+
+def _shortage(axis: Axis) -> str:
+    """Why history can't say what is usual, in words; empty if it can."""
+    blocks = axis.history / axis.length
+    if blocks < MINIMUM_BLOCKS:
+        return (
+            f"{axis.history} {axis.noun} before a window of {axis.length}: "
+            f"thresholds need {MINIMUM_BLOCKS:g} times the window"
+        )
+    rows = int(axis.rows[axis.history :].sum())
+    return f"the window has {rows} rows, fewer than {_LEAST_ROWS}" if rows < _LEAST_ROWS else ""
+
+
+def _figures(name: str, counts: Any, axis: Axis) -> dict[str, Any]:
+    """PSI, Jensen–Shannon and null shares of the window against all rows before it."""
+    before, now = counts[: axis.history].sum(0), counts[axis.history :].sum(0)
+    return {
+        "column": name,
+        "psi": round(float(psi(now, before)), 4),
+        "jensen_shannon": round(float(jensen_shannon(now, before)), 5),
+        "null_share": round(float(shares(now)[-1]), 4),
+        "null_share_before": round(float(shares(before)[-1]), 4),
+    }
+
+
+def _volume(axis: Axis) -> list[Finding]:
+    """Rows a day. Without time there is none: a split's size is declared."""
+    import numpy as np
+
+    if not axis.in_time:
+        return []
+    counts = np.stack([axis.rows, np.ones(axis.count)], axis=1)
+    found = judge(volume_change, running_total(counts), axis.history, axis.length, VOLUME_FLOOR)
+    if found.excess <= 1:
+        return []
+    now, before = axis.rows[axis.history :].mean(), axis.rows[: axis.history].mean()
+    return [
+        Finding(
+            column=None, statistic="volume_log_ratio", observed=found.observed, threshold=found.threshold,
+            threshold_from=f"{found.source}, against {found.against}", where=axis.span(found.start, found.length),
+            cause=f"{now:,.0f} rows a day, where {before:,.0f} were: "
+            + ("rows are lost" if now < before else "rows come twice, or a source was added"),
+            fix="ask the source how many rows it sent",
+        )
+    ]  # fmt: skip
+
+
+def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Finding:
+    return Finding(
+        column=name, statistic="psi", observed=observed, threshold=limit,
+        threshold_from="allowedDrift in contract.yaml, against all rows before",
+        where=axis.span(axis.history, axis.length),
+        cause="the declared limit is exceeded", fix="mend the source, or raise allowedDrift if the change is meant",
+    )  # fmt: skip
+
+
+def _result(axis: Axis, short: str, findings: list[Finding], beyond: int, rows: list[dict[str, Any]]) -> CheckResult:
+    severity, details = "error" if beyond else "warning", (*map(_told, findings), *_passed(rows, findings))
+    window = f"{axis.span(axis.history, axis.length)} against {axis.history} {axis.noun} before"
+    if not axis.in_time:
+        window = f"benchmark against training, {axis.history} {axis.noun}"
+    if findings:
+        named = "; ".join(_sentence(finding) for finding in findings[:5])
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        fix = findings[0].fix if len(findings) == 1 else "look at each column below: its row says what to do"
+        return CheckResult(
+            name="drift", status="fail", severity=severity, observed=len(findings), threshold=0,
+            evidence=f"{window}: {named}{more}", fix=fix, details=details,
+        )  # fmt: skip
+    if short:
+        fix = "use a dataset version with a longer history, or a shorter benchmark window"
+        return CheckResult(
+            name="drift", status="insufficient", severity="warning", evidence=short, fix=fix, details=details
+        )
+    told = f"{len(rows)} columns, {window}: nothing left what history shows"
+    return CheckResult(
+        name="drift", status="pass", severity="warning", observed=0, threshold=0, evidence=told, details=details
+    )
+
+
+def _sentence(finding: Finding) -> str:
+    """A finding in a few words; its row has the rest."""
+    size = f"{finding.statistic.replace('_', ' ')} {finding.observed:.3g}, allowed {finding.threshold:.3g}"
+    return f"{finding.column or 'rows'} ({size}, {finding.where}): {finding.cause}"
+
+
+def _told(finding: Finding) -> dict[str, Any]:
+    values = finding.model_dump() | {"column": finding.column or "(rows)", "status": "fail"}
+    return values | {"observed": round(finding.observed, 4), "threshold": round(finding.threshold, 4)}
+
+
+def _passed(rows: list[dict[str, Any]], findings: list[Finding]) -> list[dict[str, Any]]:
+    """The figures of the columns without a finding, the greatest PSI first."""
+    flagged = {finding.column for finding in findings}
+    rest: list[dict[str, Any]] = [row | {"status": "pass"} for row in rows if row["column"] not in flagged]
+    return sorted(rest, key=lambda row: -row["psi"])[:_SHOWN]

@@ -1,0 +1,210 @@
+"""history: are the days that are new like the same weekdays before, in rows and in nulls?
+
+A single odd day is told with its date: a holiday, a storm. Days in a row, or half of all new days, are told first: a
+feed that broke, a level that changed for good. Neither stops a run: what may not happen belongs into contract.yaml.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.checks import CheckResult
+from lifecycle.drift.days import gives_days, measure_days
+from lifecycle.drift.finding import FEWEST_ROWS
+from lifecycle.records import DatasetVersion
+from lifecycle.storage.metrics import VersionMetrics, metrics_of
+from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import UseCase, days
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Same weekdays that a day needs before it, and how many of the newest are looked at: a season, not a year.
+LEAST_WEEKDAYS, MOST_WEEKDAYS = 4, 12
+# An odd day lies this many robust standard deviations off, and by at least this share of rows or of nulls.
+_SPREADS, _VOLUME_FLOOR, _NULL_FLOOR = 5.0, 0.3, 0.2
+# A single day is told if it lies farther out than any of the twelve weeks before, by this factor.
+_BEYOND = 1.25
+# Odd days in a row that are no holiday any more: Christmas takes two or three.
+_RUN = 4
+_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class OddDays:
+    """Odd days of one column (None: rows), all in one direction; `usual` and `found` are of the oddest one."""
+
+    column: str | None
+    up: bool
+    days: tuple[date, ...]
+    usual: float
+    found: float
+    kind: Literal["level", "run", "days"]
+
+
+def judged_days(
+    state: StateFolder, use_case: UseCase, source: Path, dataset: DatasetVersion
+) -> tuple[CheckResult, VersionMetrics | None]:
+    """The check, and the version's metrics to keep; None where no column gives the days."""
+    spec = use_case.spec.split
+    column = spec.column if "time" in spec.by else use_case.spec.prediction_time
+    if not gives_days(source, column):
+        told = f"{column} holds no dates or timestamps: there are no days to compare"
+        return CheckResult(name="history", status="not_applicable", severity="warning", evidence=told), None
+    metrics = measure_days(source, dataset, column)
+    return history_check(metrics, metrics_of(state, use_case.name), days(spec.benchmark.window)), metrics
+
+
+def history_check(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], window_days: int) -> CheckResult:
+    """Judges the days that the newest earlier version lacks; without an earlier one the newest `window_days`."""
+    import numpy as np
+
+    first = date.fromisoformat(metrics.first_day)
+    new = _first_new(metrics, earlier, window_days)
+    span = f"{first + timedelta(days=new)} to {first + timedelta(days=len(metrics.rows) - 1)}"
+    if new < 7 * LEAST_WEEKDAYS:
+        evidence = f"{new} days before {span}: a day needs {LEAST_WEEKDAYS} same weekdays before it"
+        fix = "nothing to do: later versions are judged by the days of this one"
+        return CheckResult(name="history", status="insufficient", severity="warning", evidence=evidence, fix=fix)
+    rows = np.array(metrics.rows, dtype=float)
+    found = _odd_days(None, rows, np.sqrt(np.maximum(rows, 1)), _VOLUME_FLOOR * rows, new, first)
+    for column, counts in metrics.nulls.items():
+        share = np.where(rows >= FEWEST_ROWS, np.array(counts) / np.maximum(rows, 1), np.nan)
+        noise = np.sqrt(np.maximum(share * (1 - share), 1 / np.maximum(rows, 1)) / np.maximum(rows, 1))
+        found += _odd_days(column, share, noise, np.full(len(rows), _NULL_FLOOR), new, first)
+    return _result(found, span, len(metrics.rows) - new)
+
+
+def _first_new(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], window_days: int) -> int:
+    """Place of the first day to judge."""
+    before = [entry for entry in earlier if entry.dataset == metrics.dataset and entry.day_column == metrics.day_column]
+    hashes = [entry.content_hash for entry in before]
+    if metrics.content_hash in hashes:
+        before = before[: hashes.index(metrics.content_hash)]
+    if before:
+        known = date.fromisoformat(before[-1].first_day) + timedelta(days=len(before[-1].rows))
+        place = (known - date.fromisoformat(metrics.first_day)).days
+        if 0 < place < len(metrics.rows):
+            return place
+    return max(0, len(metrics.rows) - window_days)
+
+
+def _odd_days(
+    column: str | None, values: np.ndarray, noise: np.ndarray, floor: np.ndarray, new: int, first: date
+) -> list[OddDays]:
+    """Days from place `new` on that lie far from the median of the same weekdays before, up and down apart."""
+    import numpy as np
+
+    start = max(0, new - 7 * MOST_WEEKDAYS)
+    usual, limit = np.full(len(values), np.nan), np.full(len(values), np.inf)
+    for weekday in range(7):
+        before = values[start:new][(np.arange(start, new) % 7) == weekday]
+        before = before[~np.isnan(before)]
+        if len(before) >= LEAST_WEEKDAYS:
+            same = np.arange(len(values)) % 7 == weekday
+            usual[same] = np.median(before)
+            limit[same] = _SPREADS * np.maximum(1.4826 * np.median(np.abs(before - np.median(before))), noise[same])
+    if column is None:
+        floor = _VOLUME_FLOOR * usual
+    limit = np.maximum(limit, floor)
+    away = np.nan_to_num(values - usual)
+    found = [
+        _grouped(column, up, away if up else -away, limit, usual, values, start, new, first) for up in (True, False)
+    ]
+    return [odd for odd in found if odd]
+
+
+def _grouped(
+    column: str | None, up: bool, away: np.ndarray, limit: np.ndarray, usual: np.ndarray, values: np.ndarray,
+    start: int, new: int, first: date,
+) -> OddDays | None:  # fmt: skip
+    """The odd days in one direction: all of them if they are many or in a row, else those that beat earlier ones.
+
+    Where such days were common before, as with a station that reports pressure now and then, they are no news.
+    """
+    import numpy as np
+
+    odd = away > limit
+    before, now = odd[start:new], odd[new:]
+    kind: Literal["level", "run", "days"] = "days"
+    if len(now) >= 7 and now.mean() > max(0.5, 2 * before.mean()):
+        kind = "level"
+    elif _longest(now) >= max(_RUN, 2 * _longest(before)):
+        kind = "run"
+    else:
+        now = now & (away[new:] > _BEYOND * max(0.0, float(away[start:new].max())))
+    places = new + np.flatnonzero(now)
+    if not len(places):
+        return None
+    most = int(places[away[places].argmax()])
+    when = tuple(first + timedelta(days=int(place)) for place in places)
+    return OddDays(column, up, when, float(usual[most]), float(values[most]), kind)
+
+
+def _longest(odd: np.ndarray) -> int:
+    """The most odd days in a row."""
+    longest = run = 0
+    for value in odd:
+        run = run + 1 if value else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _result(found: list[OddDays], span: str, judged: int) -> CheckResult:
+    lasting = [odd for odd in found if odd.kind != "days"]
+    details = tuple(_row(odd) for odd in sorted(found, key=lambda odd: ("level", "run", "days").index(odd.kind)))
+    if not found:
+        return CheckResult(
+            name="history", status="pass", severity="warning", observed=0, threshold=0,
+            evidence=f"{judged} new days, {span}: rows and nulls like those of the same weekdays before",
+        )  # fmt: skip
+    told = "; ".join(_sentences(lasting) + _sentences([odd for odd in found if odd.kind == "days"]))
+    odd_days = len({day for odd in found for day in odd.days})
+    fix = "ask the source what happened on these days; if it is meant, nothing is to be done"
+    if lasting:
+        fix = "a feed may be broken: ask the source; leave the days out, or publish the version again once it is mended"
+    return CheckResult(
+        name="history", status="fail", severity="warning", observed=odd_days, threshold=0,
+        evidence=f"{odd_days} of {judged} new days, {span}, are unlike the same weekdays before: {told}",
+        fix=fix, details=details[:_SHOWN],
+    )  # fmt: skip
+
+
+def _sentences(found: list[OddDays]) -> list[str]:
+    """One for each set of equal days: a source that fails takes all of its columns with it."""
+    together: dict[tuple[Any, ...], list[OddDays]] = defaultdict(list)
+    for odd in found:
+        together[(odd.kind, odd.column is None, odd.up, odd.days)].append(odd)
+    return [_sentence(same) for same in list(together.values())[:10]]
+
+
+def _sentence(same: list[OddDays]) -> str:
+    odd = same[0]
+    when = {"level": "lasting, ", "run": "in a row, ", "days": ""}[odd.kind] + _days(odd.days)
+    if odd.column is None:
+        what = "no rows at all" if odd.found == 0 else f"{odd.found:,.0f} rows where {odd.usual:,.0f} are usual"
+        return f"{what} ({when})"
+    names = ", ".join(str(other.column) for other in same[:3]) + (f" and {len(same) - 3} more" if len(same) > 3 else "")
+    return f"{names} null in {odd.found:.0%} where {odd.usual:.0%} is usual ({when})"
+
+
+def _days(days: Sequence[date]) -> str:
+    named = ", ".join(str(day) for day in days[:5])
+    return named if len(days) <= 5 else f"{len(days)} days from {days[0]} to {days[-1]}"
+
+
+def _row(odd: OddDays) -> dict[str, Any]:
+    return {
+        "column": odd.column or "(rows)",
+        "status": "fail",
+        "statistic": "rows" if odd.column is None else "null_share",
+        "observed": round(odd.found, 4),
+        "usual": round(odd.usual, 4),
+        "kind": {"level": "lasting change of level", "run": "days in a row", "days": "single days"}[odd.kind],
+        "days": _days(odd.days),
+    }

@@ -1,0 +1,97 @@
+"""Metrics of every validated dataset version, one JSON line each, append-only: `<state>/metrics/<use case>.jsonl`.
+
+They outlive the datasets' bytes, so that a new version can be judged by the days of all earlier ones, and so that
+alerts can look back. A version is named by the hash of its content: validated again, it is not written again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lifecycle.errors import RecordError
+from lifecycle.identity import canonical_json
+from lifecycle.records import Frozen
+from lifecycle.storage.state import StateFolder, sync_folder
+
+
+class VersionMetrics(Frozen):
+    """Rows and nulls of a dataset version by day of `day_column`.
+
+    `rows` and each of `nulls` have one number a calendar day from `first_day` (ISO) on, days without rows included;
+    `nulls` holds the columns that have nulls, `columns` all that were looked at.
+    """
+
+    dataset: str
+    version: str
+    content_hash: str
+    day_column: str
+    first_day: str
+    rows: tuple[int, ...]
+    columns: tuple[str, ...]
+    nulls: dict[str, tuple[int, ...]]
+    written_at: str = ""
+
+    @property
+    def total_rows(self) -> int:
+        return sum(self.rows)
+
+    def null_share(self, column: str) -> float:
+        """Share of nulls over all days."""
+        return sum(self.nulls.get(column, ())) / max(1, self.total_rows)
+
+
+def metrics_path(state: StateFolder, use_case: str) -> Path:
+    """Where the metrics of a use case's dataset versions lie."""
+    return state.folder("metrics", f"{use_case}.jsonl")
+
+
+def metrics_of(state: StateFolder, use_case: str) -> tuple[VersionMetrics, ...]:
+    """Metrics of each validated version, in the order of validation. Raises RecordError for a line that is no entry.
+
+    A last line that was torn while it was written counts as not written.
+    """
+    path = metrics_path(state, use_case)
+    if not path.is_file():
+        return ()
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return _parse(path, file.read())
+
+
+def add_metrics(state: StateFolder, use_case: str, metrics: VersionMetrics) -> None:
+    """Append a version's metrics, unless one of equal content is there; on disk when it returns."""
+    path = metrics_path(state, use_case)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        content = file.read()
+        if any(entry.content_hash == metrics.content_hash for entry in _parse(path, content)):
+            return
+        # What a torn last line left would spoil the next one.
+        file.truncate(content.rfind(b"\n") + 1)
+        try:
+            file.write(canonical_json(metrics.model_dump(mode="json")) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError as error:
+            raise RecordError(f"{path} cannot be written: {error}", fix="free space on the disk") from error
+    sync_folder(path.parent)
+
+
+def _parse(path: Path, content: bytes) -> tuple[VersionMetrics, ...]:
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    return tuple(_entry(path, number, line) for number, line in enumerate(lines, start=1))
+
+
+def _entry(path: Path, number: int, line: bytes) -> VersionMetrics:
+    try:
+        return VersionMetrics.model_validate_json(line)
+    except ValidationError as error:
+        fix = "restore the file from a backup, or move it away: it is written anew as versions are validated"
+        problem = f"line {number} of {path} holds no metrics: {error.errors()[0]['msg']}"
+        raise RecordError(problem, value=line[:60].decode(errors="replace"), fix=fix) from None
