@@ -73,7 +73,7 @@ def _dates(project: Path, name: str, version: PublishedVersion, use_cases: Seque
     """First and last day of the use case's time column; blank where nobody declared one or nothing here tells."""
     times = _times(project, name, version)
     own = [use_case.spec for use_case in use_cases if use_case.spec.dataset.name == name]
-    for column in (column for spec in own for column in (spec.split.column, spec.prediction_time)):
+    for column in (column for spec in own for column in (spec.split.time_column, spec.prediction_time) if column):
         if column in times:
             first, last = times[column]
             return f"{first[:10]} to {last[:10]}"

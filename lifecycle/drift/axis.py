@@ -71,7 +71,8 @@ class Axis:
 
 def axis_of(written: SplitFiles, spec: SplitSpec) -> Axis:
     """The axis of a snapshot's written splits."""
-    return _days_axis(written, spec.column) if "time" in spec.by else _groups_axis(written, spec.resample_by)
+    column = spec.time_column
+    return _days_axis(written, column) if column else _groups_axis(written, spec.resample_by)
 
 
 def _days_axis(written: SplitFiles, column: str) -> Axis:

@@ -17,9 +17,10 @@ from lifecycle.checks import CheckResult
 from lifecycle.drift.days import gives_days, measure_days
 from lifecycle.drift.finding import FEWEST_ROWS
 from lifecycle.records import DatasetVersion
+from lifecycle.split_spec import Windows, hours
 from lifecycle.storage.metrics import VersionMetrics, metrics_of
 from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase, days
+from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +33,8 @@ _SPREADS, _VOLUME_FLOOR, _NULL_FLOOR = 5.0, 0.3, 0.2
 _BEYOND = 1.25
 # Odd days in a row that are no holiday any more: Christmas takes two or three.
 _RUN = 4
+# The days that are judged in a first version whose splits do not follow each other in time.
+_NEWEST_DAYS = 28
 _SHOWN = 50
 
 
@@ -52,12 +55,13 @@ def judged_days(
 ) -> tuple[CheckResult, VersionMetrics | None]:
     """The check, and the version's metrics to keep; None where no column gives the days."""
     spec = use_case.spec.split
-    column = spec.column if "time" in spec.by else use_case.spec.prediction_time
+    column = spec.time_column or use_case.spec.prediction_time
     if not gives_days(source, column):
         told = f"{column} holds no dates or timestamps: there are no days to compare"
         return CheckResult(name="history", status="not_applicable", severity="warning", evidence=told), None
     metrics = measure_days(source, dataset, column)
-    return history_check(metrics, metrics_of(state, use_case.name), days(spec.benchmark.window)), metrics
+    window_days = max(1, hours(spec.benchmark.window) // 24) if isinstance(spec, Windows) else _NEWEST_DAYS
+    return history_check(metrics, metrics_of(state, use_case.name), window_days), metrics
 
 
 def history_check(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], window_days: int) -> CheckResult:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lifecycle.checks import CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
@@ -17,7 +15,7 @@ from lifecycle.leakage.null_mask import null_mask
 from lifecycle.leakage.power import shortage
 from lifecycle.leakage.row_order import row_order
 from lifecycle.leakage.single_feature import single_feature
-from lifecycle.use_case import SplitSpec, days
+from lifecycle.split_spec import SplitSpec, Windows
 
 
 def leakage(written: SplitFiles, contract: Contract, split: SplitSpec) -> CheckResult:
@@ -27,26 +25,24 @@ def leakage(written: SplitFiles, contract: Contract, split: SplitSpec) -> CheckR
 
 def follows_time(split: SplitSpec) -> bool:
     """True if the held-out rows come after the training rows."""
-    return "time" in split.by
+    return split.time_column is not None
 
 
-def leakage_findings(
-    written: SplitFiles, contract: Contract, split: SplitSpec, *, kept_apart: Sequence[str] = ()
-) -> list[Finding]:
-    """What each family found. `kept_apart` are columns of which the split promises that no value lies on two sides.
+def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) -> list[Finding]:
+    """What each family found.
 
     Reads all rows of at most 12 features and of the entities, and a sample of the others.
     """
     by_time = follows_time(split)
     features, label = list(contract.feature_columns), contract.label.name
-    order = split.column if by_time else None
+    order, kept_apart = split.time_column, [split.group_column] if split.group_column else []
     keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
     extra = [*keys, split.resample_by, *([order] if order else [])]
     rows = read_labelled(written, [*features, *extra], label)
     cells = {name: cells_of(rows.training[name], rows.held[name]) for name in features}
     entities = [column.name for column in contract.columns if column.role == "entity"]
     found = [
-        label_window(contract, days(split.embargo), by_time=by_time),
+        label_window(contract, split.embargo if isinstance(split, Windows) else None),
         *entity_overlap(written, entities, kept_apart),
         *duplicates(written, cells, label, order, by_time=by_time),
         *near_duplicates(rows, cells, order, by_time=by_time),

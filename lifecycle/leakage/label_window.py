@@ -9,17 +9,21 @@ from __future__ import annotations
 from lifecycle.contract.availability import duration_seconds
 from lifecycle.contract.model import Contract
 from lifecycle.leakage.finding import Finding
+from lifecycle.split_spec import hours
 
 FAMILY = "label_window"
 DAY_SECONDS = 86_400
 
 
-def label_window(contract: Contract, embargo_days: int, *, by_time: bool) -> Finding:
-    """Holds the label column's availableAt against the embargo. A name in the timeline has no length to compare."""
+def label_window(contract: Contract, embargo: str | None) -> Finding:
+    """Holds the label column's availableAt against the embargo (None: the splits do not follow each other in time).
+
+    A name in the timeline has no length to compare.
+    """
     column = contract.column(contract.label.column)
     known = column.available_at
     told = f"the label's column {column.name}"
-    if not by_time:
+    if embargo is None:
         return _unmeasured("the splits do not follow each other in time")
     if known is None:
         return _unmeasured(f"{told} declares no availableAt, so it can't be held against the embargo")
@@ -28,12 +32,12 @@ def label_window(contract: Contract, embargo_days: int, *, by_time: bool) -> Fin
             f"{told} is known at {known!r}, a name in the timeline; write a duration (the longest that a label takes) "
             "to have it held against the embargo"
         )
-    days = duration_seconds(known) / DAY_SECONDS
-    evidence = f"{told} is known {days:g} days after prediction; the splits lie {embargo_days} whole days apart"
+    days, embargo_days = duration_seconds(known) / DAY_SECONDS, hours(embargo) / 24
+    evidence = f"{told} is known {days:g} days after prediction; the splits lie {embargo} apart"
     fix = f"write an embargo of at least {-int(-days // 1)}d in use_case.yaml" if days > embargo_days else ""
     return Finding(
         taxon="L3.1", family=FAMILY, status="fail" if days > embargo_days else "pass", columns=(column.name,),
-        observed=days, threshold=float(embargo_days), evidence=evidence, fix=fix,
+        observed=days, threshold=embargo_days, evidence=evidence, fix=fix,
     )  # fmt: skip
 
 

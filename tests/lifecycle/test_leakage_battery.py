@@ -98,14 +98,22 @@ def label_known_at(available_at: str | None, timeline: tuple[str, ...] = ()) -> 
 
 @pytest.mark.parametrize(
     ("available_at", "embargo", "status"),
-    [("P1D", 1, "pass"), ("PT30H", 1, "fail"), ("P30D", 7, "fail"), ("P7D", 7, "pass"), (None, 1, "not_applicable")],
+    [
+        ("P1D", "1d", "pass"),
+        ("PT30H", "1d", "fail"),
+        ("PT30H", "36h", "pass"),
+        ("P30D", "7d", "fail"),
+        ("P7D", "7d", "pass"),
+        (None, "1d", "not_applicable"),
+        ("P30D", None, "not_applicable"),
+    ],
 )
 def test_label_window_longer_than_the_embargo_fails(available_at, embargo, status):
-    assert label_window(label_known_at(available_at), embargo, by_time=True).status == status
+    assert label_window(label_known_at(available_at), embargo).status == status
 
 
 def test_label_window_of_a_name_in_the_timeline_says_that_it_has_no_length():
-    finding = label_window(label_known_at("arrival", ("prediction", "arrival")), 1, by_time=True)
+    finding = label_window(label_known_at("arrival", ("prediction", "arrival")), "1d")
     assert finding.status == "not_applicable"
     assert "duration" in finding.evidence
 
