@@ -1,6 +1,7 @@
 """Who judges the rows, what the check says of it, and where all failing rows lie."""
 
 import importlib.util
+import shutil
 
 import pandas as pd
 import polars as pl
@@ -16,7 +17,9 @@ from lifecycle.lineage import declared_sections
 from lifecycle.records import STEPS
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
+from resources.settings import PROJECT
 
+TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
 RULES = (
     make_rule("low.range", "range", ("low",), bound=NO_ROW, minimum=0),
     make_rule("../odd name", "unique", ("code",), bound=NO_ROW),
@@ -87,22 +90,31 @@ def test_file_name_two_odd_ids_never_share_a_file():
 def test_validator_spark_that_is_not_installed_says_what_to_install(monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr("assets.validation.find_spec", lambda name: None if name == "pyspark" else real(name))
-    with pytest.raises(SettingsError, match=r"pyspark.*pip install -e '\.\[spark\]'"):
+    with pytest.raises(SettingsError, match=r"(?s)pyspark.*pip install -e '\.\[spark\]'"):
         validator("spark")
 
 
-def test_engine_is_declared_in_use_case_yaml_and_is_no_identity(toy):
-    plain = load_use_case(toy.folder)
+@pytest.fixture
+def with_engine(tmp_path):
+    """The toy use case with an engine declared."""
+
+    def make(engine):
+        folder = tmp_path / "use_cases" / "toy"
+        shutil.copytree(TOY, folder, dirs_exist_ok=True)
+        text = (TOY / "use_case.yaml").read_text()
+        (folder / "use_case.yaml").write_text(f"{text}validation: {{engine: {engine}}}\n")
+        return load_use_case(folder)
+
+    return make
+
+
+def test_engine_is_declared_in_use_case_yaml_and_is_no_identity(with_engine):
+    plain, other = load_use_case(TOY), with_engine("great_expectations")
     assert chosen_engine(plain.spec.validation.engine) == "fused"
-    toy.edit(
-        "use_case.yaml", "budget: {run_usd: 0.5}", "budget: {run_usd: 0.5}\nvalidation: {engine: great_expectations}"
-    )
-    other = load_use_case(toy.folder)
-    assert other.spec.validation.engine == "great_expectations"
+    assert chosen_engine(other.spec.validation.engine) == "great_expectations"
     assert [declared_sections(plain, step) for step in STEPS] == [declared_sections(other, step) for step in STEPS]
 
 
-def test_engine_unknown_is_refused(toy):
-    toy.edit("use_case.yaml", "budget: {run_usd: 0.5}", "budget: {run_usd: 0.5}\nvalidation: {engine: pandas}")
+def test_engine_unknown_is_refused(with_engine):
     with pytest.raises(UseCaseError, match=r"validation\.engine"):
-        load_use_case(toy.folder)
+        with_engine("pandas")
