@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from expectations.imported import import_great_expectations
 from expectations.suite import MISSING, Group, expectation, groups
 from lifecycle.contract.model import Contract
 from lifecycle.contract.result import MAX_NAMED_ROWS, RuleResult, contract_check
@@ -37,6 +38,7 @@ def _engine() -> Any:
 
     One for all frames: each asset that is added serialises the whole context again (12 ms).
     """
+    import_great_expectations()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
