@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from expectations.frames import read_frame
+from expectations.imported import import_great_expectations
 from expectations.suite import Group, expectations, groups
 from lifecycle.contract.failing import is_withheld, named_rows
 from lifecycle.contract.model import Contract
@@ -59,6 +60,7 @@ def _engine() -> Any:
 
     One for all frames: each asset that is added serialises the whole context again (12 ms).
     """
+    import_great_expectations()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
