@@ -4,7 +4,7 @@ import dagster as dg
 
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
-from assets.validation import checked_contract
+from assets.validation import checked_contract, chosen_engine
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import load_contract
@@ -23,7 +23,7 @@ from lifecycle.use_case import UseCase
 
 def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
     """The asset <use case>/snapshot."""
-    kinds = {"great_expectations", "parquet"}
+    kinds = {"polars" if chosen_engine(use_case.spec.validation.engine) == "fused" else "great_expectations", "parquet"}
     return step_asset(use_case, "snapshot", make_snapshot, kinds=kinds, reusable=snapshot_stays)
 
 

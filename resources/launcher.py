@@ -25,17 +25,15 @@ class Launcher(dg.ConfigurableResource):
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
-        with (
-            warnings.catch_warnings(),
-            dg.open_pipes_session(
+        with warnings.catch_warnings():
+            # Dagster calls previews of its own when a session starts and ends, and warns whoever waits for a model.
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            with dg.open_pipes_session(
                 context=context.op_execution_context if isinstance(context, dg.AssetExecutionContext) else context,
                 context_injector=dg.PipesTempFileContextInjector(),
                 message_reader=dg.PipesTempFileMessageReader(),
-            ) as session,
-        ):
-            # Dagster calls a preview of its own when a session ends, and warns whoever waits for a model.
-            warnings.simplefilter("ignore", dg.PreviewWarning)
-            answer = run_worker(job, more=session.get_bootstrap_env_vars(), grace_seconds=self.grace_seconds)
+            ) as session:
+                answer = run_worker(job, more=session.get_bootstrap_env_vars(), grace_seconds=self.grace_seconds)
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)
