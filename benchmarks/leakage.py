@@ -21,11 +21,11 @@ from lifecycle.contract.model import Column, Contract, Label
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.finding import Finding
-from lifecycle.use_case import BenchmarkWindow, SplitSpec
+from lifecycle.split_spec import BenchmarkWindow, TimeSplit
 
 SEEDS = range(1, 60, 2)
 SHARES = {"training": 0.7, "validation": 0.1, "calibration": 0.1, "benchmark": 0.1}
-SPLIT = SplitSpec(
+SPLIT = TimeSplit(
     by="time", column="day", embargo="1d", validation="14d", calibration="14d",
     benchmark=BenchmarkWindow(window="14d", roll="each_version"), resample_by="day",
 )  # fmt: skip

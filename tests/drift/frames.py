@@ -7,11 +7,11 @@ import pandas as pd
 
 from lifecycle.contract.model import Column, Contract, Label
 from lifecycle.data.files import SplitFiles
-from lifecycle.use_case import BenchmarkWindow, SplitSpec
+from lifecycle.split_spec import BenchmarkWindow, TimeSplit
 
 START = pd.Timestamp("2024-01-01")
 WINDOW = 28
-SPLIT = SplitSpec(
+SPLIT = TimeSplit(
     by="time",
     column="day",
     embargo="1d",
