@@ -8,6 +8,7 @@ import pytest
 from frames import FEATURES, SPLIT, contract, newest, shop_rows, written
 
 from lifecycle.drift.check import drift_check
+from lifecycle.split_spec import GroupSplit, Shares
 
 ROWS = shop_rows()
 
@@ -174,7 +175,8 @@ def test_drift_names_no_value_of_a_sensitive_column(tmp_path):
 def test_drift_of_splits_without_time_is_quiet_on_random_groups_and_loud_on_another_unit(seed, tmp_path):
     generator = np.random.default_rng(seed)
     rows = shop_rows(seed=seed).assign(customer=lambda x: generator.integers(0, 4000, len(x)))
-    spec = SPLIT.model_copy(update={"by": "group", "resample_by": "customer"})
+    shares = Shares(validation=0.1, calibration=0.1, benchmark=0.1)
+    spec = GroupSplit(by="group", group="customer", salt="a", shares=shares, resample_by="customer")
 
     def check(frame, folder):
         files = written(frame, folder)
