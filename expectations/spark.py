@@ -37,9 +37,10 @@ def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
     spark = _session()
     sensitive = set(contract.sensitive_columns)
     try:
-        rows = _without_nan(spark.read.parquet(*map(str, parquet_files(folder).values())))
+        written = _written_types(folder)
+        rows = _as_pandas_reads(spark.read.parquet(*map(str, parquet_files(folder).values())), written)
         total = rows.count()
-        types = _logical_types(rows, total, folder)
+        types = _logical_types(rows, total, written)
     except Exception as error:  # whatever Spark stumbles over, no rule is evaluated, and each says so
         return tuple(
             RuleResult(rule=rule, status="error", rows=0, error=_reason(error, rule, sensitive))
@@ -56,6 +57,9 @@ def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
             found[rule.id] = RuleResult(rule=rule, status="error", rows=total, error=str(reason))
     for identifier, answer in _answers(rows, prepared).items():
         rule = prepared[identifier][0]
+        if total == 0 and rule.kind != "row_count" and _raised(answer) is None:
+            # Spark's sum over no rows is null, where pandas counts none.
+            answer.result["unexpected_count"] = 0
         result = _result(rule, answer, total, sensitive)
         found[identifier] = result.model_copy(update={"rule": next(r for r in contract.rules if r.id == identifier)})
     return tuple(found[rule.id] for rule in contract.rules)
@@ -91,18 +95,17 @@ def _session() -> SparkSession:
     return session
 
 
-def _without_nan(rows: DataFrame) -> DataFrame:
+def _as_pandas_reads(rows: DataFrame, written: dict[str, set[str]]) -> DataFrame:
+    """NaN as null, and a column without a type as texts."""
     from pyspark.sql import functions as F  # noqa: N812, as everybody calls it
 
-    floats = {name for name, kind in rows.dtypes if kind in ("float", "double")}
-    return rows.select(
-        [
-            F.when(~F.isnan(_quoted(name)), F.col(_quoted(name))).alias(name)
-            if name in floats
-            else F.col(_quoted(name))
-            for name in rows.columns
-        ]
-    )
+    def read(name: str, kind: str) -> Any:
+        column = F.col(_quoted(name))
+        if kind in ("float", "double"):
+            return F.when(~F.isnan(column), column).alias(name)
+        return F.lit(None).cast("string").alias(name) if written[name] == {"null"} else column
+
+    return rows.select([read(name, kind) for name, kind in rows.dtypes])
 
 
 def _quoted(name: str) -> str:
@@ -115,7 +118,7 @@ _TYPES = {"string": "string", "boolean": "boolean", "date": "date", "timestamp":
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def _logical_types(rows: DataFrame, total: int, folder: Path) -> dict[str, str]:
+def _logical_types(rows: DataFrame, total: int, written: dict[str, set[str]]) -> dict[str, str]:
     """The logical type that pandas would see in each column."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -127,33 +130,42 @@ def _logical_types(rows: DataFrame, total: int, folder: Path) -> dict[str, str]:
             asked.append(F.min(whole.cast("int")).alias(f"days_{place}"))
     counted = rows.agg(*asked).first()
     assert counted is not None
-    nullable = _nullable_integers(folder)
     found: dict[str, str] = {}
     for place, (name, kind) in enumerate(kinds.items()):
         known = counted[f"known_{place}"]
-        if kind in _INTEGERS:
-            found[name] = "integer" if known == total or name in nullable else "number"
+        if written[name] == {"null"}:
+            found[name] = "empty"
+        elif kind in _INTEGERS:
+            nullable = all(form[:3] in ("Int", "UIn") for form in written[name])
+            found[name] = "integer" if known == total or nullable else "number"
         elif kind == "timestamp_ntz":
             found[name] = "timestamp" if counted[f"days_{place}"] == 0 else "date"
-        elif known == 0 and kind in ("string", "date", "boolean", "void"):
-            found[name] = "empty"
+        elif kind in ("date", "boolean") and known == 0:
+            # pandas holds these as objects unless its own type stands in the file, and no object has a type then.
+            typed = written[name] <= {"boolean"} or (total == 0 and written[name] <= {"bool", "boolean"})
+            found[name] = "boolean" if typed and kind == "boolean" else "empty"
         else:
             found[name] = _TYPES.get(kind, kind)
     return found
 
 
-def _nullable_integers(folder: Path) -> set[str]:
-    """Columns that pandas reads as integers though they hold nulls, by what it left in the files."""
+def _written_types(folder: Path) -> dict[str, set[str]]:
+    """For each column the types that pandas left in the files: `null` for a column without a type, "" if none."""
     import json
 
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: list[set[str]] = []
+    found: dict[str, set[str]] = {}
     for path in parquet_files(folder).values():
-        metadata = (pq.read_schema(path).metadata or {}).get(b"pandas")
-        columns = json.loads(metadata)["columns"] if metadata else []
-        found.append({column["name"] for column in columns if str(column["numpy_type"])[:3] in ("Int", "UIn")})
-    return set.intersection(*found) if found else set()
+        schema = pq.read_schema(path)
+        metadata = (schema.metadata or {}).get(b"pandas")
+        listed = json.loads(metadata)["columns"] if metadata else []
+        told = {column["field_name"]: str(column["numpy_type"]) for column in listed}
+        for field in schema:
+            form = "null" if pa.types.is_null(field.type) else told.get(field.name, "")
+            found.setdefault(field.name, set()).add(form)
+    return found
 
 
 def _prepared(rule: Rule, rows: DataFrame, types: dict[str, str], prefix: str) -> tuple[Rule, list[Any]]:
