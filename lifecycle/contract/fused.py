@@ -6,8 +6,10 @@ tests/expectations/test_engines_agree.py; what is judged alike and why: docs/dec
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lifecycle.contract.batches import batches
 from lifecycle.contract.failing import with_failing_rows
@@ -18,6 +20,9 @@ from lifecycle.contract.result import RuleResult, could_not, counted, of_type
 from lifecycle.contract.rule import Rule
 from lifecycle.contract.table import Table, read_table, type_held, unjudged_because
 from lifecycle.errors import DatasetError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
@@ -34,6 +39,13 @@ def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
         for rule in contract.rules
     ]
     return with_failing_rows(table, contract, results)
+
+
+def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:
+    """The same for rows in memory, in the types that a Parquet file gives them."""
+    with tempfile.TemporaryDirectory() as folder:
+        frame.reset_index(drop=True).to_parquet(Path(folder, "rows.parquet"))
+        return validate_files(Path(folder), contract)
 
 
 def _is_read(rule: Rule, table: Table) -> bool:
