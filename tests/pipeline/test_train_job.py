@@ -157,7 +157,7 @@ def test_train_first_run_artifacts_hold_records_report_and_model(trained):
 
 def test_train_first_run_dagster_process_never_imported_torch(trained):
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", trained.done.out, re.MULTILINE))
-    assert {"dagster", "mlflow", "great_expectations"} <= imported
+    assert {"dagster", "mlflow", "polars"} <= imported
     assert "torch" not in imported
 
 

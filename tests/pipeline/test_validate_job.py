@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPolicyEvaluator
 from dagster._core.loader import LoadingContextForTest
+from dagster._core.storage.defs_state.base import set_defs_state_storage
 from dagster._core.test_utils import freeze_time
 from toy_project import Toy, git, new_toy
 from webhook_receiver import receiving
@@ -58,7 +59,9 @@ def in_place(toy, patch):
 
 def validate(toy, version=None, instance=None):
     """The job in this process."""
-    job = build_defs([load_use_case(toy.folder)]).resolve_job_def("validate_toy")
+    # Dagster keeps the storage of an instance that an earlier test closed, and asks it while definitions load.
+    with set_defs_state_storage(None):
+        job = build_defs([load_use_case(toy.folder)]).resolve_job_def("validate_toy")
     intent = {"dataset_version": version} if version else {}
     config = {"resources": {"intent": {"config": intent}}, "loggers": {"console": {}}}
     return job.execute_in_process(config, instance=instance, raise_on_error=False)
