@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from expectations.imported import import_great_expectations
-from expectations.spark_marks import UnjudgedError, marks, values, with_known_keys
+from expectations.spark_marks import marks, with_known_keys
+from expectations.spark_rows import read_rows
 from expectations.validate import raised_message
 from lifecycle.contract.fused import judged
 from lifecycle.contract.model import Contract
@@ -99,64 +100,24 @@ def _one_pass(spark: SparkSession, engine: Any, table: Table, rules: Sequence[Ru
     from pyspark.sql import functions as F  # noqa: N812, as everybody calls it
 
     found: dict[str, int | str] = {}
-    columns = list(dict.fromkeys(name for rule in rules for name in rule.columns))
-    rows, unread = _rows(spark, table, columns)
-    marked: dict[str, list[Any]] = {}
-    for number, rule in enumerate(rules):
-        reason = next((unread[name] for name in rule.columns if name in unread), None)
-        if reason is not None:
-            found[rule.id] = reason
+    rows, unread = read_rows(spark, table, list(dict.fromkeys(name for rule in rules for name in rule.columns)))
+    marked: dict[str, list[str]] = {}
+    columns = [F.lit(1).alias("row")]
+    for rule in rules:
+        reasons = [unread[name] for name in rule.columns if name in unread]
+        if reasons:
+            found[rule.id] = reasons[0]
             continue
-        rows = with_known_keys(rows, rule, table, f"known{number}")
-        marked[rule.id] = marks(rule, table, f"known{number}")
-    named = {(identifier, at): f"m{place}" for place, (identifier, at) in enumerate(_places(marked))}
-    frame = rows.select(
-        F.lit(1).alias("row"),
-        *(F.when(marked[identifier][at], 1).otherwise(0).alias(name) for (identifier, at), name in named.items()),
-    )
-    sums = _sums(engine, frame, list(named.values()), table)
+        known = f"known_{len(columns)}"
+        rows, own = with_known_keys(rows, rule, table, known), marks(rule, table, known)
+        marked[rule.id] = [f"mark_{len(columns) + place}" for place in range(len(own))]
+        columns += [F.when(one, 1).otherwise(0).alias(name) for one, name in zip(own, marked[rule.id], strict=True)]
+    sums = _sums(engine, rows.select(columns), [name for names in marked.values() for name in names], table)
     for rule in rules:
         if rule.id in marked:
-            own = [sums[named[rule.id, at]] for at in range(len(marked[rule.id]))]
+            own = [sums[name] for name in marked[rule.id]]
             found[rule.id] = surplus(own, rule.parameters["counts"]) if rule.kind == "distribution" else own[0]
     return found
-
-
-def _places(marked: dict[str, list[Any]]) -> Iterator[tuple[str, int]]:
-    return ((identifier, at) for identifier, own in marked.items() for at in range(len(own)))
-
-
-def _rows(spark: SparkSession, table: Table, columns: Sequence[str]) -> tuple[DataFrame, dict[str, str]]:
-    """The columns of all files in the table's types, and why some are not among them.
-
-    Spark takes one file's schema for all, so files of different schemas are read apart.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    alike: dict[str, list[str]] = {}
-    for path in table.paths:
-        alike.setdefault(_schema(path), []).append(str(path))
-    parts, unread = [spark.read.parquet(*paths) for paths in alike.values()], {}
-    for name in columns:
-        try:
-            for part in parts:
-                values(name, dict(part.dtypes)[name], table)
-        except UnjudgedError as reason:
-            unread[name] = str(reason)
-    read = [name for name in columns if name not in unread]
-    rows = None
-    for part in parts:
-        kinds = dict(part.dtypes)
-        own = part.select(F.lit(1).alias(""), *(values(name, kinds[name], table).alias(name) for name in read))
-        rows = own if rows is None else rows.unionAll(own)
-    assert rows is not None, table
-    return rows, unread
-
-
-def _schema(path: Path) -> str:
-    import pyarrow.parquet as pq
-
-    return str(pq.read_schema(path).remove_metadata())
 
 
 def _sums(engine: Any, frame: DataFrame, names: Sequence[str], table: Table) -> dict[str, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from expectations.spark_rows import DAY, NANOSECONDS, divided, literal, own_column, spark_type
 from lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
 from lifecycle.contract.rule import Rule
 from lifecycle.contract.table import Table
@@ -17,83 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _COMPARED = ("range", "length", "pattern", "allowed", "less_or_equal", "equal", "hour_in_zone", "references")
-_NANOSECONDS = {"ms": 10**6, "us": 10**3, "ns": 1}
-_DAY = 86_400 * 10**9
-_INTEGERS = ("tinyint", "smallint", "int", "bigint", "decimal(20,0)")
-# The types of Spark in which values of a logical type may be read.
-_READ_AS = {
-    "string": ("string",),
-    "boolean": ("boolean",),
-    "integer": _INTEGERS,
-    "number": ("float", "double", *_INTEGERS),
-    "date": ("date",),
-}
-
-
-class UnjudgedError(Exception):
-    """Why Spark does not judge a column."""
-
-
-def quoted(name: str) -> Column:
-    """A column by its name, in which a dot is no field."""
-    from pyspark.sql import functions as F  # noqa: N812, as everybody calls it
-
-    return F.col(f"`{name.replace('`', '``')}`")
-
-
-def values(name: str, read_as: str, table: Table) -> Column:
-    """A column that Spark reads in this type, in the table's: instants as ticks, NaN as null, no negative zero.
-
-    Raises UnjudgedError where Spark reads something else than is written.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    column, held, kind = quoted(name), table.held(name), table.types[name]
-    aware = "timestamp" if held == "timestamp" and table.is_aware(name) else "timestamp_ntz"
-    allowed = (aware, "bigint") if held == "timestamp" else _READ_AS.get(held)
-    if held == "null":
-        return F.lit(None).cast("double")
-    if allowed is None:
-        # Of other types only nulls are counted.
-        return F.when(column.isNotNull(), 0.0)
-    if read_as not in allowed:
-        raise UnjudgedError(f"{name}: Spark reads {held} as {read_as}")
-    if held == "number":
-        number = column.cast("double")
-        return F.when(~F.isnan(number), number + 0.0)
-    if held == "date":
-        return F.unix_date(column).cast("bigint")
-    if held == "timestamp" and read_as != "bigint":
-        micros, unit = F.unix_micros(column.cast("timestamp")), _NANOSECONDS[kind.unit]
-        return _divided(micros, unit // 1000) if unit >= 1000 else micros * (1000 // unit)
-    return column.cast(_spark_type(kind))
-
-
-def _spark_type(kind: pa.DataType) -> str:
-    """The type of a column's values (see `values`)."""
-    import pyarrow as pa
-
-    if kind == pa.uint64():
-        return "decimal(20,0)"
-    if pa.types.is_string(kind):
-        return "string"
-    if pa.types.is_boolean(kind):
-        return "boolean"
-    return "double" if pa.types.is_floating(kind) else "bigint"
-
-
-def _literal(value: Any, kind: pa.DataType) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    # As text, since Spark takes no integer above 2^63 from Python.
-    return F.lit(str(value)).cast(_spark_type(kind))
-
-
-def _divided(numbers: Column, by: int) -> Column:
-    """Whole numbers divided and rounded down; Spark's own division is one of floats, or towards zero."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    return F.call_function("div", numbers - F.pmod(numbers, F.lit(by)), F.lit(by))
 
 
 def marks(rule: Rule, table: Table, known: str) -> list[Column]:
@@ -106,7 +31,7 @@ def marks(rule: Rule, table: Table, known: str) -> list[Column]:
 def _broken(rule: Rule, table: Table, known: str) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    own = [quoted(name) for name in rule.columns]
+    own = [own_column(name) for name in rule.columns]
     first, kind, parameters = own[0], table.types[rule.columns[0]], rule.parameters
     if rule.kind in _COMPARED:
         if any(table.held(name) == "null" for name in rule.columns):
@@ -115,7 +40,7 @@ def _broken(rule: Rule, table: Table, known: str) -> Column:
     match rule.kind:
         case "type":
             # A wall-clock time that is no midnight.
-            return F.pmod(first, F.lit(_DAY // _NANOSECONDS[kind.unit])) != 0
+            return F.pmod(first, F.lit(DAY // NANOSECONDS[kind.unit])) != 0
         case "nulls":
             return first.isNull()
         case "null_together":
@@ -136,7 +61,7 @@ def _unequal(rule: Rule, table: Table, known: str) -> Column:
     import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
-    first, kind, parameters = quoted(rule.columns[0]), table.types[rule.columns[0]], rule.parameters
+    first, kind, parameters = own_column(rule.columns[0]), table.types[rule.columns[0]], rule.parameters
     match rule.kind:
         case "allowed":
             return ~_is_listed(first, parameters["values"], kind)
@@ -146,15 +71,15 @@ def _unequal(rule: Rule, table: Table, known: str) -> Column:
             return _outside(first, float_limits(parameters, kind), kind)
         case "range":
             low, high = whole_interval(parameters, kind)
-            return F.lit(True) if low > high else ~first.between(_literal(low, kind), _literal(high, kind))
+            return F.lit(True) if low > high else ~first.between(literal(low, kind), literal(high, kind))
         case "pattern":
             return ~_found(parameters["pattern"])(first)
         case "hour_in_zone":
-            micros = _divided(first, 1000) if kind.unit == "ns" else first * (_NANOSECONDS[kind.unit] // 1000)
+            micros = divided(first, 1000) if kind.unit == "ns" else first * (NANOSECONDS[kind.unit] // 1000)
             local = F.from_utc_timestamp(F.timestamp_micros(micros), parameters["zone"])
-            return F.hour(local).cast("double") != quoted(rule.columns[1]).cast("double")
+            return F.hour(local).cast("double") != own_column(rule.columns[1]).cast("double")
         case "references":
-            return quoted(known).isNull()
+            return F.col(known).isNull()
     a, b = _comparable(rule, table)
     return a > b if rule.kind == "less_or_equal" else a != b
 
@@ -170,7 +95,7 @@ def _any(conditions: Iterable[Column]) -> Column:
 def _is_listed(column: Column, wanted: Iterable[Any], kind: pa.DataType) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
-    known = [_literal(value, kind) for value in listed(wanted, kind)]
+    known = [literal(value, kind) for value in listed(wanted, kind)]
     return column.isin(*known) if known else F.lit(False)
 
 
@@ -179,7 +104,7 @@ def _outside(column: Column, limits: Mapping[str, Any], kind: pa.DataType) -> Co
 
     breaks = {"minimum": operator.lt, "exclusive_minimum": operator.le,
               "maximum": operator.gt, "exclusive_maximum": operator.ge}  # fmt: skip
-    ends = [breaks[name](column, _literal(value, kind)) for name, value in limits.items() if name in breaks]
+    ends = [breaks[name](column, literal(value, kind)) for name, value in limits.items() if name in breaks]
     return _any([F.lit(False), *ends])
 
 
@@ -196,13 +121,13 @@ def _comparable(rule: Rule, table: Table) -> tuple[Column, Column]:
     import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
-    first, second = (quoted(name) for name in rule.columns)
+    first, second = (own_column(name) for name in rule.columns)
     kinds = [table.types[name] for name in rule.columns]
     if any(map(pa.types.is_floating, kinds)):
         return first.cast("double"), second.cast("double")
     if kinds[0] == kinds[1]:
         return first, second
-    units = [_NANOSECONDS[kind.unit] if pa.types.is_timestamp(kind) else _DAY for kind in kinds]
+    units = [NANOSECONDS[kind.unit] if pa.types.is_timestamp(kind) else DAY for kind in kinds]
     units = [1, 1] if pa.uint64() in kinds else units
     wide = [
         column.cast("decimal(20,0)") * F.lit(str(unit)).cast("decimal(17,0)")
@@ -218,18 +143,14 @@ def with_known_keys(rows: DataFrame, rule: Rule, table: Table, known: str) -> Da
     if rule.kind != "references" or any(table.held(name) == "null" for name in rule.columns):
         return rows
     kinds = [table.types[name] for name in rule.columns]
-    placed = (
-        tuple(place(value, kind) for value, kind in zip(key, kinds, strict=True)) for key in rule.parameters["keys"]
-    )
+    placed = {tuple(map(place, key, kinds)) for key in rule.parameters["keys"]}
     # Each key once: a row that met two would be two rows.
-    keys = {key for key in placed if None not in key}
+    texts = [tuple(map(str, key)) for key in placed if None not in key]
     names = [f"{known}_{number}" for number in range(len(kinds))]
-    # As text, since Spark takes no integer above 2^63 from Python.
-    texts = [tuple(map(str, key)) for key in keys]
     schema = ", ".join(f"{name} string" for name in names)
     found = rows.sparkSession.createDataFrame(texts, schema).withColumn(known, F.lit(True))
     alike = (
-        quoted(own) == F.col(name).cast(_spark_type(kind))
+        own_column(own) == F.col(name).cast(spark_type(kind))
         for own, name, kind in zip(rule.columns, names, kinds, strict=True)
     )
     return rows.join(F.broadcast(found), _all(alike), "left").drop(*names)
@@ -237,24 +158,23 @@ def with_known_keys(rows: DataFrame, rule: Rule, table: Table, known: str) -> Da
 
 def _bins(rule: Rule, table: Table) -> list[Column]:
     """True in a bin's rows, a mark for each bin (rule.py)."""
+    import pyarrow as pa
     from pyspark.sql import functions as F  # noqa: N812
 
     name, kind, bins = rule.columns[0], table.types[rule.columns[0]], len(rule.parameters["counts"])
-    first, held = quoted(name), table.held(name)
+    first, held = own_column(name), table.held(name)
     if held == "null":
         inner = [F.lit(False)] * (bins - 1)
     elif "edges" in rule.parameters:
         edges = whole_edges(rule.parameters["edges"], kind)
-        beyond = [isinstance(edge, int) and edge > bounds(kind)[1] for edge in edges]
-        reached = [
-            F.lit(False) if far else first >= _literal(edge, kind) for edge, far in zip(edges, beyond, strict=True)
-        ]
+        highest = math.inf if pa.types.is_floating(kind) else bounds(kind)[1]
+        reached = [F.lit(False) if edge > highest else first >= literal(edge, kind) for edge in edges]
         inner = [a & ~b for a, b in zip([F.lit(True), *reached], [*reached, F.lit(False)], strict=True)]
     else:
         placed: dict[Any, int] = {}
         for at, value in enumerate(rule.parameters["values"]):
             placed.setdefault(place(value, kind), at)
-        at_place = {at: first == _literal(value, kind) for value, at in placed.items() if value is not None}
-        own = [at_place.get(at, F.lit(False)) for at in range(bins - 2)]
-        inner = [*own, ~_any([F.lit(False), *at_place.values()])]
+        at_place = {at: first == literal(value, kind) for value, at in placed.items() if value is not None}
+        others = ~_is_listed(first, rule.parameters["values"], kind)
+        inner = [*(at_place.get(at, F.lit(False)) for at in range(bins - 2)), others]
     return [*(first.isNotNull() & one for one in inner), first.isNull()]
