@@ -18,7 +18,7 @@ NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo next test test-slow check ui mlflow-ui bench screenshots setup clean
+.PHONY: demo next test test-slow spark check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -62,8 +62,11 @@ next: $(READY)  ## a month later: train on the next published dataset version an
 test: $(READY)  ## all tests that need nothing but the registry's packages
 	pytest -m "not slow"
 
-test-slow: $(READY)  ## tests that need a browser or more than a minute
+test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
 	pytest -m slow --timeout 900
+
+spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it needs Java 17 or newer
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 
 check: $(READY)  ## what a contributor runs before a commit
 	ruff format --check .

@@ -50,8 +50,8 @@ def validator(engine: Engine) -> Validate:
     if engine == "great_expectations":
         from expectations.validate import validate_files
     elif engine == "spark":
-        _refuse_without(("expectations.spark", "pyspark"))
-        from expectations.spark import validate_files  # pyright: ignore[reportMissingImports]
+        _refuse_without(("pyspark",))
+        from expectations.spark import validate_files
     else:
         from lifecycle.contract.fused import validate_files
     return validate_files

@@ -1,247 +1,141 @@
-"""Judges a folder of Parquet files with Great Expectations on Spark: the verdicts of validate_frame, rule by rule.
+"""Judges a folder of Parquet files with Great Expectations on Spark: the verdicts of the other engines, rule by rule.
 
-For data above one machine's memory. All rules share one frame, in which what pandas does beside the expectations is
-done by Spark first: NaN becomes null, instants become microseconds, hours local ones. What Spark can't judge as the
-reference does has the status error and a reason, never a pass. No rows are named.
+For data above one machine's memory. Spark marks the rows that break a rule (spark_marks.py), and Great Expectations
+sums the marks: sums alone share one pass over the rows, counts of unexpected values take a Spark job each. What Spark
+can't read as the reference does has the status error and a reason, never a pass.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from datetime import datetime
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from expectations.suite import ACCEPTED, MISSING, expectation
-from expectations.validate import _raised, _reason, _result
+from expectations.imported import import_great_expectations
+from expectations.spark_marks import marks, with_known_keys
+from expectations.spark_rows import read_rows
+from expectations.validate import raised_message
+from lifecycle.contract.fused import judged
 from lifecycle.contract.model import Contract
 from lifecycle.contract.result import RuleResult
-from lifecycle.contract.rule import Kind, Rule, within
-from lifecycle.data.content import parquet_files
+from lifecycle.contract.rule import Rule, surplus
+from lifecycle.contract.table import Table, read_table
+from lifecycle.errors import DatasetError, SettingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-NOT_ON_SPARK: tuple[Kind, ...] = ("null_together", "references", "distribution")
-KINDS = tuple(kind for kind in get_args(Kind) if kind not in NOT_ON_SPARK)
-# What Java's regular expressions read otherwise than Python's.
-_FOREIGN_PATTERN = re.compile(r"\\[ZzAQEGpP]|\(\?[P(#]|&&|\[[^\]]*\[|\$.*\n|(?<!\\)\(\?[aLu]")
+# Instants are judged in UTC, as they are written: no calendar is mended, nanoseconds stay, and `a` is not `A`.
+_READING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+}
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+}
 
 
 def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
-    """What each of the contract's rules finds in the rows of a folder of Parquet files, in the contract's order.
+    """What each of the contract's rules finds in a folder of Parquet files, in the contract's order.
 
-    Uses the Spark session that is there, else starts a local one. Raises DatasetError for a folder without files.
+    Uses the Spark session that is active, else a local one that ends with the call. Raises DatasetError for a file
+    that can't be read, and SettingsError without Java.
     """
-    spark = _session()
-    sensitive = set(contract.sensitive_columns)
-    try:
-        written = _written_types(folder)
-        rows = _as_pandas_reads(spark.read.parquet(*map(str, parquet_files(folder).values())), written)
-        total = rows.count()
-        types = _logical_types(rows, total, written)
-    except Exception as error:  # whatever Spark stumbles over, no rule is evaluated, and each says so
-        return tuple(
-            RuleResult(rule=rule, status="error", rows=0, error=_reason(error, rule, sensitive))
-            for rule in contract.rules
-        )
-    found = {rule.id: _typed(rule, types, total) for rule in contract.rules if rule.kind == "type"}
-    prepared: dict[str, tuple[Rule, list[Any]]] = {}
-    for place, rule in enumerate(contract.rules):
-        if rule.kind == "type":
-            continue
-        try:
-            prepared[rule.id] = _prepared(rule, rows, types, f"r{place}")
-        except _NotJudgedError as reason:
-            found[rule.id] = RuleResult(rule=rule, status="error", rows=total, error=str(reason))
-    for identifier, answer in _answers(rows, prepared).items():
-        rule = prepared[identifier][0]
-        if total == 0 and rule.kind != "row_count" and _raised(answer) is None:
-            # Spark's sum over no rows is null, where pandas counts none.
-            answer.result["unexpected_count"] = 0
-        result = _result(rule, answer, total, sensitive)
-        found[identifier] = result.model_copy(update={"rule": next(r for r in contract.rules if r.id == identifier)})
-    return tuple(found[rule.id] for rule in contract.rules)
+    table = read_table(folder)
+    with spark_session() as spark:
+        engine = _engine()
+        return judged(table, contract, lambda table, rules: _one_pass(spark, engine, table, rules))
 
 
-def _typed(rule: Rule, types: dict[str, str], rows: int) -> RuleResult:
-    """Whether a column holds its type: a matter of the files' schema, which needs no expectation on rows."""
-    held = types.get(rule.columns[0], MISSING)
-    wanted = rule.parameters["logical_type"]
-    count = int(held not in ACCEPTED.get(wanted, [wanted]))
-    told = "the column is missing" if held == MISSING else f"holds {held}"
-    status = "pass" if within(rule.parameters["bound"], count, rows) else "fail"
-    return RuleResult(rule=rule, status=status, rows=rows, count=count, observed=told)
-
-
-class _NotJudgedError(Exception):
-    """Why Spark does not judge a rule."""
-
-
-def _session() -> SparkSession:
-    """A session in UTC, of its own where one is there; else a local one on the loopback, without a UI."""
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """A session with settings of its own; a local one listens on the loopback alone and has no UI."""
     from pyspark.sql import SparkSession
 
     there = SparkSession.getActiveSession()
+    if there is None and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        fix = "install Java 17 (apt-get install openjdk-17-jre-headless), or write validation: {engine: auto}"
+        raise SettingsError("validation.engine is spark, and Spark finds no Java", value="java", fix=fix)
+    # Spark's workers are of this Python; its own default is whatever python3 is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
-    for name, value in {
-        "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "8",
-    }.items():  # fmt: skip
+    for name, value in _LOCAL.items():
         builder = builder.config(name, value)
     session = there.newSession() if there else builder.master("local[*]").appName("trainworthy").getOrCreate()
-    session.conf.set("spark.sql.session.timeZone", "UTC")
-    return session
-
-
-def _as_pandas_reads(rows: DataFrame, written: dict[str, set[str]]) -> DataFrame:
-    """NaN as null, and a column without a type as texts."""
-    from pyspark.sql import functions as F  # noqa: N812, as everybody calls it
-
-    def read(name: str, kind: str) -> Any:
-        column = F.col(_quoted(name))
-        if kind in ("float", "double"):
-            return F.when(~F.isnan(column), column).alias(name)
-        return F.lit(None).cast("string").alias(name) if written[name] == {"null"} else column
-
-    return rows.select([read(name, kind) for name, kind in rows.dtypes])
-
-
-def _quoted(name: str) -> str:
-    """A column's name as Spark reads it: a dot would be a field."""
-    return f"`{name.replace('`', '``')}`"
-
-
-_TYPES = {"string": "string", "boolean": "boolean", "date": "date", "timestamp": "timestamp",
-          "float": "number", "double": "number"}  # fmt: skip
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-
-
-def _logical_types(rows: DataFrame, total: int, written: dict[str, set[str]]) -> dict[str, str]:
-    """The logical type that pandas would see in each column."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    kinds = dict(rows.dtypes)
-    asked = [F.count(_quoted(name)).alias(f"known_{place}") for place, name in enumerate(kinds)]
-    for place, (name, kind) in enumerate(kinds.items()):
-        if kind == "timestamp_ntz":
-            whole = F.date_trunc("day", _quoted(name)) == F.col(_quoted(name))
-            asked.append(F.min(whole.cast("int")).alias(f"days_{place}"))
-    counted = rows.agg(*asked).first()
-    assert counted is not None
-    found: dict[str, str] = {}
-    for place, (name, kind) in enumerate(kinds.items()):
-        known = counted[f"known_{place}"]
-        if written[name] == {"null"}:
-            found[name] = "empty"
-        elif kind in _INTEGERS:
-            nullable = all(form[:3] in ("Int", "UIn") for form in written[name])
-            found[name] = "integer" if known == total or nullable else "number"
-        elif kind == "timestamp_ntz":
-            found[name] = "timestamp" if counted[f"days_{place}"] == 0 else "date"
-        elif kind in ("date", "boolean") and known == 0:
-            # pandas holds these as objects unless its own type stands in the file, and no object has a type then.
-            typed = written[name] <= {"boolean"} or (total == 0 and written[name] <= {"bool", "boolean"})
-            found[name] = "boolean" if typed and kind == "boolean" else "empty"
-        else:
-            found[name] = _TYPES.get(kind, kind)
-    return found
-
-
-def _written_types(folder: Path) -> dict[str, set[str]]:
-    """For each column the types that pandas left in the files: `null` for a column without a type, "" if none."""
-    import json
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    found: dict[str, set[str]] = {}
-    for path in parquet_files(folder).values():
-        schema = pq.read_schema(path)
-        metadata = (schema.metadata or {}).get(b"pandas")
-        listed = json.loads(metadata)["columns"] if metadata else []
-        told = {column["field_name"]: str(column["numpy_type"]) for column in listed}
-        for field in schema:
-            form = "null" if pa.types.is_null(field.type) else told.get(field.name, "")
-            found.setdefault(field.name, set()).add(form)
-    return found
-
-
-def _prepared(rule: Rule, rows: DataFrame, types: dict[str, str], prefix: str) -> tuple[Rule, list[Any]]:
-    """The rule on columns of its own, and these columns. Raises _NotJudgedError."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    if rule.kind not in KINDS:
-        raise _NotJudgedError(f"rules of kind {rule.kind} are not judged on Spark")
-    absent = [name for name in rule.columns if name not in types]
-    if absent:
-        raise _NotJudgedError(f"the column {', '.join(absent)} is missing")
-    names = tuple(f"{prefix}_{place}" for place in range(len(rule.columns)))
-    values = [F.col(_quoted(name)) for name in rule.columns]
-    parameters = dict(rule.parameters)
-    if rule.kind == "pattern":
-        if _FOREIGN_PATTERN.search(parameters["pattern"]):
-            raise _NotJudgedError("Java reads this pattern otherwise than Python")
-        parameters["pattern"] = f"(?U){parameters['pattern']}"
-    elif rule.kind == "hour_in_zone":
-        if dict(rows.dtypes)[rule.columns[0]] != "timestamp":
-            raise _NotJudgedError(f"{rule.columns[0]} has no time zone, so its hour in {parameters['zone']} is unknown")
-        values[0] = F.hour(F.from_utc_timestamp(values[0], parameters["zone"]))
-    elif rule.kind == "range" and any(isinstance(value, str) for value in parameters.values()):
-        values = [_microseconds(rule, dict(rows.dtypes)[rule.columns[0]], values[0])]
-    elif rule.kind == "missing" and None in parameters["values"]:
-        listed = [value for value in parameters["values"] if value is not None]
-        values = [F.when(~values[0].isin(listed), values[0])] if listed else values
-    columns = [value.alias(name) for value, name in zip(values, names, strict=True)]
-    return rule.model_copy(update={"columns": names, "parameters": parameters}), columns
-
-
-def _microseconds(rule: Rule, kind: str, value: Any) -> Any:
-    """The instants as microseconds since 1970. Raises _NotJudgedError where limits and column don't fit together."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    (name,) = rule.columns
-    if kind not in ("timestamp", "timestamp_ntz", "date"):
-        raise _NotJudgedError(f"{name} holds {kind}, so it can't be compared with an instant")
-    limits = [limit for limit in rule.parameters.values() if isinstance(limit, str)]
-    if any((datetime.fromisoformat(limit).tzinfo is not None) != (kind == "timestamp") for limit in limits):
-        raise _NotJudgedError(f"{name} and its limits must both have a time zone, or none: {', '.join(limits)}")
-    return F.unix_micros(value.cast("timestamp")).cast("double")
-
-
-def _answers(rows: DataFrame, prepared: dict[str, tuple[Rule, list[Any]]]) -> dict[str, Any]:
-    """Great Expectations' answer to each rule; a rule that keeps the others from an answer is asked alone."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    columns = [column for _, own in prepared.values() for column in own]
-    frame = rows.select(F.lit(1).alias("row"), *columns).persist()
+    for name, value in _READING.items():
+        session.conf.set(name, value)
     try:
-        engine = _engine()
-        rules = [rule for rule, _ in prepared.values()]
-        answers = _validated(engine, frame, rules)
-        for rule in rules:
-            if _raised(answers.get(rule.id)) is not None:
-                answers |= _validated(engine, frame, [rule])
+        yield session
     finally:
-        frame.unpersist()
-    return {rule.id: answers.get(rule.id) for rule in rules}
+        if there is None:
+            session.stop()
 
 
 def _engine() -> Any:
+    """The definition of a batch of rows, in a context that lives in memory and prints nothing."""
+    import_great_expectations()
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    # Kept in memory, the rows would be read no faster: there is one pass.
     asset = context.data_sources.add_spark("contract", persist=False).add_dataframe_asset("rows")
     return asset.add_batch_definition_whole_dataframe("all")
 
 
-def _validated(engine: Any, frame: DataFrame, rules: Sequence[Rule]) -> dict[str, Any]:
-    import great_expectations as gx
+def _one_pass(spark: SparkSession, engine: Any, table: Table, rules: Sequence[Rule]) -> dict[str, int | str]:
+    """Each rule's count, or why it has none. Raises whatever Spark or Great Expectations stumble over."""
+    from pyspark.sql import functions as F  # noqa: N812, as everybody calls it
 
-    batch = engine.get_batch({"dataframe": frame})
-    suite = gx.ExpectationSuite(name="contract", expectations=[expectation(rule) for rule in rules])
-    answer = batch.validate(suite, result_format="BASIC")
-    return {result.expectation_config.meta["rule"]: result for result in answer.results}
+    found: dict[str, int | str] = {}
+    rows, unread = read_rows(spark, table, list(dict.fromkeys(name for rule in rules for name in rule.columns)))
+    marked: dict[str, list[str]] = {}
+    columns = [F.lit(1).alias("row")]
+    for rule in rules:
+        reasons = [unread[name] for name in rule.columns if name in unread]
+        if reasons:
+            found[rule.id] = reasons[0]
+            continue
+        known = f"known_{len(columns)}"
+        rows, own = with_known_keys(rows, rule, table, known), marks(rule, table, known)
+        marked[rule.id] = [f"mark_{len(columns) + place}" for place in range(len(own))]
+        columns += [F.when(one, 1).otherwise(0).alias(name) for one, name in zip(own, marked[rule.id], strict=True)]
+    sums = _sums(engine, rows.select(columns), [name for names in marked.values() for name in names], table)
+    for rule in rules:
+        if rule.id in marked:
+            own = [sums[name] for name in marked[rule.id]]
+            found[rule.id] = surplus(own, rule.parameters["counts"]) if rule.kind == "distribution" else own[0]
+    return found
+
+
+def _sums(engine: Any, frame: DataFrame, names: Sequence[str], table: Table) -> dict[str, int]:
+    """Great Expectations' sum of each column. Raises DatasetError if Spark sees other rows than there are."""
+    import great_expectations as gx
+    import great_expectations.expectations as gxe
+
+    expected: Any = gxe
+    asked = [expected.ExpectColumnSumToBeBetween(column=name, min_value=0, meta={"sum": name}) for name in names]
+    asked.append(expected.ExpectTableRowCountToBeBetween(min_value=0, meta={"sum": ""}))
+    suite = gx.ExpectationSuite(name="contract", expectations=asked)
+    answers = engine.get_batch({"dataframe": frame}).validate(suite, result_format="BASIC").results
+    reason = next((reason for reason in map(raised_message, answers) if reason is not None), None)
+    if reason is not None:
+        raise RuntimeError(reason)
+    sums = {answer.expectation_config.meta["sum"]: answer.result.get("observed_value") for answer in answers}
+    if sums[""] != table.rows:
+        fix = "write validation: {engine: auto}"
+        raise DatasetError(f"Spark reads {sums['']} of {table.rows} rows", value=str(table.paths[0].parent), fix=fix)
+    # Of no rows there is no sum.
+    return {name: int(sums[name]) if table.rows else 0 for name in names}

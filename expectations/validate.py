@@ -104,7 +104,7 @@ def _validated(
 
 
 def _result(rule: Rule, answers: Sequence[Any], table: Table, contract: Contract) -> RuleResult:
-    raised = next((reason for reason in map(_raised, answers or [None]) if reason is not None), None)
+    raised = next((reason for reason in map(raised_message, answers or [None]) if reason is not None), None)
     if raised is not None:
         return could_not(rule, table.rows, raised, contract.sensitive_columns)
     if rule.kind == "type":
@@ -126,7 +126,7 @@ def _in_order(answers: Sequence[Any]) -> list[int]:
     return [int(rows[place]) for place in sorted(rows)]
 
 
-def _raised(answer: Any) -> str | None:
+def raised_message(answer: Any) -> str | None:
     """The engine's message if the rule could not be evaluated: flat, or below an id for each metric."""
     if answer is None:
         return "no answer came back"

@@ -7,7 +7,7 @@ tests/expectations/test_engines_agree.py; what is judged alike and why: docs/dec
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +24,23 @@ from lifecycle.errors import DatasetError
 if TYPE_CHECKING:
     import pandas as pd
 
+# Each rule's count, or why it has none, by the rule's id.
+OnePass = Callable[[Table, Sequence[Rule]], Mapping[str, int | str]]
+
 
 def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
     """What each of the contract's rules finds in a folder of Parquet files, in the contract's order.
 
     Raises DatasetError for a file that can't be read.
     """
-    table = read_table(folder)
+    return judged(read_table(folder), contract, _one_pass)
+
+
+def judged(table: Table, contract: Contract, one_pass: OnePass) -> tuple[RuleResult, ...]:
+    """What each rule finds if `one_pass` counts. It may raise: then the rule that it stumbles over is an error."""
     reasons = {rule.id: unjudged_because(rule, table) for rule in contract.rules}
     read = [rule for rule in contract.rules if reasons[rule.id] is None and _is_read(rule, table)]
-    counts = _counts(table, read)
+    counts = _counts(table, read, one_pass)
     results = [
         _result(rule, table, reasons[rule.id] or counts.get(rule.id, 0), contract.sensitive_columns)
         for rule in contract.rules
@@ -65,19 +72,19 @@ def _result(rule: Rule, table: Table, found: int | str, sensitive: Sequence[str]
     return counted(rule, table.rows if rule.kind == "row_count" else found, table.rows)
 
 
-def _counts(table: Table, rules: Sequence[Rule]) -> Mapping[str, int | str]:
+def _counts(table: Table, rules: Sequence[Rule], one_pass: OnePass) -> Mapping[str, int | str]:
     """Each rule's count, or why it has none. A rule that stops the pass is found by halving, and stops no other."""
     if not rules:
         return {}
     try:
-        return _one_pass(table, rules)
+        return one_pass(table, rules)
     except DatasetError:
         raise
     except Exception as error:  # whatever the engine stumbles over, the rule is not evaluated, and says so
         if len(rules) == 1:
             return {rules[0].id: str(error)}
         half = len(rules) // 2
-        return {**_counts(table, rules[:half]), **_counts(table, rules[half:])}
+        return {**_counts(table, rules[:half], one_pass), **_counts(table, rules[half:], one_pass)}
 
 
 def _one_pass(table: Table, rules: Sequence[Rule]) -> dict[str, int | str]:
