@@ -22,7 +22,7 @@ IN_WORDS = {
 
 
 def checked_contract(
-    state: StateFolder, use_case: str, dataset: str, folder: Path, contract: Contract, engine: Engine
+    state: StateFolder, use_case: str, dataset: str, engine: Engine, folder: Path, contract: Contract
 ) -> CheckResult:
     """The check `contract` of a dataset's files; all failing rows lie below validation/<use case>/<dataset's hash>."""
     from lifecycle.contract.failing import write_failing_rows

@@ -168,7 +168,7 @@ def test_validate_bug_is_told_by_its_kind_alone_and_a_cancel_is_not(place, recei
     def broken(run):
         raise error
 
-    monkeypatch.setattr("assets.snapshot.make_snapshot", broken)
+    monkeypatch.setattr("lifecycle.snapshot.make_snapshot", broken)
     place.edit("contract.yaml", "version: 1.0.0", "version: 1.0.1", commit=False)
     with contextlib.suppress(SystemExit):
         assert not validate(place).success

@@ -41,7 +41,7 @@ def judged(tmp_path, engine="auto"):
     ]
     label = Label(name="late", version=1, column="low", greater_than=0.0)
     contract = Contract(name="t", version="1", columns=tuple(columns), rules=RULES, label=label, primary_key=("row",))
-    return checked_contract(StateFolder(tmp_path / "var"), "toy", "0123456789abcdef" * 4, folder, contract, engine)
+    return checked_contract(StateFolder(tmp_path / "var"), "toy", "0123456789abcdef" * 4, engine, folder, contract)
 
 
 @pytest.mark.parametrize(("engine", "words"), [("auto", "fused"), ("great_expectations", "Great Expectations")])

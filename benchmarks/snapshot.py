@@ -1,0 +1,145 @@
+"""The whole snapshot step on the flights of 2013, once, ten times and thirty times over: CPU seconds and peak memory.
+
+Each measurement is a process of its own: the contract's 204 rules, labels, splits, leakage, drift, history, writing,
+hashing. CPU seconds are those of the step, imports left out; the peak is the whole process's. Repetition n lies n years
+later, so keys stay unique and the splits keep their shape.
+
+    make bench NAME=snapshot         about 3 minutes on 2 cores
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import polars as pl
+
+from benchmarks.result import finish, hardware
+from lifecycle.contract.model import Contract, load_contract
+from lifecycle.data.content import parquet_files
+from lifecycle.records import Cost, DatasetVersion, Provenance
+from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import UseCase, load_use_case
+from resources.dvc import DatasetStore
+from resources.settings import PROJECT, read_settings
+
+COPIES = (1, 10, 30)
+REPEATS = {1: 5, 10: 2, 30: 1}
+TARGETS = {"cpu_seconds_1": 4.0, "peak_gb_30": 3.0, "cpu_per_row_30_over_1": 1.3}
+NOTHING = Provenance(git_commit=None, git_dirty=None, code_sha256="", environment_sha256="", run_id="", created_at="")
+
+
+def main() -> None:
+    """Write the rows, take the step in fresh processes, print the table."""
+    print(hardware(), flush=True)
+    var = read_settings().var
+    source = Path(DatasetStore(var).fetch(PROJECT, "flights", "v12", var / "datasets").path)
+    found: dict[int, list[dict[str, float]]] = {}
+    for copies in COPIES:
+        with tempfile.TemporaryDirectory(prefix="snapshot-") as folder:
+            write_rows(source, Path(folder, "files"), copies)
+            found[copies] = [measured(Path(folder)) for _ in range(REPEATS[copies])]
+        one = found[copies][0]
+        print(
+            f"{one['rows']:>12,.0f} rows: {_median(found[copies], 'cpu_seconds'):6.2f} CPU s, "
+            f"{_median(found[copies], 'peak_gb'):5.2f} GB, before the step {one['before_gb']:.2f} GB, "
+            f"stopped by: {one['stopped'] or 'nothing'}",
+            flush=True,
+        )
+    first, last = (
+        _median(found[copies], "cpu_seconds") / found[copies][0]["rows"] for copies in (COPIES[0], COPIES[-1])
+    )
+    figures = {
+        "cpu_seconds_1": _median(found[1], "cpu_seconds"),
+        "peak_gb_30": _median(found[30], "peak_gb"),
+        "cpu_per_row_30_over_1": last / first,
+    }
+    finish("snapshot", figures, TARGETS)
+
+
+def write_rows(source: Path, folder: Path, copies: int) -> None:
+    """The dataset's files, repeated; each repetition a year later in every column of time."""
+    folder.mkdir()
+    for path in parquet_files(source).values():
+        rows = pl.read_parquet(path)
+        times = [name for name, kind in rows.schema.items() if kind.is_temporal()]
+        for copy in range(copies):
+            later = [pl.col(name).dt.offset_by(f"{copy}y") for name in times]
+            year = 2013 + copy
+            part = rows.with_columns(*later, pl.lit(year, dtype=pl.Int64).alias("year")) if copy else rows
+            part.write_parquet(folder / f"{year}-{path.stem[-2:]}.parquet")
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """What one step in a fresh process took."""
+    command = [sys.executable, "-m", "benchmarks.snapshot", str(folder)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def child(folder: Path) -> None:
+    """The step in this process, after one on the first file alone, which loads what it imports."""
+    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    contract = load_contract(use_case.contract_path)
+    with tempfile.TemporaryDirectory(dir=folder) as warm:
+        (files := Path(warm, "files")).mkdir()
+        for name in sorted(path.name for path in (folder / "files").iterdir())[:6]:
+            pl.read_parquet(folder / "files" / name).gather_every(5).write_parquet(files / name)
+        warmed = _step(Path(warm), use_case, contract)
+        assert not warmed, warmed
+    before, started = _peak_gb(), time.process_time()
+    stopped = _step(folder, use_case, contract)
+    cpu = time.process_time() - started
+    print(
+        json.dumps(
+            {
+                "rows": _rows(folder / "files"),
+                "cpu_seconds": cpu,
+                "peak_gb": _peak_gb(),
+                "before_gb": before,
+                "stopped": stopped,
+            }
+        )
+    )
+
+
+def _step(folder: Path, use_case: UseCase, contract: Contract) -> str:
+    """Names of the checks that stopped the step."""
+    from assets.validation import checked_contract
+    from lifecycle.checks import stopping
+    from lifecycle.snapshot import make_snapshot
+
+    dataset = DatasetVersion(
+        use_case=use_case.name, parents={}, identity="", provenance=NOTHING, cost=Cost(), name="flights",
+        revision="v12", dvc_hash="", content_hash="0" * 64, rows=_rows(folder / "files"), path="files", files=(),
+    )  # fmt: skip
+    state = StateFolder(folder)
+    judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, "auto")
+    checks, _ = make_snapshot(state, use_case, contract, dataset, judge)
+    return ", ".join(f"{check.name} ({check.evidence[:200]})" for check in stopping(checks))
+
+
+def _rows(folder: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in parquet_files(folder).values())
+
+
+def _peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def _median(found: list[dict[str, float]], name: str) -> float:
+    return statistics.median(one[name] for one in found)
+
+
+if __name__ == "__main__":
+    child(Path(sys.argv[1])) if len(sys.argv) > 1 else main()

@@ -1,0 +1,66 @@
+"""The snapshot step: judged, labelled, split, written, looked at for leaks and drift, and only then installed.
+
+The rows are never held whole: splits are cut on a few columns, the rows are streamed from file to file by their number,
+and leakage and drift read columns of the written splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.contract.availability import availability_check
+from lifecycle.contract.model import Contract
+from lifecycle.data.class_balance import class_balance_check
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import install_snapshot, with_label, written_splits
+from lifecycle.data.split import split_columns, split_rows, splits_check
+from lifecycle.drift.check import drift_check
+from lifecycle.drift.history import judged_days
+from lifecycle.leakage.battery import leakage
+from lifecycle.records import DatasetVersion
+from lifecycle.storage.metrics import add_metrics
+from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import UseCase
+
+
+def make_snapshot(
+    state: StateFolder,
+    use_case: UseCase,
+    contract: Contract,
+    dataset: DatasetVersion,
+    judge: Callable[[Path, Contract], CheckResult],
+) -> tuple[tuple[CheckResult, ...], dict[str, Any] | None]:
+    """The checks, and the fields of the Snapshot record; None if a check stops the step: then nothing stays.
+
+    `judge` gives the check `contract` of a folder of Parquet files.
+    """
+    spec, source, label = use_case.spec, state.absolute(dataset.path), contract.label.name
+    checks = (judge(source, contract), availability_check(contract, contract.feature_columns))
+    if stopping(checks):
+        return checks, None
+    columns = (*split_columns(spec.split, contract), spec.prediction_time, contract.label.column)
+    labelled = with_label(read_columns(source, columns), contract.label)
+    splits = split_rows(labelled, spec.split, contract)
+    checks += (
+        splits_check(splits, spec.split, label, contract.primary_key, len(labelled)),
+        class_balance_check(splits["training"][label], spec.training.class_weights),
+    )
+    if stopping(checks):
+        return checks, None
+    history, metrics = judged_days(state, use_case, source, dataset)
+    with written_splits(state, use_case, source, splits, label) as written:
+        checks += (history, leakage(written, contract, spec.split), drift_check(written, contract, spec.split))
+        if stopping(checks):
+            return checks, None
+        fields = install_snapshot(state, use_case, contract, dataset, splits, written)
+    if metrics is not None:
+        add_metrics(state, use_case.name, metrics)
+    excluded = dataset.rows - len(labelled)
+    return checks, fields | {
+        "rows": len(labelled),
+        "excluded_rows": excluded,
+        "excluded_share": excluded / dataset.rows,
+    }
