@@ -23,8 +23,9 @@ def through(month: int, built: Path, into: Path) -> SplitFiles:
     folder.mkdir()
     for path in sorted(built.glob("*.parquet"))[:month]:
         os.link(path, source / path.name)
-    spec, label = load_use_case(FOLDER).spec.split, load_contract(FOLDER / "contract.yaml").label
-    labelled = with_label(read_columns(source, (*split_columns(spec), label.column)), label)
+    spec, contract = load_use_case(FOLDER).spec.split, load_contract(FOLDER / "contract.yaml")
+    label = contract.label
+    labelled = with_label(read_columns(source, (*split_columns(spec, contract), label.column)), label)
     splits = split_by_time(labelled, spec)
     positions = {name: np.asarray(rows.index) for name, rows in splits.items()}
     return write_split_files(source, folder, positions, pd.concat([rows[label.name] for rows in splits.values()]))

@@ -33,7 +33,7 @@ def april(tmp_path_factory) -> Path:
 
 
 def splits(source: Path, folder: Path) -> SplitFiles:
-    columns = (*split_columns(SPEC.split), CONTRACT.label.column)
+    columns = (*split_columns(SPEC.split, CONTRACT), CONTRACT.label.column)
     cut = split_by_time(with_label(read_columns(source, columns), CONTRACT.label), SPEC.split)
     label = CONTRACT.label.name
     folder.mkdir()
