@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from expectations.validate import contract_check, validate_frame
+from lifecycle.contract.fused import validate_frame
 from lifecycle.contract.model import load_contract
+from lifecycle.contract.result import contract_check
 from lifecycle.data.files import read_columns
 from use_cases.flight_delays import dataset
 
@@ -64,7 +65,7 @@ def test_flights_2023_by_its_clock_passes_and_the_new_carriers_are_told(contract
     check, broken = judged(rows, contract)
     assert check.status == "pass"
     assert broken == {"carrier.allowed": int(rows["carrier"].isin(["NK", "G4", "YX"]).sum())}
-    assert "warning: carrier.allowed" in check.evidence
+    assert "warning: carrier.allowed: 8875 of 63024 rows (14.1 %): YX in 7657, NK in 1176, G4 in 42" in check.evidence
 
 
 def test_flights_2023_new_months_leave_the_files_of_2013_byte_identical(tmp_path, mended):
