@@ -14,7 +14,7 @@ from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract
 from lifecycle.data.class_balance import class_balance_check
-from lifecycle.data.files import read_columns
+from lifecycle.data.files import key_hashes, read_columns
 from lifecycle.data.snapshot import install_snapshot, with_label, written_splits
 from lifecycle.data.split import split_columns, split_rows, splits_check
 from lifecycle.drift.check import drift_check
@@ -43,13 +43,16 @@ def make_snapshot(
         return checks, None
     columns = (*split_columns(spec.split, contract), spec.prediction_time, contract.label.column)
     labelled = with_label(read_columns(source, columns), contract.label)
-    splits = split_rows(labelled, spec.split, contract)
+    splits, labelled_rows = split_rows(labelled, spec.split, contract), len(labelled)
+    del labelled  # the splits hold their own copy
+    hashes = key_hashes(source, contract.primary_key)
     checks += (
-        splits_check(splits, spec.split, label, contract.primary_key, len(labelled)),
+        splits_check(splits, spec.split, label, contract.primary_key, labelled_rows, hashes),
         class_balance_check(splits["training"][label], spec.training.class_weights),
     )
     if stopping(checks):
         return checks, None
+    del hashes
     history, metrics = judged_days(state, use_case, source, dataset)
     with written_splits(state, use_case, source, splits, label) as written:
         checks += (history, leakage(written, contract, spec.split), drift_check(written, contract, spec.split))
@@ -58,9 +61,9 @@ def make_snapshot(
         fields = install_snapshot(state, use_case, contract, dataset, splits, written)
     if metrics is not None:
         add_metrics(state, use_case.name, metrics)
-    excluded = dataset.rows - len(labelled)
+    excluded = dataset.rows - labelled_rows
     return checks, fields | {
-        "rows": len(labelled),
+        "rows": labelled_rows,
         "excluded_rows": excluded,
         "excluded_share": excluded / dataset.rows,
     }

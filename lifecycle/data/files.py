@@ -29,6 +29,15 @@ def read_columns(folder: Path, columns: Sequence[str] | None = None) -> pd.DataF
     return pd.concat([_read(path, wanted) for path in parquet_files(folder).values()], ignore_index=True)
 
 
+def key_hashes(folder: Path, columns: Sequence[str]) -> np.ndarray:
+    """Hash of these columns' values for each row of a folder of Parquet files, shape (N,), uint64."""
+    import numpy as np
+
+    from lifecycle.data.split.hashing import row_hashes
+
+    return np.concatenate([row_hashes(_read(path, [*columns]), columns) for path in parquet_files(folder).values()])
+
+
 def _read(path: Path, columns: list[str] | None) -> pd.DataFrame:
     import pandas as pd
 

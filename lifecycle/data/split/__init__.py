@@ -11,6 +11,7 @@ from lifecycle.data.split.by_stratum import split_by_stratum
 from lifecycle.data.split.by_time import day_of, split_by_time
 from lifecycle.data.split.by_time_and_group import split_by_time_and_group
 from lifecycle.data.split.check import splits_check
+from lifecycle.data.split.overlap import disjoint_columns
 from lifecycle.split_spec import (
     SPLITS,
     GroupSplit,
@@ -28,8 +29,8 @@ __all__ = ["SPLITS", "day_of", "split_by_time", "split_columns", "split_rows", "
 
 
 def split_columns(spec: SplitSpec, contract: Contract) -> tuple[str, ...]:
-    """The columns that decide where a row goes, name it and its group."""
-    return tuple(dict.fromkeys((*spec.columns_named().values(), *contract.primary_key)))
+    """The columns that decide where a row goes, and its group."""
+    return tuple(dict.fromkeys((*spec.columns_named().values(), *disjoint_columns(spec, contract.primary_key))))
 
 
 def split_rows(rows: pd.DataFrame, spec: SplitSpec, contract: Contract) -> dict[str, pd.DataFrame]:

@@ -14,6 +14,7 @@ from lifecycle.evaluation.interval import MINIMUM_GROUPS
 from lifecycle.split_spec import SPLITS, RollEvery, SplitSpec, StratifiedSplit, Windows
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 # By how much a split's share of all rows may miss the declared one, where strata make it exact but for whole rows.
@@ -26,17 +27,23 @@ def splits_check(
     label: str,
     primary_key: Sequence[str] = (),
     labelled_rows: int | None = None,
+    key_hashes: np.ndarray | None = None,
 ) -> CheckResult:
     """Fails if a split is empty, has one class or too few groups, or if two share what is declared to lie in one.
 
     That is rows (by number and by primary key), groups, time up to the embargo. Validation and benchmark are judged
     with intervals by group: found missing after the pilot, too few would have cost the pilot. `labelled_rows` are all
-    that were to be split: how many lie in no split is told.
+    that were to be split: how many lie in no split is told. `key_hashes` (hashing.row_hashes of the primary key, by row
+    number) stand for the key's columns, which would be most of what is held.
     """
     problems = [*_emptiness(splits, label), *_few_groups(splits, spec)]
     problems += shared({name: rows.index.to_numpy() for name, rows in splits.items()}, "rows")
+    hashed = () if key_hashes is None else tuple(primary_key)
+    if key_hashes is not None:
+        numbers = {name: key_hashes[rows.index] for name, rows in splits.items()}
+        problems += shared(numbers, f"values of {', '.join(primary_key)}")
     for columns in dict.fromkeys((tuple(primary_key), disjoint_columns(spec, primary_key))):
-        problems += shared_values(splits, columns) if columns else []
+        problems += shared_values(splits, columns) if columns and columns != hashed else []
     if all(len(splits[name]) for name in SPLITS):
         if isinstance(spec, Windows):
             problems += _in_time({name: ticks_of(splits[name], spec) for name in SPLITS}, spec)
