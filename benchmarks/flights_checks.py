@@ -14,6 +14,8 @@ from lifecycle.contract.result import contract_check
 from lifecycle.data.backfill import backfill_check
 from lifecycle.data.content import ContentHash, combined, content_hash, parquet_files
 from lifecycle.data.versions import PublishedVersion
+from lifecycle.drift.days import measure_days
+from lifecycle.drift.history import history_check
 from lifecycle.records import Cost, DatasetVersion, Provenance
 from lifecycle.snapshot import make_snapshot
 from lifecycle.storage.state import StateFolder
@@ -29,18 +31,12 @@ def snapshot_checks(files: Path, use_case: UseCase, contract: Contract, scratch:
 
     A contract that is broken would end the step; here the other checks are asked all the same.
     """
-    import pyarrow.parquet as pq
-
     found = contract_check(fused.validate_files(files, contract))
     with tempfile.TemporaryDirectory(dir=scratch) as state:
         (Path(state) / "files").mkdir()
         for name, path in parquet_files(files).items():
             os.link(path.resolve(), Path(state, "files", name))
-        dataset = DatasetVersion(
-            use_case=use_case.name, parents={}, identity="", provenance=_NOTHING, cost=Cost(), name="flights",
-            revision="v0", dvc_hash="", content_hash="0" * 64, path="files", files=(),
-            rows=sum(pq.read_metadata(path).num_rows for path in parquet_files(files).values()),
-        )  # fmt: skip
+        dataset = _version("v0", files).model_copy(update={"path": "files"})
         checks, _ = make_snapshot(StateFolder(Path(state)), use_case, contract, dataset, lambda *_: _asked_before())
     return {check.name: check for check in (found, *checks[1:])}
 
@@ -51,6 +47,25 @@ def kept_check(published: Path, files: Path) -> CheckResult:
     versions = {name: _entry(number, contents[name]) for number, name in enumerate(contents, start=3)}
     known = {version.content_hash: contents[name] for name, version in versions.items()}
     return backfill_check("flights", "v4", versions, lambda version: known[version.content_hash])
+
+
+def history_after(earlier: Path, files: Path, use_case: UseCase) -> CheckResult:
+    """The check `history` of `files`, where the version before them held `earlier`: it judges all days that are new."""
+    column = use_case.spec.split.time_column or use_case.spec.prediction_time
+    before, now = (
+        measure_days(path, _version(name, path), column) for name, path in (("old", earlier), ("new", files))
+    )
+    return history_check(now, [before], window_days=30)
+
+
+def _version(revision: str, files: Path) -> DatasetVersion:
+    import pyarrow.parquet as pq
+
+    return DatasetVersion(
+        use_case="flight_delays", parents={}, identity="", provenance=_NOTHING, cost=Cost(), name="flights",
+        revision=revision, dvc_hash="", content_hash=revision, path=str(files), files=(),
+        rows=sum(pq.read_metadata(path).num_rows for path in parquet_files(files).values()),
+    )  # fmt: skip
 
 
 def _entry(month: int, content: ContentHash) -> PublishedVersion:

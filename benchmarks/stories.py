@@ -1,6 +1,6 @@
 """The figures and pictures of docs/data-stories.md, on real flights: a clock, a split, leaks, planted faults.
 
-make bench NAME=stories          about 3 minutes on 2 cores; the pictures go to docs/images
+make bench NAME=stories          about 5 minutes on 2 cores; the pictures go to docs/images
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import flights_faults, stories_pictures
-from benchmarks.flights_checks import CAN_FIND, alarms, kept_check, snapshot_checks
+from benchmarks.flights_checks import CAN_FIND, alarms, history_after, kept_check, snapshot_checks
 from benchmarks.result import finish, hardware
 from benchmarks.stories_models import auc_alone, fitted, held_back
 from lifecycle.checks import CheckResult
@@ -96,6 +96,7 @@ def clock(flights: Flights, scratch: Path) -> dict[str, float]:
         checks = snapshot_checks(folder, flights.use_case, flights.contract, scratch)
         for check in ("contract", "drift", "leakage"):
             told(checks[check])
+        told(history_after(flights.v12, folder, flights.use_case))
         years[name] = with_label(rows[rows["year"] == 2023], flights.contract.label)
     winter = flights.labelled().query("month <= 3")
     stories_pictures.clock(winter, years)
