@@ -96,7 +96,9 @@ def _bars(panel: Axes, values: Mapping[str, float], title: str, colours: list[st
     panel.invert_yaxis()
     panel.set(xlim=(0.5, 1.0), title=title, xlabel="AUC; 0.5 is a guess")
     for place, name in enumerate(names):
-        panel.text(0.505, place, f"{values[name]:.3f}", va="center", color="white" if values[name] > 0.56 else "black")
+        wide = values[name] > 0.56
+        start = 0.505 if wide else values[name] + 0.005
+        panel.text(start, place, f"{values[name]:.3f}", va="center", color="white" if wide else "black")
 
 
 def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:

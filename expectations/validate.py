@@ -20,6 +20,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.contract.result import RuleResult, contract_check, could_not, counted, of_type
 from lifecycle.contract.rule import Rule, surplus
 from lifecycle.contract.table import Table, read_table, unjudged_because
+from lifecycle.contract.unlisted import with_unlisted
 from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
     for group in groups(judged, table):
         for result in _judged(engine, group, table, contract):
             found[result.rule.id] = result
-    return tuple(found[rule.id] for rule in contract.rules)
+    return with_unlisted(table, contract, [found[rule.id] for rule in contract.rules])
 
 
 def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:

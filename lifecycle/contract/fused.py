@@ -19,6 +19,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.contract.result import RuleResult, could_not, counted, of_type
 from lifecycle.contract.rule import Rule
 from lifecycle.contract.table import Table, read_table, type_held, unjudged_because
+from lifecycle.contract.unlisted import with_unlisted
 from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def judged(table: Table, contract: Contract, one_pass: OnePass) -> tuple[RuleRes
         _result(rule, table, reasons[rule.id] or counts.get(rule.id, 0), contract.sensitive_columns)
         for rule in contract.rules
     ]
-    return with_failing_rows(table, contract, results)
+    return with_unlisted(table, contract, with_failing_rows(table, contract, results))
 
 
 def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:

@@ -12,11 +12,25 @@ from lifecycle.records import Frozen
 MAX_NAMED_ROWS = 20
 
 
+class Unlisted(Frozen):
+    """Values that a rule's list does not hold, with their rows, and how many more such values there are."""
+
+    named: tuple[tuple[str, int], ...] = ()
+    more: int = 0
+
+    @property
+    def told(self) -> str:
+        """The named values in a sentence; empty if none may be named."""
+        others = f" and {self.more} more" if self.more else ""
+        return ", ".join(f"{value} in {rows}" for value, rows in self.named) + others if self.named else ""
+
+
 class RuleResult(Frozen):
     """One rule's outcome. error: it could not be evaluated, which is never a pass.
 
     `count` is what the bound judges: the rows that break the rule, for row_count the rows there are. `failing_rows`
-    are up to 20 rows by primary key, with the rule's columns; empty if one of these columns is sensitive.
+    are up to 20 rows by primary key, with the rule's columns; empty if one of these columns is sensitive. `unlisted`
+    names what a failed list lacks.
     """
 
     rule: Rule
@@ -27,6 +41,7 @@ class RuleResult(Frozen):
     error: str | None = None
     failing_rows: tuple[dict[str, Any], ...] = ()
     withheld: bool = False
+    unlisted: Unlisted = Unlisted()
 
     @property
     def share(self) -> float | None:
@@ -93,7 +108,8 @@ def contract_check(results: Sequence[RuleResult]) -> CheckResult:
 def _line(result: RuleResult) -> str:
     found = result.error if result.status == "error" else result.observed
     label = "" if result.rule.severity == "error" else f"{result.rule.severity}: "
-    return f"{label}{result.rule.id}: {found}"
+    others = f": {result.unlisted.told}" if result.unlisted.told else ""
+    return f"{label}{result.rule.id}: {found}{others}"
 
 
 def _detail(result: RuleResult) -> dict[str, Any]:
@@ -108,6 +124,7 @@ def _detail(result: RuleResult) -> dict[str, Any]:
         "unexpected": None if result.rule.kind == "row_count" else result.count,
         "share": result.share,
         "error": result.error,
+        "unlisted": dict(result.unlisted.named) or None,
         "rows": list(result.failing_rows) or None,
         "rows_withheld": "a column of this rule is sensitive" if result.withheld else None,
     }

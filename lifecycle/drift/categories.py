@@ -10,7 +10,7 @@ from lifecycle.drift.finding import FEWEST_ROWS, NEW_FLOOR, Finding, lengths, li
 
 # A code list, such as that of carriers, has few values, and none of them leaves for good unnoticed. Of more values
 # (destinations, aircraft models) rare ones come and go: BDL, 0.2 % of all flights, ended in July.
-_CODE_LIST, _REGULAR, _LEAST_SHARE = 32, 0.95, 0.005
+CODE_LIST, _REGULAR, _LEAST_SHARE = 32, 0.95, 0.005
 
 
 def recoded(name: str, values: Categories, hidden: bool) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def _gone(name: str, values: Categories, hidden: bool) -> Finding | None:
     for length in lengths(axis):
         expected = history.sum(0) / axis.history * length
         enough = expected >= FEWEST_ROWS
-        if len(values.kept) > _CODE_LIST:
+        if len(values.kept) > CODE_LIST:
             enough &= history.sum(0) >= _LEAST_SHARE * history.sum()
         newest = counts[axis.count - length :].sum(0) == 0
         missed = np.flatnonzero(regular & enough & newest)

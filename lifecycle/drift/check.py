@@ -13,9 +13,10 @@ from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.drift.axis import Axis, axis_of
 from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
-from lifecycle.drift.columns import Reader
+from lifecycle.drift.columns import Categories, Reader
 from lifecycle.drift.detect import column_findings
-from lifecycle.drift.finding import FEWEST_ROWS, Finding
+from lifecycle.drift.ended import ended
+from lifecycle.drift.finding import FEWEST_ROWS, Finding, listed
 from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
 from lifecycle.use_case import SplitSpec
 
@@ -37,6 +38,8 @@ def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> Che
             whole, found = column_findings(column, values)
             row |= {"threshold": whole.threshold}
             findings += found
+            if isinstance(values, Categories) and not found and (gone := ended(values)):
+                row |= {"ended": f"{len(gone)} values" if column.sensitive else gone}
         if column.allowed_drift is not None and row["psi"] > column.allowed_drift:
             beyond.append(_beyond(name, row["psi"], column.allowed_drift, axis))
         rows.append(row)
@@ -115,17 +118,29 @@ def _result(axis: Axis, short: str, findings: list[Finding], beyond: int, rows: 
         fix = findings[0].fix if len(findings) == 1 else "look at each column below: its row says what to do"
         return CheckResult(
             name="drift", status="fail", severity=severity, observed=len(findings), threshold=0,
-            evidence=f"{window}: {named}{more}", fix=fix, details=details,
+            evidence=f"{window}: {named}{more}{_ended(rows)}", fix=fix, details=details,
         )  # fmt: skip
     if short:
         fix = "use a dataset version with a longer history, or a shorter benchmark window"
         return CheckResult(
             name="drift", status="insufficient", severity="warning", evidence=short, fix=fix, details=details
         )
-    told = f"{len(rows)} columns, {window}: nothing left what history shows"
+    told = f"{len(rows)} columns, {window}: nothing left what history shows{_ended(rows)}"
     return CheckResult(
         name="drift", status="pass", severity="warning", observed=0, threshold=0, evidence=told, details=details
     )
+
+
+def _ended(rows: list[dict[str, Any]]) -> str:
+    """What is no finding any more, and a reader should know: values of the past."""
+    told = [
+        f"{row['column']}: {row['ended']}"
+        if isinstance(row["ended"], str)
+        else f"{row['column']}: {listed([f'{name} ({day})' for name, day in row['ended'].items()], hidden=False)}"
+        for row in rows
+        if "ended" in row
+    ]
+    return "".join(f"; ended before, by last day: {one}" for one in told)
 
 
 def _sentence(finding: Finding) -> str:

@@ -55,6 +55,17 @@ def grouped_estimate(metric: str, labels: Any, probabilities: Any, groups: Any) 
     return estimate.model_copy(update={"low": max(estimate.low, 0.0), "high": min(estimate.high, 1.0)})
 
 
+def auc_gain(labels: Any, candidate: Any, reference: Any, groups: Any) -> Estimate:
+    """AUC of the candidate less that of the reference on the same rows, with its interval by group.
+
+    Raises EvaluationError as grouped_estimate.
+    """
+    scored = [checked(labels, probabilities) for probabilities in (candidate, reference)]
+    codes = group_codes(groups, len(scored[0][0]))
+    (better, better_left), (worse, worse_left) = (_auc_left_out(*one, codes) for one in scored)
+    return jackknife_estimate(better - worse, better_left - worse_left)
+
+
 def mean_estimate(values: Any, groups: Any) -> Estimate:
     """Mean of per-row values `(N,)` with its interval by group."""
     import numpy as np
