@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from lifecycle.contract.completed import contract_files
+from lifecycle.contract.model import load_contract
 from lifecycle.errors import RecordError
-from lifecycle.identity import sha256_files, step_identity
+from lifecycle.identity import step_identity
 from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
 from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
@@ -48,7 +48,8 @@ def identity_of(
     """Identity of a step: declared sections, upstream identities, and what it reads beside them."""
     inputs = {str(name): record.identity for name, record in upstream.items()} | dict(read)
     if step == "snapshot":
-        inputs["contract"] = sha256_files(contract_files(use_case.contract_path))
+        # What it accepts, not its words: keys of other tables and the pinned reference are in its rules.
+        inputs["contract"] = load_contract(use_case.contract_path).sha256
     if step == "evaluation":
         inputs["artifact"] = cast(StageReport, upstream["full"]).artifact_sha256 or ""
     return step_identity(step, sections=declared_sections(use_case, step), inputs=inputs, code_sha256=code_sha256)

@@ -9,12 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from lifecycle.contract.odcs import Document, custom_properties, where
 from lifecycle.contract.rule import Rule
 from lifecycle.errors import Problem, did_you_mean
-from lifecycle.unique_keys import unique_keys_loader
 
 if TYPE_CHECKING:
     from lifecycle.contract.model import Column
@@ -83,17 +80,3 @@ def _tables(written: Any, folder: Path) -> tuple[dict[str, Path], list[Problem]]
         # A table that can't be read keeps its name, so that its relationships don't complain about that too.
         tables[name] = path
     return tables, problems
-
-
-def contract_files(contract: Path) -> dict[str, Path]:
-    """contract.yaml and the files beside it that its rules read, by relative name: all that decides what is accepted.
-
-    Files that are not there, or lie outside, are left out: load_contract tells what is wrong with them.
-    """
-    values = yaml.load(contract.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
-    tables, _ = _tables(
-        custom_properties(values if isinstance(values, dict) else {}).get("tables", {}), contract.parent
-    )
-    beside = [contract.parent / REFERENCE_FILE, *tables.values()]
-    inside = [path for path in beside if path.is_file() and path.resolve().is_relative_to(contract.parent.resolve())]
-    return {path.relative_to(contract.parent).as_posix(): path for path in (contract, *inside)}

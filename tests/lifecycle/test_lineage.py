@@ -110,6 +110,14 @@ def test_identity_changes_with_the_contract(tmp_path):
     assert differing(before, identities(case)) == {"snapshot", "preflight", "training_run"}
 
 
+def test_identity_stays_with_the_words_of_the_contract(tmp_path):
+    folder = toy_jobs.changed_use_case(tmp_path / "toy")
+    case = UseCase(spec=toy_jobs.SPEC, folder=folder)
+    before, contract = identities(case), folder / "contract.yaml"
+    contract.write_text("# a remark\n" + contract.read_text().replace("version: 1.0.0", "version: 1.0.1"))
+    assert differing(before, identities(case)) == set()
+
+
 def test_identity_changes_with_a_deciding_package(monkeypatch):
     arguments: dict[str, Any] = {"sections": {}, "inputs": {}, "code_sha256": "c"}
     before = step_identity("full", **arguments)

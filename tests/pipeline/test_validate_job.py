@@ -168,11 +168,11 @@ def test_validate_version_that_is_not_published_fails_and_is_told_without_a_reco
 
 @pytest.mark.parametrize(("error", "told"), [(ValueError("row Ada"), True), (SystemExit("cancelled"), False)])
 def test_validate_bug_is_told_by_its_kind_alone_and_a_cancel_is_not(place, receiver, monkeypatch, error, told):
-    def broken(run):
+    def broken(*_):
         raise error
 
     monkeypatch.setattr("lifecycle.snapshot.make_snapshot", broken)
-    place.edit("contract.yaml", "version: 1.0.0", "version: 1.0.1", commit=False)
+    place.edit("contract.yaml", "maximum: 10", "maximum: 11", commit=False)
     with contextlib.suppress(SystemExit):
         assert not validate(place).success
     assert [alert["evidence"] for alert in receiver.taken] == ["ValueError, see the log of the run"] * told
