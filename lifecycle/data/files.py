@@ -73,17 +73,21 @@ class SplitFiles:
         """Where a split lies."""
         return self.folder / f"{split}.parquet"
 
-    def read(self, split: str, columns: Sequence[str], most_rows: int | None = None) -> pd.DataFrame:
-        """These columns of a split; of a larger one whole row groups, evenly spread, of about `most_rows` rows."""
+    def read(self, split: str, columns: Sequence[str], rows: np.ndarray | None = None) -> pd.DataFrame:
+        """These columns of a split; only the rows of these ascending numbers, if given, batch after batch."""
+        import numpy as np
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        file = pq.ParquetFile(self.path(split))
-        groups = list(range(file.num_row_groups))
-        if most_rows is not None and file.metadata.num_rows > most_rows:
-            share = most_rows / file.metadata.num_rows
-            count = max(1, round(share * len(groups)))
-            groups = [groups[int((place + 0.5) * len(groups) / count)] for place in range(count)]
-        return file.read_row_groups(groups, columns=list(dict.fromkeys(columns))).to_pandas()
+        file, wanted = pq.ParquetFile(self.path(split)), list(dict.fromkeys(columns))
+        if rows is None or len(rows) == file.metadata.num_rows:
+            return file.read(columns=wanted).to_pandas()
+        parts, first = [], 0
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            here = slice(*np.searchsorted(rows, (first, first + batch.num_rows)))
+            parts.append(batch.take(pa.array(rows[here] - first)))
+            first += batch.num_rows
+        return pa.Table.from_batches(parts).to_pandas()
 
 
 def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.ndarray], labels: pd.Series) -> SplitFiles:

@@ -11,9 +11,9 @@ import toy_jobs
 
 from lifecycle.contract.model import Label
 from lifecycle.contract.table import read_table
+from lifecycle.data.days import day_of
 from lifecycle.data.files import SplitFiles, read_columns, write_split_files
 from lifecycle.data.snapshot import with_label, written_splits
-from lifecycle.data.split import day_of
 from lifecycle.errors import DatasetError
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
