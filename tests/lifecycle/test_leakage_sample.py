@@ -46,7 +46,7 @@ def found(rows: pd.DataFrame, folder) -> dict[str, Finding]:
     return {one.family: one for one in leakage_findings(files, contract, tables.SPLIT)}
 
 
-@pytest.mark.parametrize(("share", "by_label"), [(0.3, True), (0.0005, False), (0.0005, True), (0.9995, True)])
+@pytest.mark.parametrize(("share", "by_label"), [(0.05, True), (0.0003, False), (0.0003, True), (0.9997, True)])
 def test_leakage_of_a_large_table_sorted_by_label_or_with_a_rare_one_is_measured(tmp_path, share, by_label):
     rows = large(share, by_label=by_label)
     families = found(rows, tmp_path)
@@ -55,7 +55,7 @@ def test_leakage_of_a_large_table_sorted_by_label_or_with_a_rare_one_is_measured
     assert families["near_duplicates"].status in ("pass", "not_applicable")
 
 
-@pytest.mark.parametrize(("share", "by_label"), [(0.3, True), (0.0005, False), (0.0005, True)])
+@pytest.mark.parametrize(("share", "by_label"), [(0.05, True), (0.0003, False), (0.0003, True)])
 def test_leakage_of_a_healthy_large_table_raises_no_alarm(tmp_path, share, by_label):
     families = found(large(share, by_label=by_label).drop(columns=["copy", "note"]), tmp_path)
     assert {one.status for one in families.values()} <= {"pass", "not_applicable"}

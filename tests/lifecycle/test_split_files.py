@@ -8,13 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import toy_jobs
+from test_record_store import dataset
 
-from lifecycle.contract.model import Label
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.contract.model import Column, Label, load_contract
 from lifecycle.contract.table import read_table
 from lifecycle.data.days import day_of
 from lifecycle.data.files import SplitFiles, read_columns, write_split_files
 from lifecycle.data.snapshot import with_label, written_splits
 from lifecycle.errors import DatasetError
+from lifecycle.snapshot import make_snapshot
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
 
@@ -57,6 +60,24 @@ def test_label_of_its_own_columns_name_replaces_the_column_as_int8(tmp_path, val
             assert found["bought"].dtype == "int8"
             assert found["bought"].tolist() == expected["bought"].tolist()
             assert found["row"].tolist() == expected["row"].tolist()
+
+
+def test_snapshot_of_a_label_of_its_own_columns_name_is_made(tmp_path, splits):
+    state, use_case = StateFolder(tmp_path / "var"), load_use_case(toy_jobs.TOY)
+    version = dataset()
+    (source := state.absolute(version.path)).mkdir(parents=True)
+    days = pd.concat([pd.read_parquet(path) for path in sorted(splits.glob("*.parquet"))]).drop(columns="score")
+    days.to_parquet(source / "rows.parquet", index=False)
+    contract = load_contract(use_case.contract_path)
+    columns = [one for one in contract.columns if one.name != "score"]
+    target = Column(name="positive", logical_type="integer", role="target", available_at="P1D")
+    label = Label(name="positive", version=1, column="positive")
+    own = contract.model_copy(update={"columns": (*columns, target), "label": label})
+    healthy = CheckResult(name="contract", status="pass")
+    checks, fields = make_snapshot(state, use_case, own, version, lambda folder, contract: healthy)
+    assert stopping(checks) == ()
+    assert fields is not None
+    assert fields["splits"]["training"].positives > 0
 
 
 @pytest.mark.parametrize(
