@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.table import Table, logical_name, plain_type
+from lifecycle.contract.table import Table, logical_name
+from lifecycle.data.common_type import plain_type
 from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:

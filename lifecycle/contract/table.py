@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.rule import Rule
+from lifecycle.data.common_type import common_type, plain_type
 from lifecycle.data.content import parquet_files
 from lifecycle.errors import DatasetError
 
@@ -67,54 +68,17 @@ def table_of(paths: Iterable[Path], rows: int, schemas: list[pa.Schema]) -> Tabl
     paths, types, conflicts = tuple(paths), {}, {}
     for name in dict.fromkeys(name for schema in schemas for name in schema.names):
         places = [schema.get_all_field_indices(name) for schema in schemas]
-        found = [
-            plain_type(schema.field(place[0]).type) for schema, place in zip(schemas, places, strict=True) if place
-        ]
-        common = _common(found)
+        found = [schema.field(place[0]).type for schema, place in zip(schemas, places, strict=True) if place]
+        common = common_type(found)
         lacking = [path.name for path, place in zip(paths, places, strict=True) if not place]
         if lacking:
             conflicts[name] = f"the column is missing in {', '.join(lacking[:3])}"
         elif any(len(place) > 1 for place in places):
             conflicts[name] = "the column is there twice"
         elif common is None:
-            conflicts[name] = "holds " + " and ".join(sorted({logical_name(kind) for kind in found}))
-        types[name] = common or found[0]
+            conflicts[name] = "holds " + " and ".join(sorted({logical_name(plain_type(kind)) for kind in found}))
+        types[name] = common or plain_type(found[0])
     return Table(paths, rows, types, conflicts)
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without what says nothing of the values: width of integers, categories, a zone's name."""
-    import pyarrow as pa
-
-    types = pa.types
-    if types.is_dictionary(kind):
-        return plain_type(kind.value_type)
-    if types.is_integer(kind):
-        return pa.uint64() if kind == pa.uint64() else pa.int64()
-    if types.is_float16(kind):
-        return pa.float32()
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    if types.is_timestamp(kind):
-        # Parquet has no seconds.
-        return pa.timestamp("ms" if kind.unit == "s" else kind.unit, "UTC" if kind.tz else None)
-    return pa.date32() if types.is_date(kind) else kind
-
-
-def _common(found: list[pa.DataType]) -> pa.DataType | None:
-    """The type that holds all: integers beside floats are floats. None if there is none."""
-    import pyarrow as pa
-
-    kinds = {kind for kind in found if not pa.types.is_null(kind)}
-    if len(kinds) <= 1:
-        return next(iter(kinds), pa.null())
-    if all(pa.types.is_floating(kind) or kind == pa.int64() for kind in kinds):
-        return pa.float64()
-    timestamps = all(pa.types.is_timestamp(kind) for kind in kinds)
-    if timestamps and len({kind.tz for kind in kinds}) == 1:
-        units = {kind.unit for kind in kinds}
-        return pa.timestamp(next(unit for unit in ("ns", "us", "ms") if unit in units), next(iter(kinds)).tz)
-    return None
 
 
 def logical_name(kind: pa.DataType) -> str:

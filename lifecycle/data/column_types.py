@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.common_type import common_type
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -52,15 +54,13 @@ def _written(kind: Any) -> Any:
 def _common(kinds: frozenset[Any]) -> Any:
     """Text where nothing else holds all values: an identifier that became text still finds its row."""
     import polars as pl
+    import pyarrow as pa
 
     some = [kind for kind in kinds if kind != pl.Null()]
     if len(some) <= 1:
         return some[0] if some else pl.Null()
-    if all(kind.is_integer() and kind != pl.UInt64() for kind in some):
-        return pl.Int64()
-    if all(kind.is_numeric() for kind in some):
-        return pl.Float64()
-    if all(isinstance(kind, pl.Datetime) for kind in some):
-        zones = {kind.time_zone is None for kind in some}
-        return pl.String() if len(zones) > 1 else pl.Datetime("us", None if zones.pop() else "UTC")
-    return pl.String()
+    found = common_type(pl.Series([], dtype=kind).to_arrow().type for kind in some)
+    if found is None:
+        # Decimals and the greatest integers: near enough to be compared.
+        return pl.Float64() if all(kind.is_numeric() for kind in some) else pl.String()
+    return pl.Series(pa.array([], found)).dtype

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.contract.table import table_of
 from lifecycle.data.content import parquet_files
 from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+    import pyarrow as pa
 
 # Rows that are held at once while a snapshot is written: 66 columns of them take about 70 MB.
 BATCH_ROWS = 131_072
@@ -21,12 +23,15 @@ BATCH_ROWS = 131_072
 def read_columns(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """These columns (None: all) of a folder of Parquet files, file after file by name; the index counts the rows.
 
+    A column that the files hold as several types has their common one.
     Raises DatasetError for a folder without files, a file that can't be read, or a column that is missing.
     """
     import pandas as pd
 
     wanted = None if columns is None else list(dict.fromkeys(columns))
-    return pd.concat([_read(path, wanted) for path in parquet_files(folder).values()], ignore_index=True)
+    paths = list(parquet_files(folder).values())
+    types, _ = _common_types(paths)
+    return pd.concat([_read(path, wanted, types) for path in paths], ignore_index=True)
 
 
 def key_hashes(folder: Path, columns: Sequence[str]) -> np.ndarray:
@@ -38,14 +43,24 @@ def key_hashes(folder: Path, columns: Sequence[str]) -> np.ndarray:
     return np.concatenate([row_hashes(_read(path, [*columns]), columns) for path in parquet_files(folder).values()])
 
 
-def _read(path: Path, columns: list[str] | None) -> pd.DataFrame:
+def _read(path: Path, columns: list[str] | None, types: Mapping[str, pa.DataType] | None = None) -> pd.DataFrame:
     import pandas as pd
+    import pyarrow.parquet as pq
 
     try:
-        return pd.read_parquet(path, columns=columns)
+        rows, held = pd.read_parquet(path, columns=columns), pq.read_schema(path)
+        other = {name: kind for name, kind in (types or {}).items() if name in rows and held.field(name).type != kind}
+        if not other:
+            return rows
+        found = pq.read_table(path, columns=list(other))
+        return rows.assign(**{name: found[name].cast(kind).to_pandas().array for name, kind in other.items()})
     except (OSError, ValueError, KeyError) as error:
-        fix = "remove the file and fetch it again, or declare the columns that it has"
-        raise DatasetError(f"{path.name} can't be read: {error}", value=str(path), fix=fix) from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> DatasetError:
+    fix = "remove the file and fetch it again, or declare the columns that it has"
+    return DatasetError(f"{path.name} can't be read: {error}", value=str(path), fix=fix)
 
 
 @dataclass(frozen=True)
@@ -58,21 +73,27 @@ class SplitFiles:
         """Where a split lies."""
         return self.folder / f"{split}.parquet"
 
-    def read(self, split: str, columns: Sequence[str], most_rows: int | None = None) -> pd.DataFrame:
-        """These columns of a split; of a larger one whole row groups, evenly spread, of about `most_rows` rows."""
+    def read(self, split: str, columns: Sequence[str], rows: np.ndarray | None = None) -> pd.DataFrame:
+        """These columns of a split; only the rows of these ascending numbers, if given, batch after batch."""
+        import numpy as np
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        file = pq.ParquetFile(self.path(split))
-        groups = list(range(file.num_row_groups))
-        if most_rows is not None and file.metadata.num_rows > most_rows:
-            share = most_rows / file.metadata.num_rows
-            count = max(1, round(share * len(groups)))
-            groups = [groups[int((place + 0.5) * len(groups) / count)] for place in range(count)]
-        return file.read_row_groups(groups, columns=list(dict.fromkeys(columns))).to_pandas()
+        file, wanted = pq.ParquetFile(self.path(split)), list(dict.fromkeys(columns))
+        if rows is None or len(rows) == file.metadata.num_rows:
+            return file.read(columns=wanted).to_pandas()
+        parts, first = [], 0
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+            here = slice(*np.searchsorted(rows, (first, first + batch.num_rows)))
+            parts.append(batch.take(pa.array(rows[here] - first)))
+            first += batch.num_rows
+        return pa.Table.from_batches(parts).to_pandas()
 
 
 def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.ndarray], labels: pd.Series) -> SplitFiles:
     """Write each split's rows of the dataset in `source`, batch after batch, with the label as an int8 column.
+
+    It replaces a column of its name.
 
     Args:
         positions: row numbers of each split in the order of `read_columns`, each row in one split at most.
@@ -84,7 +105,7 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
 
     paths = list(parquet_files(source).values())
     label = str(labels.name)
-    schema = _common_schema(paths, label)
+    schema = _written_schema(paths, label)
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
     split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=np.int8)
     values[labels.index] = labels
@@ -95,15 +116,28 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     try:
         for batch in _batches(paths):
             here = slice(first, first := first + batch.num_rows)
-            labelled = pa.Table.from_batches([batch]).append_column(label, pa.array(values[here], pa.int8()))
+            labelled = _labelled(batch, label, values[here], schema)
             for place, writer in enumerate(writers):
                 chosen = split_of[here] == place
                 if chosen.any():
-                    writer.write_table(labelled.filter(pa.array(chosen)).select(schema.names).cast(schema))
+                    writer.write_table(labelled.filter(pa.array(chosen)))
     finally:
         for writer in writers:
             writer.close()
     return files
+
+
+def _labelled(batch: Any, label: str, values: np.ndarray, schema: pa.Schema) -> pa.Table:
+    """The batch as the schema has it."""
+    import pyarrow as pa
+
+    rows = pa.Table.from_batches([batch])
+    others = rows.select([name for name in rows.column_names if name != label])
+    try:
+        return others.append_column(label, pa.array(values, pa.int8())).select(schema.names).cast(schema)
+    except pa.ArrowInvalid as error:
+        fix = "write every file with the same columns and types"
+        raise DatasetError(f"a value does not fit the type that all files share: {error}", fix=fix) from None
 
 
 def _batches(paths: Sequence[Path]) -> Any:
@@ -113,19 +147,33 @@ def _batches(paths: Sequence[Path]) -> Any:
         yield from pq.ParquetFile(path).iter_batches(batch_size=BATCH_ROWS)
 
 
-def _common_schema(paths: Sequence[Path], label: str) -> Any:
-    """The files' one schema, int8 `label` added; an integer column that another file holds as floats is float."""
+def _common_types(paths: Sequence[Path]) -> tuple[dict[str, pa.DataType], dict[str, str]]:
+    """The type of each column over all files, and of those that have none why. One type in all files stays as it is."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schemas = [pq.read_schema(path) for path in paths]
-    try:
-        common = pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as error:
-        fix, folder = "write every file with the same columns and types", paths[0].parent.name
-        raise DatasetError(f"the files' columns don't fit together: {error}", value=folder, fix=fix) from None
-    lacking = [path.name for path, schema in zip(paths, schemas, strict=True) if set(schema.names) != set(common.names)]
-    if lacking:
+    schemas = []
+    for path in paths:
+        try:
+            schemas.append(pq.read_schema(path))
+        except (OSError, ValueError) as error:
+            raise _unreadable(path, error) from None
+    table, types = table_of(paths, 0, schemas), {}
+    for name, kind in table.types.items():
+        if name not in table.conflicts:
+            held = {schema.field(name).type for schema in schemas} - {pa.null()}
+            types[name] = held.pop() if len(held) == 1 else kind
+    return types, table.conflicts
+
+
+def _written_schema(paths: Sequence[Path], label: str) -> pa.Schema:
+    """The files' one schema with the label as int8, in the place of a column of its name or else as the last."""
+    import pyarrow as pa
+
+    types, conflicts = _common_types(paths)
+    conflicts.pop(label, None)
+    if conflicts:
+        told = [f"{name}: {why}" for name, why in conflicts.items()]
         fix = "write every file with the same columns and types"
-        raise DatasetError("these files lack columns that others have", value=lacking[:10], fix=fix)
-    return common.append(pa.field(label, pa.int8())).remove_metadata()
+        raise DatasetError("the files' columns don't fit together", value=told[:10], fix=fix)
+    return pa.schema(types | {label: pa.int8()})

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.days import days_of
 from lifecycle.data.files import SplitFiles
 from lifecycle.use_case import SplitSpec
 
@@ -84,16 +85,6 @@ def _days_axis(written: SplitFiles, column: str) -> Axis:
     history = int(np.searchsorted(found, days[-1].min()))
     names = tuple(str(day) for day in found.astype("datetime64[D]"))
     return Axis((*BEFORE, WINDOW), unit, len(found), history, names, "days")
-
-
-def days_of(values: Any) -> np.ndarray:
-    """Number of the day of each date or timestamp of an Arrow column, in its own zone; shape (N,), int32."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
-        values = pc.call_function("local_timestamp", [values])
-    return values.cast(pa.date32(), safe=False).cast(pa.int32()).to_numpy()
 
 
 def _groups_axis(written: SplitFiles, column: str) -> Axis:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.few_rows import evenly_spread
 from lifecycle.data.files import SplitFiles
 from lifecycle.drift.axis import Axis
 from lifecycle.drift.blocks import running_total
@@ -100,7 +101,7 @@ class Numbers:
         import numpy as np
 
         history = self.of_units(0, self.axis.history)
-        history = history[:: max(1, len(history) // _SAMPLE_ROWS)]
+        history = history[evenly_spread(len(history), _SAMPLE_ROWS)]
         return history[np.isfinite(history)]
 
     @cached_property

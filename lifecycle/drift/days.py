@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.content import parquet_files
+from lifecycle.data.days import days_of
 from lifecycle.data.files import BATCH_ROWS
-from lifecycle.drift.axis import days_of
 from lifecycle.records import DatasetVersion
 from lifecycle.storage.metrics import VersionMetrics
 

@@ -47,7 +47,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
         *duplicates(written, cells, label, order, by_time=by_time),
         *near_duplicates(rows, cells, order, by_time=by_time),
     ]
-    few = shortage(rows.training_labels, rows.held_labels[rows.scored])
+    few = shortage(rows.training_counts, rows.scored_counts)
     if few:
         fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
         return [*found, Finding(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.contract.model import Contract
+from lifecycle.data.few_rows import evenly_spread
 from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
 from lifecycle.leakage.finding import Finding
 from lifecycle.leakage.power import DECIDES_YOUDEN, power
@@ -50,11 +51,10 @@ def _unit(contract: Contract, name: str) -> str | None:
 def _screened(
     rows: LabelledRows, contract: Contract, numbers: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """The pairs whose difference has one cut of Youden's J above the screen, on every n-th row."""
+    """The pairs whose difference has one cut of Youden's J above the screen, on a few rows."""
     import numpy as np
 
-    count = max(200, min(SCREEN_ROWS, SCREEN_VALUES // len(pairs)))
-    chosen = np.linspace(0, len(rows.training) - 1, min(count, len(rows.training))).astype(np.int64)
+    chosen = evenly_spread(len(rows.training), max(200, min(SCREEN_ROWS, SCREEN_VALUES // len(pairs))))
     labels, few = rows.training_labels[chosen], {name: values[chosen] for name, values in numbers.items()}
     if not 0 < labels.sum() < len(labels):
         # A rare label that the sample misses: nothing may be left out unseen.

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from lifecycle.data.days import day_of, days_of
 from lifecycle.data.files import BATCH_ROWS, SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS, NUMERIC_BINS, Cells, LabelledRows
 from lifecycle.leakage.finding import Finding
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
 # The columns that tell rows apart best; two rows that are equal in all of them are equal enough.
 COMPARED_COLUMNS, COARSE_COLUMNS, NEWEST_SHARE = 12, 4, 0.2
@@ -81,10 +81,11 @@ def near_duplicates(
         return [Finding(taxon="L1.4", family="near_duplicates", status="not_applicable", evidence=told)]
     training = _near([_coarse(cells[name], cells[name].training) for name in varying])
     held = _near([_coarse(cells[name], cells[name].held) for name in varying])
-    when = np.arange(len(rows.training)) if order is None else _day(rows.training, order)
-    views = {"training": Views(training, rows.training_labels, when, training[0])}
+    when = np.arange(len(rows.training)) if order is None else day_of(rows.training, order).to_numpy()
+    # How often labels agree by chance follows from their shares.
+    views = {"training": _part(Views(training, rows.training_labels, when, training[0]), rows.training_even)}
     for name in HELD_SPLITS:
-        here = rows.held_split == name
+        here = (rows.held_split == name) & rows.held_even
         views[name] = Views(held[:, here], rows.held_labels[here], when[:0], held[0, here])
     return _findings("near_duplicates", views, by_time=by_time, seen=rows.training_share)
 
@@ -99,7 +100,7 @@ def _exact(written: SplitFiles, split: str, columns: list[str], label: str, orde
     wanted = list(dict.fromkeys([*columns, label, *([order] if order else [])]))
     for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
         frame = pl.DataFrame(batch)
-        day = frame[order].cast(pl.Date).cast(pl.Int32).to_numpy() if order else np.zeros(len(frame), dtype=np.int32)
+        day = days_of(batch.column(order)) if order else np.zeros(len(frame), dtype=np.int32)
         hashes = [frame.select(some).hash_rows().to_numpy() for some in (columns, columns[:COARSE_COLUMNS])]
         parts.append((*hashes, frame[label].to_numpy(), day))
     hashes, coarse, labels, when = (np.concatenate(some) for some in zip(*parts, strict=True))
@@ -128,12 +129,6 @@ def _mixed(columns: Sequence[np.ndarray]) -> np.ndarray:
         mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
     return mixed
-
-
-def _day(rows: pd.DataFrame, column: str) -> np.ndarray:
-    from lifecycle.data.split import day_of
-
-    return day_of(rows, column).to_numpy()
 
 
 def _findings(

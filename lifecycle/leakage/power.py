@@ -72,11 +72,10 @@ def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.
     )  # fmt: skip
 
 
-def shortage(labels: np.ndarray, held_labels: np.ndarray) -> str:
-    """Why the rows are too few to measure by, in words; empty if they are not."""
-    for name, found, least in (("training", labels, MINIMUM_TRAINING), ("held-out", held_labels, MINIMUM_HELD)):
-        positives = int(found.sum())
-        fewer = min(positives, len(found) - positives)
+def shortage(training: np.ndarray, held: np.ndarray) -> str:
+    """Why rows of these labels, shape (2,), are too few to measure by, in words; empty if they are not."""
+    for name, counts, least in (("training", training, MINIMUM_TRAINING), ("held-out", held, MINIMUM_HELD)):
+        fewer = int(counts.min())
         if fewer < least:
             return f"the {name} rows hold {fewer} of one label; at least {least} are needed"
     return ""

@@ -8,7 +8,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.data.split.by_group import split_by_group
 from lifecycle.data.split.by_hash import split_by_hash
 from lifecycle.data.split.by_stratum import split_by_stratum
-from lifecycle.data.split.by_time import day_of, split_by_time
+from lifecycle.data.split.by_time import split_by_time
 from lifecycle.data.split.by_time_and_group import split_by_time_and_group
 from lifecycle.data.split.check import splits_check
 from lifecycle.data.split.overlap import disjoint_columns
@@ -25,7 +25,7 @@ from lifecycle.split_spec import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPLITS", "day_of", "split_by_time", "split_columns", "split_rows", "splits_check"]
+__all__ = ["SPLITS", "split_by_time", "split_columns", "split_rows", "splits_check"]
 
 
 def split_columns(spec: SplitSpec, contract: Contract) -> tuple[str, ...]:

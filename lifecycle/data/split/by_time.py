@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.days import day_of, refuse_missing_times
 from lifecycle.errors import DatasetError
 from lifecycle.split_spec import SPLITS, RollEvery, TimeSplit, Windows, days, hours
 
@@ -107,29 +108,7 @@ def ticks_of(frame: pd.DataFrame, spec: Windows) -> Ticks:
     if not pd.api.types.is_datetime64_any_dtype(values):
         fix = "name a timestamp column in split.column, or write the lengths in days"
         raise DatasetError(f"the split column {spec.column} has no hours", value=str(values.dtype), fix=fix)
-    _refuse_nulls(values, spec.column)
+    refuse_missing_times(values, spec.column)
     if values.dt.tz is not None:
         zone, values = values.dt.tz, values.dt.tz_convert("UTC").dt.tz_localize(None)
     return Ticks(values.dt.as_unit("us").astype("int64"), False, zone)
-
-
-def day_of(frame: pd.DataFrame, column: str) -> pd.Series:
-    """Number of the day of a date or timestamp, in the column's own time zone. Raises DatasetError."""
-    import pandas as pd
-
-    values = frame[column]
-    if pd.api.types.infer_dtype(values, skipna=True) == "date":
-        # Parquet's date32 is read as Python dates.
-        values = pd.to_datetime(values)
-    if not pd.api.types.is_datetime64_any_dtype(values):
-        fix = "name a date or timestamp column in split.column"
-        raise DatasetError(f"the split column {column} is not a date or timestamp", value=str(values.dtype), fix=fix)
-    _refuse_nulls(values, column)
-    local = values.dt.tz_localize(None)
-    return (local.dt.normalize() - pd.Timestamp(0)).dt.days
-
-
-def _refuse_nulls(values: pd.Series, column: str) -> None:
-    if values.isna().any() or not len(values):
-        fix = "require the column in contract.yaml"
-        raise DatasetError(f"the split column {column} is empty or has nulls", value=int(values.isna().sum()), fix=fix)

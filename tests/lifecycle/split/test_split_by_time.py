@@ -6,8 +6,9 @@ import pytest
 import toy_jobs
 
 from lifecycle.contract.model import Label
+from lifecycle.data.days import day_of
 from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import SPLITS, day_of, split_by_time, splits_check
+from lifecycle.data.split import SPLITS, split_by_time, splits_check
 from lifecycle.errors import DatasetError
 
 SPEC = toy_jobs.SPEC.split
