@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.checks import CheckResult
+from lifecycle.checks import FEWEST_ROWS, CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.drift.axis import Axis, axis_of
 from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
 from lifecycle.drift.columns import Reader
 from lifecycle.drift.detect import column_findings
-from lifecycle.drift.finding import FEWEST_ROWS, Finding
+from lifecycle.drift.finding import Finding
 from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
 from lifecycle.use_case import SplitSpec
 
