@@ -17,10 +17,11 @@ import pandas as pd
 
 from benchmarks import flights_faults, stories_pictures
 from benchmarks.result import finish, hardware
-from expectations.validate import contract_check, validate_frame
+from expectations.validate import validate_frame
 from lifecycle.checks import CheckResult
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.result import contract_check
 from lifecycle.data.content import combined, content_hash
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from expectations.validate import contract_check, validate_frame
+from expectations.validate import validate_frame
 from lifecycle.contract.model import load_contract
+from lifecycle.contract.result import contract_check
 from lifecycle.data.files import read_columns
 from use_cases.flight_delays import dataset
 
