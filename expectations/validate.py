@@ -7,7 +7,6 @@ the rows at once would cost every passing rule an index list.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,9 @@ from expectations.frames import read_frame
 from expectations.imported import import_great_expectations
 from expectations.suite import Group, expectations, groups
 from lifecycle.contract.failing import is_withheld, named_rows
+from lifecycle.contract.frame import as_files
 from lifecycle.contract.model import Contract
-from lifecycle.contract.result import RuleResult, contract_check, could_not, counted, of_type
+from lifecycle.contract.result import RuleResult, could_not, counted, of_type
 from lifecycle.contract.rule import Rule, surplus
 from lifecycle.contract.table import Table, read_table, unjudged_because
 from lifecycle.contract.unlisted import with_unlisted
@@ -25,8 +25,6 @@ from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["contract_check", "validate_files", "validate_frame"]
 
 
 def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
@@ -51,9 +49,8 @@ def validate_files(folder: Path, contract: Contract) -> tuple[RuleResult, ...]:
 
 def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:
     """The same for rows in memory, in the types that a Parquet file gives them."""
-    with tempfile.TemporaryDirectory() as folder:
-        frame.reset_index(drop=True).to_parquet(Path(folder, "rows.parquet"))
-        return validate_files(Path(folder), contract)
+    with as_files(frame) as folder:
+        return validate_files(folder, contract)
 
 
 def _engine() -> Any:

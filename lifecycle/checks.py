@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict
 
 Status = Literal["pass", "fail", "insufficient", "error", "not_applicable"]
 Severity = Literal["error", "warning", "info"]
+# Of fewer rows an aggregate says little, and may give one of them away: no value of theirs is named.
+FEWEST_ROWS = 20
 
 
 class CheckResult(BaseModel):

@@ -214,5 +214,4 @@ class StratifiedSplit(_Hashed):
 SplitSpec = Annotated[
     TimeSplit | GroupSplit | TimeAndGroupSplit | StratifiedSplit | HashSplit, Field(discriminator="by")
 ]
-Hashed = GroupSplit | StratifiedSplit | HashSplit
 Windows = TimeSplit | TimeAndGroupSplit

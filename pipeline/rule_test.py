@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lifecycle.contract.fused import validate_frame
 from lifecycle.contract.model import load_contract
@@ -19,9 +18,6 @@ from lifecycle.use_case import UseCase, load_use_case
 from resources.dvc import DatasetStore
 from resources.settings import read_settings, use_case_folder
 
-if TYPE_CHECKING:
-    pass
-
 ROWS = 1500
 MOST_TOLD = 6
 
@@ -31,6 +27,7 @@ class Tested:
     """What was found, and on which rows. `made` is True for rows made from the contract."""
 
     name: str
+    version: str
     rows: str
     made: bool
     trial: Trial
@@ -41,16 +38,15 @@ def tested_rules(name: str, version: str | None) -> Tested:
     folder = use_case_folder(read_settings(), name)
     use_case = load_use_case(folder).at_version(version or "")
     contract = load_contract(use_case.contract_path)
-    files = _files(use_case, fetched=version is not None)
+    dataset, files = use_case.spec.dataset, _files(use_case, fetched=version is not None)
     if files is None:
         rows = sample_rows(contract, tuple(column.name for column in contract.columns))
-        return Tested(
-            name, f"{len(rows)} rows made from the contract", True, try_rules(rows, len(rows), contract, validate_frame)
-        )
+        trial = try_rules(rows, len(rows), contract, validate_frame)
+        return Tested(name, dataset.version, f"{len(rows)} rows made from the contract", True, trial)
     rows = few_rows(files, ROWS)
-    dataset = use_case.spec.dataset
     total = published_version(use_case.project, dataset.name, dataset.version).rows
-    return Tested(name, f"{len(rows):,} rows of {dataset}", False, try_rules(rows, total, contract, validate_frame))
+    trial = try_rules(rows, total, contract, validate_frame)
+    return Tested(name, dataset.version, f"{len(rows):,} rows of {dataset}", False, trial)
 
 
 def _files(use_case: UseCase, fetched: bool) -> Path | None:
@@ -72,12 +68,20 @@ def tested_text(tested: Tested) -> str:
     lines = [f"{tested.name}: {trial.claims} claims of its rules, tried on {tested.rows}"]
     for claim in trial.never:
         lines += ["", *_never_lines(claim, trial.seen)]
-    if trial.already and not tested.made:
+    if trial.already:
         lines += ["", "Not tried, since they don't hold on these rows as they are:"]
         lines += [f"  {result.rule.id}: {result.error or result.observed}" for result in trial.already]
-    count = len(trial.never)
-    told = "each of them fails on some fault" if not count else f"{count} can never fail"
-    return "\n".join([*lines, "", told])
+        again = f"trainworthy contract test {tested.name} --version {tested.version}"
+        lines += [f"  Rows of a published version may try them: {again}"] if tested.made else []
+    return "\n".join([*lines, "", _summary(trial)])
+
+
+def _summary(trial: Trial) -> str:
+    never, untried = len(trial.never), len(trial.already)
+    if not untried:
+        return f"{never} can never fail" if never else "each of them fails on some fault"
+    told = f"{never} can never fail" if never else f"the {trial.claims} that were tried fail on some fault"
+    return f"{told}; {untried} {'rule was' if untried == 1 else 'rules were'} not tried"
 
 
 def _never_lines(claim: Claim, rows: int) -> Iterator[str]:

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.table import Table
+from lifecycle.data.files import BATCH_ROWS
 from lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-
-# Held at once: 60 columns of numbers take 63 MB. Twice as many rows save no CPU.
-BATCH_ROWS = 131_072
 
 
 def batches(table: Table, columns: Sequence[str]) -> Iterator[pl.DataFrame]:

@@ -6,9 +6,13 @@ the primary key and shown with the rule's columns. Of a rule over a sensitive co
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,36 +141,55 @@ def _plain(value: Any) -> Any:
 def write_failing_rows(
     folder: Path, contract: Contract, results: Sequence[RuleResult], target: Path
 ) -> tuple[FailingRows, ...]:
-    """Write each failed rule's rows to `<rule>.parquet` in `target`, in the files' order, whole or not at all."""
-    import pyarrow.parquet as pq
+    """Make `target` the folder of each failed rule's rows, `<rule>.parquet`, in the files' order.
 
+    It is replaced as a whole, so that it holds the files of one judgement and none of an earlier one.
+    """
     rules = [result.rule for result in results if _has_rows(result, contract)]
-    writers: dict[str, pq.ParquetWriter] = {}
-    rows_of = dict.fromkeys((rule.id for rule in rules), 0)
-    try:
-        for rule, rows in _failing(read_table(folder), contract, rules):
-            content = rows.to_arrow()
-            if rule.id not in writers:
-                target.mkdir(parents=True, exist_ok=True)
-                writers[rule.id] = pq.ParquetWriter(_unfinished(target, rule), content.schema)
-            if len(rows):
-                writers[rule.id].write_table(content)
-                rows_of[rule.id] += len(rows)
-        for rule in rules:
-            writers[rule.id].close()
-            _unfinished(target, rule).replace(target / f"{file_name(rule)}.parquet")
-    finally:
-        for writer in writers.values():
-            writer.close()
-        for rule in rules:
-            _unfinished(target, rule).unlink(missing_ok=True)
-    if rules:
-        sync_folder(target)
+    if not rules and not target.exists():
+        return ()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, on the same disk; no other process knows its name.
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+        written = Path(scratch, "written")
+        written.mkdir()
+        rows_of = _written_rows(_failing(read_table(folder), contract, rules), written)
+        _install(written, target, Path(scratch))
+    sync_folder(target.parent)
     return tuple(FailingRows(rule=rule.id, rows=rows_of[rule.id], file=f"{file_name(rule)}.parquet") for rule in rules)
 
 
-def _unfinished(target: Path, rule: Rule) -> Path:
-    return target / f".{file_name(rule)}.parquet"
+def _written_rows(failing: Iterator[tuple[Rule, pl.DataFrame]], folder: Path) -> dict[str, int]:
+    """How many rows of each rule were written to its file."""
+    import pyarrow.parquet as pq
+
+    writers: dict[str, pq.ParquetWriter] = {}
+    rows_of: dict[str, int] = {}
+    try:
+        for rule, rows in failing:
+            content = rows.to_arrow()
+            if rule.id not in writers:
+                writers[rule.id] = pq.ParquetWriter(folder / f"{file_name(rule)}.parquet", content.schema)
+            if len(rows):
+                writers[rule.id].write_table(content)
+            rows_of[rule.id] = rows_of.get(rule.id, 0) + len(rows)
+    finally:
+        for writer in writers.values():
+            writer.close()
+    return rows_of
+
+
+def _install(written: Path, target: Path, scratch: Path) -> None:
+    """Put a folder in the target's place, also while another process puts its own there: the last one stays."""
+    for number in itertools.count():
+        try:
+            written.replace(target)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        with suppress(FileNotFoundError):  # the other process has just moved it away
+            target.replace(scratch / f"before-{number}")
 
 
 def file_name(rule: Rule) -> str:

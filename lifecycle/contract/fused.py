@@ -6,13 +6,13 @@ tests/expectations/test_engines_agree.py; what is judged alike and why: docs/dec
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.contract.batches import batches
 from lifecycle.contract.failing import with_failing_rows
+from lifecycle.contract.frame import as_files
 from lifecycle.contract.fused_masks import tally
 from lifecycle.contract.fused_unique import duplicates, hashes, repeated, rows_of
 from lifecycle.contract.model import Contract
@@ -51,9 +51,8 @@ def judged(table: Table, contract: Contract, one_pass: OnePass) -> tuple[RuleRes
 
 def validate_frame(frame: pd.DataFrame, contract: Contract) -> tuple[RuleResult, ...]:
     """The same for rows in memory, in the types that a Parquet file gives them."""
-    with tempfile.TemporaryDirectory() as folder:
-        frame.reset_index(drop=True).to_parquet(Path(folder, "rows.parquet"))
-        return validate_files(Path(folder), contract)
+    with as_files(frame) as folder:
+        return validate_files(folder, contract)
 
 
 def _is_read(rule: Rule, table: Table) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.batches import polars_type
-from lifecycle.contract.literals import float_limits, listed, place, whole_edges, whole_interval
+from lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
 from lifecycle.contract.rule import Rule, surplus
 from lifecycle.contract.table import Table
 
@@ -207,7 +207,7 @@ def _distribution(rule: Rule, table: Table) -> Tally:
     rows = (pl.len(), values.is_null().sum())
     if "edges" in rule.parameters:
         edges = whole_edges(rule.parameters["edges"], kind) if table.held(name) != "null" else []
-        highest = 2**63 - 1 if kind != pl.UInt64 else 2**64 - 1
+        _, highest = bounds(kind)
         reached = tuple(
             pl.lit(0) if isinstance(edge, int) and edge > highest else (values >= edge).sum() for edge in edges
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -65,7 +65,11 @@ class Bins(Frozen):
 
 
 def _number(edge: Edge) -> float:
-    return datetime.fromisoformat(edge).timestamp() if isinstance(edge, str) else edge
+    """The edge for comparing; a wall-clock time is never read in this machine's zone, which skips and repeats hours."""
+    if not isinstance(edge, str):
+        return edge
+    instant = datetime.fromisoformat(edge)
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
 
 
 class Reference(Frozen):

@@ -10,6 +10,8 @@ from lifecycle.contract.rule import Rule, within
 from lifecycle.records import Frozen
 
 MAX_NAMED_ROWS = 20
+# Rules that the check's evidence names; all of them are in its details.
+MAX_NAMED_RULES = 5
 
 
 class Unlisted(Frozen):
@@ -83,7 +85,7 @@ def could_not(rule: Rule, rows: int, reason: str, sensitive: Sequence[str]) -> R
 def contract_check(results: Sequence[RuleResult]) -> CheckResult:
     """The check `contract`: fail if a rule of severity error fails, error if a rule could not be evaluated.
 
-    A failed rule of severity warning or info does not stop; the evidence names it.
+    A failed rule of severity warning or info does not stop; the evidence counts it.
     """
     failed = [result for result in results if result.status == "fail" and result.rule.severity == "error"]
     errors = [result for result in results if result.status == "error"]
@@ -92,17 +94,33 @@ def contract_check(results: Sequence[RuleResult]) -> CheckResult:
     parts += [f"{len(errors)} could not be evaluated"] if errors else []
     if not parts:
         parts = [f"{len(results) - len(noted)} of {len(results)} rules hold"]
-    named = [*(_line(result) for result in (*failed, *errors)), *(_line(result) for result in noted)]
     status = "fail" if failed else "error" if errors or not results else "pass"
     return CheckResult(
         name="contract",
         status=status,
         observed=len(failed) + len(errors),
         threshold=0,
-        evidence="; ".join([*parts, *named]) if results else "no rule was evaluated",
-        fix="" if status == "pass" else "mend the dataset, or change contract.yaml if the rule is wrong",
+        evidence="; ".join([*parts, *_lines([*failed, *errors, *noted])]) if results else "no rule was evaluated",
+        fix=_fix(bool(failed), bool(errors)) if status != "pass" else "",
         details=tuple(_detail(result) for result in results),
     )
+
+
+def _fix(failed: bool, errors: bool) -> str:
+    parts = ["mend the dataset, or change contract.yaml if the rule is wrong"] if failed else []
+    if errors:
+        parts.append(
+            "a rule that could not be evaluated says nothing about the rows: restore the column or type that its "
+            "message names, or correct the rule's columns and values in contract.yaml"
+        )
+    return "; ".join(parts) or "write at least one rule into contract.yaml"
+
+
+def _lines(results: Sequence[RuleResult]) -> list[str]:
+    """The first MAX_NAMED_RULES in words, and how many more there are."""
+    more = len(results) - MAX_NAMED_RULES
+    lines = [_line(result) for result in results[:MAX_NAMED_RULES]]
+    return [*lines, f"and {more} more, in the details"] if more > 0 else lines
 
 
 def _line(result: RuleResult) -> str:

@@ -1,7 +1,7 @@
 """Rows made from the contract alone: what may come, without any data.
 
 Types, ranges, lengths, patterns and valid values are kept, nulls come wherever they may, and texts come that the first
-rows do not have. Of rules across columns, references and joint nulls are kept.
+rows do not have. Of rules across columns, references, joint nulls and unrepeated values are kept.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 FIT_ROWS, ROWS = 48, 64
 NULL_SHARE = 0.15
 MOST_TEXTS = 6
+# Draws for values that are all different: of as many values as rows, about ln(rows) a row find the last one.
+TRIES_A_ROW = 20
 
 
 def sample_rows(
@@ -36,7 +38,53 @@ def sample_rows(
         shared = all(nulls[name][-1] for name in group)
         nulls |= {name: nulls[group[0]] & shared for name in group}
     made = {name: _column(contract, contract.column(name), fit_rows, nulls[name], generator) for name in columns}
-    return _tied(contract, pd.DataFrame(made), fit_rows, generator)
+    tied = _tied(contract, pd.DataFrame(made), fit_rows, generator)
+    return _without_repeats(contract, tied, generator)
+
+
+def _without_repeats(contract: Contract, made: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
+    """The rows with keys that don't repeat: one column of each has other values in every row, if there are so many."""
+    tied = {name for rule in contract.rules if rule.kind == "references" for name in rule.columns}
+    for rule in contract.rules:
+        if rule.kind != "unique" or not set(rule.columns) <= set(made) or not _repeats(made, rule.columns):
+            continue
+        for name in (name for name in rule.columns if name not in tied):
+            distinct = _distinct(contract, contract.column(name), len(made), generator)
+            if distinct is not None:
+                made[name] = distinct.astype(made[name].dtype).where(made[name].notna())
+                break
+    return made
+
+
+def _repeats(made: pd.DataFrame, columns: tuple[str, ...]) -> bool:
+    known = made[[*columns]].dropna() if len(columns) == 1 else made[[*columns]]
+    return bool(known.duplicated().any())
+
+
+def _distinct(contract: Contract, column: Column, rows: int, generator: np.random.Generator) -> pd.Series | None:
+    """Values of the column that are all different; None if too few of them are found."""
+    import numpy as np
+    import pandas as pd
+
+    parameters, tries = _parameters(contract, column.name), rows * TRIES_A_ROW
+    if column.logical_type != "string":
+        drawn = _column(contract, column, 0, np.zeros(tries, dtype=bool), generator)
+    elif "values" in parameters:
+        drawn = pd.Series([str(value) for value in parameters["values"]], dtype="str")
+    else:
+        drawn = pd.Series(_different_texts(parameters, rows, tries, generator), dtype="str")
+    distinct = drawn.drop_duplicates().head(rows).reset_index(drop=True)
+    return distinct if len(distinct) == rows else None
+
+
+def _different_texts(parameters: dict[str, Any], rows: int, tries: int, generator: np.random.Generator) -> list[str]:
+    """Up to `rows` texts that follow the pattern."""
+    found: dict[str, None] = {}
+    for _ in range(tries):
+        found[_fitted(text_like(parameters.get("pattern", ""), generator), parameters)] = None
+        if len(found) == rows:
+            break
+    return [*found]
 
 
 def _tied(contract: Contract, made: pd.DataFrame, fit_rows: int, generator: np.random.Generator) -> pd.DataFrame:

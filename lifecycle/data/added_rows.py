@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from lifecycle.checks import FEWEST_ROWS
 from lifecycle.contract.model import Label
 from lifecycle.data.column_types import common_types
 from lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-# Of fewer rows an aggregate says little, and may say something about one of them.
-FEWEST_ROWS = 20
 BINS, NAMED_VALUES = 10, 20
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-# Rows that are held at once while a snapshot is written: 66 columns of them take about 70 MB.
+# Rows that are held at once: 66 columns of them take about 70 MB. Twice as many save no CPU.
 BATCH_ROWS = 131_072
 
 

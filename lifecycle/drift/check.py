@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.checks import CheckResult
+from lifecycle.checks import FEWEST_ROWS, CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.drift.axis import Axis, axis_of
@@ -16,7 +16,7 @@ from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
 from lifecycle.drift.columns import Categories, Reader
 from lifecycle.drift.detect import column_findings
 from lifecycle.drift.ended import ended
-from lifecycle.drift.finding import FEWEST_ROWS, Finding, listed
+from lifecycle.drift.finding import Finding, listed
 from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
 from lifecycle.use_case import SplitSpec
 

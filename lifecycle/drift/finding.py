@@ -13,8 +13,6 @@ NULL_FLOOR, NULL_FLOOR_WEEK = 0.05, 0.2
 PILE_FLOOR = 0.04
 CLIP_FLOOR = 0.005
 NEW_FLOOR = 0.01
-# Rows below which a category or a day says nothing, and a value is not named.
-FEWEST_ROWS = 20
 WEEK = 7
 _NAMED = 5
 

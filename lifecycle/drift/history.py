@@ -13,9 +13,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.checks import CheckResult
+from lifecycle.checks import FEWEST_ROWS, CheckResult
 from lifecycle.drift.days import gives_days, measure_days
-from lifecycle.drift.finding import FEWEST_ROWS
 from lifecycle.records import DatasetVersion
 from lifecycle.split_spec import Windows, hours
 from lifecycle.storage.metrics import VersionMetrics, metrics_of

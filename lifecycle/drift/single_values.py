@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lifecycle.checks import FEWEST_ROWS
 from lifecycle.drift.blocks import judge, running_total
 from lifecycle.drift.columns import Numbers, bucket_of
-from lifecycle.drift.finding import CLIP_FLOOR, FEWEST_ROWS, PILE_FLOOR, Finding, lengths, named, of_judged
+from lifecycle.drift.finding import CLIP_FLOOR, PILE_FLOOR, Finding, lengths, named, of_judged
 from lifecycle.drift.statistics import greatest_gain, shares
 
 if TYPE_CHECKING:

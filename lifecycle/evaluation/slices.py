@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.checks import FEWEST_ROWS
 from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.interval import grouped_estimate, shortage
 from lifecycle.records import Metric
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MINIMUM_ROWS = 200
-# Values of fewer rows are counted, not named: an aggregate over fewer than 20 rows may give a person away.
-NAMED_FROM_ROWS = 20
 # The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
 SLICE_METRICS = ("log_loss", "brier", "auc")
 _SINGLE_NUMBERS = 10
@@ -63,7 +62,7 @@ def _column(predictions: pd.DataFrame, column: str, model: str) -> SliceResults:
     counted: list[int] = []
     for code in np.argsort(-sizes, kind="stable"):
         size = int(sizes[code])
-        if size < NAMED_FROM_ROWS or (size < MINIMUM_ROWS and len(named) >= MOST_NAMED):
+        if size < FEWEST_ROWS or (size < MINIMUM_ROWS and len(named) >= MOST_NAMED):
             counted.append(size)
             continue
         rows = predictions[codes == code]

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from benchmarks.flights_faults import COPY_OF_TARGET, FAULTS, offer_as_features, plant, plant_copy_of_target
-from expectations.validate import contract_check, validate_frame
+from expectations.validate import validate_frame
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import load_contract
+from lifecycle.contract.result import contract_check
 from lifecycle.data.content import combined, content_hash
 from lifecycle.data.files import read_columns
 from lifecycle.data.versions import refuse_changes

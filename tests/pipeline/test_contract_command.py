@@ -36,8 +36,22 @@ def edit(folder, old, new):
 
 def test_contract_test_of_healthy_rules_is_well_without_any_data(toy, capsys):
     assert main(["contract", "test", "toy"]) == 0
-    assert "rows made from the contract" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert out.startswith("toy: 20 claims of its rules, tried on 64 rows made from the contract")
+    assert out.splitlines()[-1] == "each of them fails on some fault"
     assert not (toy.parents[2] / "state").exists()
+
+
+@pytest.mark.parametrize("version", [(), ("--version", "v1")], ids=["made", "fetched"])
+def test_contract_test_lists_the_rules_that_it_could_not_try(toy, capsys, version):
+    equal = "{id: twins, type: custom, engine: trainworthy, implementation: {rule: equal, columns: [x1, score]}}"
+    edit(toy, "- {id: enough_rows", f"- {equal}\n      - {{id: enough_rows")
+    assert main(["contract", "test", "toy", *version]) == 0
+    out = capsys.readouterr().out
+    assert "each of them" not in out
+    assert "\n  twins: " in out
+    assert ("trainworthy contract test toy --version v1" in out) == (version == ())
+    assert out.splitlines()[-1] == "the 20 that were tried fail on some fault; 1 rule was not tried"
 
 
 def test_contract_test_names_the_rules_that_can_never_fail(toy, capsys):

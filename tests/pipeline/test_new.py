@@ -14,8 +14,9 @@ import yaml
 from shop_rows import table
 from toy_project import ROOT
 
-from expectations.validate import contract_check, validate_frame
+from expectations.validate import validate_frame
 from lifecycle.contract.model import load_contract
+from lifecycle.contract.result import contract_check
 from lifecycle.errors import TrainworthyError
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main

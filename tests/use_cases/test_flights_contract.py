@@ -42,7 +42,8 @@ def january(tmp_path_factory):
 
 
 def checked(rows, contract):
-    from expectations.validate import contract_check, validate_frame
+    from expectations.validate import validate_frame
+    from lifecycle.contract.result import contract_check
 
     check = contract_check(validate_frame(rows, contract))
     return check, {item["rule"] for item in check.details if item["status"] != "pass"}

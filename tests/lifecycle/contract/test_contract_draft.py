@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from expectations.validate import contract_check, validate_frame
+from expectations.validate import validate_frame
 from lifecycle.contract.draft import REVIEW, ColumnDraft, contract_text, draft_contract, inline
 from lifecycle.contract.model import Contract, Label, load_contract
+from lifecycle.contract.result import contract_check
 
 TEXTS = ("a", "no", "1", "1.0", "a: b", "a #b", "'q'", '"', "x\ny", "\u2028", "  lead", "- x", "!tag", "\x07", "", "~",
          "é", "2024-01-01", "<script>", "{{ x }}", "[", "*a", "&a", "%", "@", "`", "a\tb", "\\")  # fmt: skip

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from expectations.validate import validate_frame
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.model import Column, Contract, Label, load_contract
+from lifecycle.contract.rule import NO_ROW, make_rule
 from lifecycle.contract.sample import FIT_ROWS, ROWS, sample_rows
 from lifecycle.contract.sample_text import text_like
 
@@ -81,3 +82,48 @@ def test_sample_text_follows_its_pattern(pattern):
 @pytest.mark.parametrize("pattern", [r"^(a)\1$", "(?<=x)y$", "(?=z)$"])
 def test_sample_text_of_a_pattern_that_cannot_be_followed_is_still_a_text(pattern):
     assert text_like(pattern, np.random.default_rng(0))
+
+
+def judged(columns, *rules, names=("key",)):
+    """The status of each rule on a sample of columns whose values, of `names` together, may not repeat."""
+    label = Label(name="late", version=1, column=columns[0].name, greater_than=0.0)
+    every = (*rules, make_rule("unique", "unique", names, bound=NO_ROW))
+    contract = Contract(name="t", version="1", columns=columns, rules=every, label=label, primary_key=names)
+    rows = sample_rows(contract, tuple(column.name for column in columns), rows=400)
+    return {result.rule.id: result.status for result in validate_frame(rows, contract)}
+
+
+def column(name, kind):
+    return Column(name=name, logical_type=kind, role="key")
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [
+        ("integer", make_rule("range", "range", ("key",), bound=NO_ROW, minimum=1, maximum=400)),
+        ("number", make_rule("range", "range", ("key",), bound=NO_ROW, minimum=0, maximum=1)),
+        ("string", make_rule("pattern", "pattern", ("key",), bound=NO_ROW, pattern="^P[0-9]{4}$")),
+        ("string", make_rule("length", "length", ("key",), bound=NO_ROW, minimum=4, maximum=4)),
+        ("string", make_rule("allowed", "allowed", ("key",), bound=NO_ROW, values=[f"v{n}" for n in range(400)])),
+        ("timestamp", make_rule("nulls", "nulls", ("key",), bound=NO_ROW)),
+    ],
+    ids=lambda value: getattr(value, "id", value),
+)
+def test_sample_repeats_no_key_that_may_not_repeat(kind, limits):
+    assert set(judged((column("key", kind),), limits).values()) == {"pass"}
+
+
+def test_sample_repeats_no_key_of_several_columns():
+    names = ("shop", "day", "number")
+    kinds = zip(names, ("string", "date", "integer"), strict=True)
+    needed = [make_rule(f"{name}.nulls", "nulls", (name,), bound=NO_ROW) for name in names]
+    listed = make_rule("allowed", "allowed", ("shop",), bound=NO_ROW, values=["north", "south"])
+    few = make_rule("range", "range", ("day",), bound=NO_ROW, minimum="2024-01-01", maximum="2024-01-09")
+    many = make_rule("many", "range", ("number",), bound=NO_ROW, minimum=0, maximum=999)
+    found = judged(tuple(column(*each) for each in kinds), *needed, listed, few, many, names=names)
+    assert set(found.values()) == {"pass"}
+
+
+def test_sample_repeats_a_key_of_too_few_values_and_keeps_its_other_rules():
+    few = make_rule("range", "range", ("key",), bound=NO_ROW, minimum=1, maximum=9)
+    assert judged((column("key", "integer"),), few) == {"range": "pass", "unique": "fail"}
