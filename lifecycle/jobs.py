@@ -29,6 +29,11 @@ class Rows(Frozen):
     sensitive: tuple[str, ...] = ()
     weight: str | None = None
 
+    @property
+    def sensitive_features(self) -> tuple[str, ...]:
+        """The sensitive columns that model.py sees."""
+        return tuple(name for name in self.features if name in self.sensitive)
+
 
 class _Job(Frozen):
     """Common to all jobs: the code of a use case, where the answer goes, and on which device to run."""

@@ -39,17 +39,27 @@ def split_gap(
     rows = rows.dropna(subset=[time])
     if len(rows) > MOST_ROWS:
         rows = rows.iloc[np.sort(generator.choice(len(rows), MOST_ROWS, replace=False))]
-    later = (rows[time] > rows[time].quantile(1 - NEWEST_SHARE)).to_numpy()
+    if len(rows) < MINIMUM_ROWS:
+        return _untold(f"{len(rows)} rows with a time, fewer than {MINIMUM_ROWS}")
+    later = _newest(rows[time])
     drawn = np.zeros(len(rows), dtype=bool)
     drawn[generator.choice(len(rows), int(later.sum()), replace=False)] = True
+    for name, part in (("later", later), ("earlier", ~later), ("tested", drawn), ("other", ~drawn)):
+        if rows.loc[part, label].nunique() < 2:
+            return _untold(f"the {int(part.sum())} {name} rows hold fewer than two labels")
     try:
-        if len(rows) < MINIMUM_ROWS:
-            return _untold(f"{len(rows)} rows, fewer than {MINIMUM_ROWS}")
         at_random = _tested(rows, drawn, features, label, group, seed)
         in_time = _tested(rows, later, features, label, group, seed)
     except EvaluationError as error:
         return _untold(f"no interval: {error.problem}")
     return _judged(at_random, in_time, by_time=by_time)
+
+
+def _newest(times: pd.Series) -> np.ndarray:
+    """True for about NEWEST_SHARE of the rows. Rows of one time stay together: the last of a few batches is later."""
+    cut = times.quantile(1 - NEWEST_SHARE)
+    after = times > cut
+    return (after if after.any() else times >= cut).to_numpy()
 
 
 def _tested(
