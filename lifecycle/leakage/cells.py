@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Enough for shares within 0.01 of the truth, and 45 columns of them cost a third of a CPU second.
 TRAINING_ROWS, HELD_ROWS = 40_000, 16_000
 HELD_SPLITS = ("validation", "calibration", "benchmark")
-# The labels of the benchmark stay unread here: it is met once, by a candidate.
+# No feature is judged by the labels of the benchmark: it is met once, by a candidate. duplicates.py alone reads them.
 SCORED_SPLITS = ("validation", "calibration")
 NUMERIC_BINS, MOST_VALUES = 64, 2_048
 

@@ -3,7 +3,8 @@
 Equal rows alone prove nothing: tables of few categories repeat themselves, and so does a customer who comes again. So
 the newest training rows are looked up among the older ones too: what recurs by nature recurs there just as often.
 Rows that were copied everywhere, before a random split for example, recur everywhere. They are told from nature by
-two things together: their values are too fine to meet by chance, and their labels came along.
+two things together: their values are too fine to meet by chance, and their labels came along. For that alone the
+benchmark's labels are read too: copies may lie in no other split, and customers who come again look like them.
 """
 
 from __future__ import annotations

@@ -52,6 +52,24 @@ def test_leakage_two_features_of_the_outcome_are_both_named():
     assert {one.columns for one in tables.alarms(rows)} == {("copy",), ("other",)}
 
 
+@pytest.mark.parametrize("plant", [*tables.LEAKS.values(), tables.as_it_is], ids=[*tables.LEAKS, "as_it_is"])
+def test_leakage_labels_of_the_benchmark_decide_on_nothing_but_copies(plant, tmp_path):
+    rows = tables.table(SEED, plant)
+    found = []
+    for name, changed in (("known", rows), ("turned", with_turned_benchmark(rows))):
+        (tmp_path / name).mkdir()
+        found.append(findings(changed, tmp_path / name))
+    for family in found[0].keys() - {"duplicates", "near_duplicates"}:
+        assert found[0][family] == found[1][family]
+
+
+def with_turned_benchmark(rows: pd.DataFrame) -> pd.DataFrame:
+    """The benchmark's labels all the other way round; it is the last tenth, or what `split` says."""
+    last = np.arange(len(rows)) >= round(0.9 * len(rows))
+    benchmark = rows["split"].to_numpy() == "benchmark" if "split" in rows else last
+    return rows.assign(label=rows["label"].where(~benchmark, 1 - rows["label"]))
+
+
 def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_path):
     rows = tables.table(SEED, tables.oversampled)
     cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
