@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lifecycle.golden import GoldenAnswers
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -216,7 +216,7 @@ class PreflightResult(Frozen):
     seconds: Forecast | None
     one_batch: Trial | None
     overfit: Trial | None
-    leakage: tuple[Finding, ...] = ()
+    leakage: tuple[Leak, ...] = ()
     untried: str = ""
     device: str
 

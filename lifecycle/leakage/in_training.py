@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.finding import Finding, Taxon
+from lifecycle.leakage.finding import Leak, Taxon
 from lifecycle.leakage.own_rows import FILES, own_rows
 from lifecycle.leakage.rows_apart import FAMILY as APART
 from lifecycle.leakage.rows_apart import rows_apart
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> tuple[Finding, ...]:
+def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> tuple[Leak, ...]:
     """Findings on the code of model.py, then what a random split would claim. `rows` are all of training."""
     features, folder = sample.rows[list(job.rows.features)], Path(job.use_case_folder)
 
     def seed() -> None:
         seed_everything(job.training.seed)
 
-    def watch() -> list[Finding]:
+    def watch() -> list[Leak]:
         watched = [Path(data) for data in job.data_folders]
         return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file))
 
-    def part() -> list[Finding]:
+    def part() -> list[Leak]:
         model = fresh_state(job, sample, device).model
         return [rows_apart(sample.task, features, sample.preprocessing, model, seed)]
 
@@ -46,16 +46,16 @@ def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, d
     )  # fmt: skip
 
 
-def _tried(job: PreflightJob, taxon: Taxon, family: str, fix: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+def _tried(job: PreflightJob, taxon: Taxon, family: str, fix: str, look: Callable[[], list[Leak]]) -> list[Leak]:
     """The findings; where something raises, model.py on valid values or we, that nothing could be seen, and where."""
     try:
         return look()
     except (Exception, SystemExit) as error:
         evidence = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
-        return [Finding(taxon=taxon, family=family, status="insufficient", evidence=evidence, fix=fix)]
+        return [Leak(taxon=taxon, family=family, status="insufficient", evidence=evidence, fix=fix)]
 
 
-def _gap(job: PreflightJob, rows: pd.DataFrame) -> Finding:
+def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
     import pandas as pd
 
     times = pd.read_parquet(job.training_file, columns=[job.prediction_time])[job.prediction_time]

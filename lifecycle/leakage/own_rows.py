@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.identity import canonical_json
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.rows_apart import OTHERS, extreme_rows
 from lifecycle.task import Task, fit_preprocessing, load_task
 
@@ -35,7 +35,7 @@ _IN_OPEN, _IN_Q_OVERFLOW, _EVENT = 0x20, 0x4000, struct.Struct("iIII")
 def own_rows(
     folder: Path, training: pd.DataFrame, hyperparameters: Mapping[str, Any], seed: Callable[[], None],
     data_folders: Sequence[Path], allowed: Path,
-) -> list[Finding]:  # fmt: skip
+) -> list[Leak]:  # fmt: skip
     """One finding on files, one on the fitted state. `training` holds the features; `allowed` may be read."""
     states: list[bytes] = []
 
@@ -58,7 +58,7 @@ def own_rows(
     return [on_files, _on_state(states)]
 
 
-def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -> Finding:
+def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -> Leak:
     """Uses model.py until an attempt opens no file of the data, at most ATTEMPTS times; then looks who else does."""
     started, watches = time.monotonic(), []
     try:
@@ -69,7 +69,7 @@ def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -
             always = set.intersection(*(one.opened for one in watches)) - {allowed.resolve()}
             if not always:
                 told = f"model.py opens no file of {watch.folders} folders of data"
-                return Finding(taxon="L1.2", family=FILES, status="pass", evidence=told)
+                return Leak(taxon="L1.2", family=FILES, status="pass", evidence=told)
         with watched_files(folders) as idle:
             time.sleep(max(time.monotonic() - started, LEAST_IDLE_SECONDS))
     except WatchError as error:
@@ -81,34 +81,34 @@ def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -
         return _unseen(f"another process opens the same files: {_names(always)}; whether model.py does is open", fix)
     fix = "learn from the rows that fit_preprocessing is handed, and read no data in model.py"
     evidence = f"model.py opens {_names(certain)}: rows beyond those that it is handed"
-    return Finding(taxon="L1.2", family=FILES, status="fail", observed=len(certain), evidence=evidence, fix=fix)
+    return Leak(taxon="L1.2", family=FILES, status="fail", observed=len(certain), evidence=evidence, fix=fix)
 
 
 def _names(files: set[Path]) -> str:
     return ", ".join(sorted({path.name for path in files})[:5])
 
 
-def _unseen(evidence: str, fix: str) -> Finding:
-    return Finding(taxon="L1.2", family=FILES, status="insufficient", evidence=evidence, fix=fix)
+def _unseen(evidence: str, fix: str) -> Leak:
+    return Leak(taxon="L1.2", family=FILES, status="insufficient", evidence=evidence, fix=fix)
 
 
-def _on_state(states: Sequence[bytes]) -> Finding:
+def _on_state(states: Sequence[bytes]) -> Leak:
     """`states` alternate between a fresh module and the same after it saw other rows."""
     fresh, after = set(states[::2]), set(states[1::2])
     if fresh != after and len(fresh) == 1:
         fix = "keep nothing in the module between calls: no global, no cache that depends on rows"
         evidence = "fit_preprocessing learns another state after to_tensors saw other rows"
-        return Finding(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix)
+        return Leak(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix)
     if len(fresh | after) > 1:
         return _not_measurable()
     told = "equal training rows give the same state, bit for bit, whatever the module saw before"
-    return Finding(taxon="L1.2", family=STATE, status="pass", evidence=told)
+    return Leak(taxon="L1.2", family=STATE, status="pass", evidence=told)
 
 
-def _not_measurable() -> Finding:
+def _not_measurable() -> Leak:
     evidence = "equal training rows give another state each time; what else it depends on can't be seen"
     fix = "draw random numbers from numpy, random or torch as seeded by the caller, and order sets and dicts"
-    return Finding(taxon="L1.2", family=STATE, status="insufficient", evidence=evidence, fix=fix)
+    return Leak(taxon="L1.2", family=STATE, status="insufficient", evidence=evidence, fix=fix)
 
 
 class WatchError(Exception):

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.records import Estimate
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FIX = "split by time (split.by: time), which asks the model what it will be ask
 
 def split_gap(
     rows: pd.DataFrame, features: tuple[str, ...], label: str, group: str, time: str, seed: int, *, by_time: bool
-) -> Finding:
+) -> Leak:
     """AUC on rows at random less AUC on later rows, both of training rows, with standard errors by group."""
     import numpy as np
     import pandas as pd
@@ -85,7 +85,7 @@ def _tested(
     return grouped_estimate("auc", test[label].to_numpy(), predicted, test[group])
 
 
-def _judged(at_random: Estimate, in_time: Estimate, *, by_time: bool) -> Finding:
+def _judged(at_random: Estimate, in_time: Estimate, *, by_time: bool) -> Leak:
     gap = at_random.value - in_time.value
     error = math.hypot(at_random.standard_error, in_time.standard_error)
     evidence = (
@@ -94,13 +94,13 @@ def _judged(at_random: Estimate, in_time: Estimate, *, by_time: bool) -> Finding
     )
     hides = gap >= GAP and gap >= STANDARD_ERRORS * error
     if hides and not by_time:
-        return Finding(
+        return Leak(
             taxon="L3.1", family=FAMILY, status="warning", observed=gap, threshold=GAP,
             evidence=f"{evidence}; the random part of the split flatters by about that", fix=_FIX,
         )  # fmt: skip
     told = f"{evidence}; the split by time keeps it out of the figures" if hides else evidence
-    return Finding(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=told)
+    return Leak(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=told)
 
 
-def _untold(why: str) -> Finding:
-    return Finding(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)
+def _untold(why: str) -> Leak:
+    return Leak(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)

@@ -11,13 +11,13 @@ from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.cells import cells_of
 from lifecycle.leakage.duplicates import duplicates
 from lifecycle.leakage.entities import entity_overlap
-from lifecycle.leakage.finding import Finding, leakage_check
+from lifecycle.leakage.finding import Leak, leakage_check
 from lifecycle.leakage.label_window import label_window
 
 SEED = 5
 
 
-def findings(rows: pd.DataFrame, folder, **changes) -> dict[str, Finding]:
+def findings(rows: pd.DataFrame, folder, **changes) -> dict[str, Leak]:
     """The last finding of each family; `changes` are columns of the contract with other values."""
     contract = tables.contract_of(rows)
     columns = tuple(column.model_copy(update=changes.get(column.name, {})) for column in contract.columns)
@@ -153,7 +153,7 @@ def test_entity_overlap_is_told_and_fails_only_where_the_split_keeps_it_apart(cu
 
 
 def test_leakage_check_of_a_warning_is_told_and_does_not_stop():
-    warning = Finding(taxon="L3.1", family="split_gap", status="warning", evidence="a gap", fix="split by time")
+    warning = Leak(taxon="L3.1", family="split_gap", status="warning", evidence="a gap", fix="split by time")
     check = leakage_check("leakage_in_training", [warning])
     assert (check.status, check.severity, check.stops) == ("fail", "warning", False)
 

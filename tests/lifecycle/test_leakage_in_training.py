@@ -11,7 +11,7 @@ import pytest
 import toy_jobs
 
 from lifecycle.leakage import in_training
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import draw_sample
@@ -22,7 +22,7 @@ IMPORT = "import torch\n"
 NUMBERS = '(rows[n].to_numpy(dtype="float32") - m) / s'
 
 
-def watched(splits, tmp_path, *replacements, **fields) -> dict[str, Finding]:
+def watched(splits, tmp_path, *replacements, **fields) -> dict[str, Leak]:
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
     job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, **fields)
     rows = pd.read_parquet(job.training_file)
@@ -161,7 +161,7 @@ def days(drift: float) -> pd.DataFrame:
     return pd.DataFrame({"x": x, "day_number": day, "at": at, "day": at, "label": label})
 
 
-def gap(rows: pd.DataFrame, *, by_time: bool) -> Finding:
+def gap(rows: pd.DataFrame, *, by_time: bool) -> Leak:
     return split_gap(rows, ("x", "day_number"), "label", "day", "at", 0, by_time=by_time)
 
 
