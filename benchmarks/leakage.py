@@ -20,7 +20,7 @@ from benchmarks.result import finish, hardware
 from lifecycle.contract.model import Column, Contract, Label
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.split_spec import BenchmarkWindow, TimeSplit
 
 SEEDS = range(1, 60, 2)
@@ -49,7 +49,7 @@ def _share(plant: Plant, families: tuple[str, ...] | None) -> float:
     return float(np.mean([bool(alarms(table(seed, plant), families)) for seed in SEEDS]))
 
 
-def alarms(rows: Table, families: tuple[str, ...] | None = None) -> list[Finding]:
+def alarms(rows: Table, families: tuple[str, ...] | None = None) -> list[Leak]:
     """Findings that fail or warn; only those of the families, if given."""
     with tempfile.TemporaryDirectory() as folder:
         found = leakage_findings(written(rows, Path(folder)), contract_of(rows), SPLIT)

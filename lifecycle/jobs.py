@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lifecycle.golden import GoldenAnswers
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -28,6 +28,11 @@ class Rows(Frozen):
     keys: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
     weight: str | None = None
+
+    @property
+    def sensitive_features(self) -> tuple[str, ...]:
+        """The sensitive columns that model.py sees."""
+        return tuple(name for name in self.features if name in self.sensitive)
 
 
 class _Job(Frozen):
@@ -211,7 +216,7 @@ class PreflightResult(Frozen):
     seconds: Forecast | None
     one_batch: Trial | None
     overfit: Trial | None
-    leakage: tuple[Finding, ...] = ()
+    leakage: tuple[Leak, ...] = ()
     untried: str = ""
     device: str
 

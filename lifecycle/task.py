@@ -72,6 +72,16 @@ def line_of(error: BaseException, folder: Path) -> str:
     return f"{Path(found.filename).name}:{found.lineno} in {found.name}"
 
 
+def told_of(error: BaseException, folder: Path, *, sensitive: bool) -> str:
+    """An error in one line, for records and reports: its type, first line and place in the folder.
+
+    A message may quote a value of a row: with `sensitive` features only the type and the place are told.
+    """
+    first = str(error).splitlines()[0] if str(error) else ""
+    told = "its message is kept back, since it may hold a value of a sensitive column" if sensitive else first
+    return f"{type(error).__name__}: {told} ({line_of(error, folder)})"
+
+
 def load_task(folder: Path) -> Task:
     """Import model.py of a use case's folder; runs the user's code.
 

@@ -98,8 +98,8 @@ def files_are_whole(result: AnyResult) -> bool:
             )
             return checkpoint and artifact
         case PredictResult():
-            path = Path(result.predictions.path)
-            return path.is_file() and sha256_file(path) == result.predictions.sha256
+            files = [file for file in (result.predictions, result.reference) if file is not None]
+            return all(Path(file.path).is_file() and sha256_file(Path(file.path)) == file.sha256 for file in files)
         case _:
             return True
 

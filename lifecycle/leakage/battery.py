@@ -9,7 +9,7 @@ from lifecycle.leakage.cells import cells_of, read_labelled
 from lifecycle.leakage.differences import differences
 from lifecycle.leakage.duplicates import duplicates, near_duplicates
 from lifecycle.leakage.entities import entity_overlap
-from lifecycle.leakage.finding import Finding, leakage_check
+from lifecycle.leakage.finding import Leak, leakage_check
 from lifecycle.leakage.label_window import label_window
 from lifecycle.leakage.null_mask import null_mask
 from lifecycle.leakage.power import shortage
@@ -28,7 +28,7 @@ def follows_time(split: SplitSpec) -> bool:
     return split.time_column is not None
 
 
-def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) -> list[Finding]:
+def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) -> list[Leak]:
     """What each family found.
 
     Reads all rows of at most 12 features and of the entities, and a sample of the others.
@@ -50,7 +50,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     few = shortage(rows.training_counts, rows.scored_counts)
     if few:
         fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
-        return [*found, Finding(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
+        return [*found, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
     alone = single_feature(rows, cells)
     deciding = {name for finding in alone if finding.status == "fail" for name in finding.columns}
     others = [name for name in features if name not in deciding]
@@ -63,7 +63,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     return [_reviewed(finding, contract) for finding in found]
 
 
-def _reviewed(finding: Finding, contract: Contract) -> Finding:
+def _reviewed(finding: Leak, contract: Contract) -> Leak:
     """A feature that decides the label passes, with the reason, if contract.yaml gives one (decidesLabel)."""
     reasons = [contract.column(name).decides_label for name in finding.columns] if finding.taxon == "L2" else []
     if finding.status not in ("fail", "warning") or not any(reasons):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lifecycle.contract.model import Contract
 from lifecycle.data.few_rows import evenly_spread
 from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import DECIDES_YOUDEN, power
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ CLOCK = "hhmm"
 _FIX = "take the one that is known only with the outcome out of the features"
 
 
-def differences(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> list[Finding]:
+def differences(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> list[Leak]:
     """One finding for each pair that decides the label; `columns` are the features that do not decide it alone."""
     numbers = {name: found for name in columns if (found := as_numbers(rows.training[name])) is not None}
     pairs = [
@@ -35,12 +35,12 @@ def differences(rows: LabelledRows, contract: Contract, columns: Sequence[str]) 
     ]
     if not pairs:
         told = "no two features have the same declared unit"
-        return [Finding(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
     found = [
         finding for pair in _screened(rows, contract, numbers, pairs) if (finding := _judged(rows, contract, pair))
     ]
     told = f"none of {len(pairs)} differences of features of one unit decides the label"
-    return found or [Finding(taxon="L2", family=FAMILY, status="pass", evidence=told)]
+    return found or [Leak(taxon="L2", family=FAMILY, status="pass", evidence=told)]
 
 
 def _unit(contract: Contract, name: str) -> str | None:
@@ -80,7 +80,7 @@ def difference(left: np.ndarray, right: np.ndarray, unit: str | None) -> np.ndar
     return np.mod(minutes[0] - minutes[1] + 720, 1440) - 720
 
 
-def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Finding | None:
+def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Leak | None:
     import pandas as pd
 
     gaps = []
@@ -96,7 +96,7 @@ def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Fi
     evidence = (
         f"their difference decides the label: Youden's J {found.youden:.3f}, AUC {found.auc:.3f} on held-out rows"
     )
-    return Finding(
+    return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=pair, observed=found.youden, threshold=DECIDES_YOUDEN,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip

@@ -3,7 +3,8 @@
 Equal rows alone prove nothing: tables of few categories repeat themselves, and so does a customer who comes again. So
 the newest training rows are looked up among the older ones too: what recurs by nature recurs there just as often.
 Rows that were copied everywhere, before a random split for example, recur everywhere. They are told from nature by
-two things together: their values are too fine to meet by chance, and their labels came along.
+two things together: their values are too fine to meet by chance, and their labels came along. For that alone the
+benchmark's labels are read too: copies may lie in no other split, and customers who come again look like them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from lifecycle.data.days import day_of, days_of
 from lifecycle.data.files import BATCH_ROWS, SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS, NUMERIC_BINS, Cells, LabelledRows
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +60,7 @@ class Repeats:
 
 def duplicates(
     written: SplitFiles, cells: Mapping[str, Cells], label: str, order: str | None, *, by_time: bool
-) -> list[Finding]:
+) -> list[Leak]:
     """One finding for each held-out split that holds rows of training again; reads all rows, in batches.
 
     `order` is the column that says which training rows are the newest; None: the last ones written.
@@ -69,16 +70,14 @@ def duplicates(
     return _findings("duplicates", views, by_time=by_time)
 
 
-def near_duplicates(
-    rows: LabelledRows, cells: Mapping[str, Cells], order: str | None, *, by_time: bool
-) -> list[Finding]:
+def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str | None, *, by_time: bool) -> list[Leak]:
     """The same for rows that are equal but for a few columns, or for small changes, on the sampled rows."""
     import numpy as np
 
     varying = sorted((name for name, one in cells.items() if one.distinct > 1), key=lambda name: -cells[name].distinct)
     if len(varying) < NEAR_GROUPS * 2:
         told = f"fewer than {NEAR_GROUPS * 2} features that vary"
-        return [Finding(taxon="L1.4", family="near_duplicates", status="not_applicable", evidence=told)]
+        return [Leak(taxon="L1.4", family="near_duplicates", status="not_applicable", evidence=told)]
     training = _near([_coarse(cells[name], cells[name].training) for name in varying])
     held = _near([_coarse(cells[name], cells[name].held) for name in varying])
     when = np.arange(len(rows.training)) if order is None else day_of(rows.training, order).to_numpy()
@@ -133,7 +132,7 @@ def _mixed(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 def _findings(
     family: Literal["duplicates", "near_duplicates"], views: Mapping[str, Views], *, by_time: bool, seen: float = 1.0
-) -> list[Finding]:
+) -> list[Leak]:
     """`seen` is the share of the training rows that were looked at: copies of the others stay unseen."""
     import numpy as np
 
@@ -143,7 +142,7 @@ def _findings(
     older = _part(training, ~newest)
     nature = _repeats(_part(training, newest), older)
 
-    def judged(name: str, rows: Views) -> tuple[Repeats, Finding | None]:
+    def judged(name: str, rows: Views) -> tuple[Repeats, Leak | None]:
         repeats = _repeats(rows, older)
         return repeats, _judged(family, name, repeats, nature, (training, rows), by_time=by_time, seen=seen)
 
@@ -157,13 +156,13 @@ def _findings(
         return found
     told = [f"{name} {repeats.share:.2%}" for name, (repeats, _) in each.items()]
     evidence = f"rows that equal an older training row: {', '.join(told)}; newest training rows {nature.share:.2%}"
-    return [Finding(taxon="L1.4", family=family, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
+    return [Leak(taxon="L1.4", family=family, status="pass", threshold=MINIMUM_SHARE, evidence=evidence)]
 
 
 def _judged(
     family: str, split: str, repeats: Repeats, nature: Repeats, both: tuple[Views, Views], *,
     by_time: bool, seen: float,
-) -> Finding | None:  # fmt: skip
+) -> Leak | None:  # fmt: skip
     if repeats.matched < MINIMUM_ROWS or repeats.share < MINIMUM_SHARE * seen:
         return None
     base = float(both[0].labels.mean())
@@ -186,7 +185,7 @@ def _judged(
         return None
     equal = "equal" if family == "duplicates" else "nearly equal"
     evidence = f"{repeats.matched:,} rows of {split} ({repeats.share:.2%}) {equal} an older training row; {why}"
-    return Finding(
+    return Leak(
         taxon="L1.4", family=family, status=status, observed=repeats.share, threshold=MINIMUM_SHARE, evidence=evidence,
         fix=_FIX,
     )  # fmt: skip

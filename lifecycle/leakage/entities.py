@@ -10,22 +10,22 @@ from collections.abc import Sequence
 
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 
 FAMILY = "entity_overlap"
 _FIX = "split again by whole values of the column; rows of one of its values are not independent"
 
 
-def entity_overlap(written: SplitFiles, entities: Sequence[str], kept_apart: Sequence[str] = ()) -> list[Finding]:
+def entity_overlap(written: SplitFiles, entities: Sequence[str], kept_apart: Sequence[str] = ()) -> list[Leak]:
     """One finding a column: how many held-out rows share its value with training. Nulls share nothing."""
     columns = list(dict.fromkeys([*kept_apart, *entities]))
     if not columns:
         told = "no column has the role entity, and the split keeps none apart"
-        return [Finding(taxon="L3.2", family=FAMILY, status="not_applicable", evidence=told)]
+        return [Leak(taxon="L3.2", family=FAMILY, status="not_applicable", evidence=told)]
     return [_overlap(written, column, apart=column in kept_apart) for column in columns]
 
 
-def _overlap(written: SplitFiles, column: str, *, apart: bool) -> Finding:
+def _overlap(written: SplitFiles, column: str, *, apart: bool) -> Leak:
     import polars as pl
 
     known = pl.read_parquet(written.path("training"), columns=[column])[column].drop_nulls().unique()
@@ -37,8 +37,8 @@ def _overlap(written: SplitFiles, column: str, *, apart: bool) -> Finding:
     told = ", ".join(f"{split} {share:.1%}" for split, share in shares.items())
     evidence = f"rows whose {column} is in training too: {told}"
     if apart and most > 0:
-        return Finding(
+        return Leak(
             taxon="L3.2", family=FAMILY, status="fail", columns=(column,), observed=most, threshold=0.0,
             evidence=f"{evidence}; the split keeps it apart", fix=_FIX,
         )  # fmt: skip
-    return Finding(taxon="L3.2", family=FAMILY, status="pass", columns=(column,), observed=most, evidence=evidence)
+    return Leak(taxon="L3.2", family=FAMILY, status="pass", columns=(column,), observed=most, evidence=evidence)

@@ -21,7 +21,7 @@ TAXONOMY: dict[Taxon, str] = {
 }
 
 
-class Finding(Frozen):
+class Leak(Frozen):
     """What a family saw, in one entry a column where it found something.
 
     `fail` and `warning` are leaks and suspicions. `insufficient` could not be measured and should have been;
@@ -38,7 +38,7 @@ class Finding(Frozen):
     fix: str = ""
 
 
-def leakage_check(name: str, findings: Sequence[Finding], device: str = "host") -> CheckResult:
+def leakage_check(name: str, findings: Sequence[Leak], device: str = "host") -> CheckResult:
     """All findings as one check: a fail stops, a warning alone does not; what was not measured is insufficient."""
     by_status = {status: [f for f in findings if f.status == status] for status in ("fail", "warning", "insufficient")}
     told = [*by_status["fail"], *by_status["warning"]]
@@ -65,6 +65,6 @@ def leakage_check(name: str, findings: Sequence[Finding], device: str = "host") 
     )  # fmt: skip
 
 
-def _named(finding: Finding) -> str:
+def _named(finding: Leak) -> str:
     columns = f" of {', '.join(finding.columns)}" if finding.columns else ""
     return f"{finding.taxon} {finding.family}{columns}"

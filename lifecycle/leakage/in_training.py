@@ -8,49 +8,54 @@ from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak, Taxon
 from lifecycle.leakage.own_rows import FILES, own_rows
 from lifecycle.leakage.rows_apart import FAMILY as APART
 from lifecycle.leakage.rows_apart import rows_apart
+from lifecycle.leakage.split_gap import FAMILY as GAP
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import Sample, fresh_state
-from lifecycle.task import line_of
+from lifecycle.task import told_of
 from lifecycle.training.stage import seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> tuple[Finding, ...]:
+def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> tuple[Leak, ...]:
     """Findings on the code of model.py, then what a random split would claim. `rows` are all of training."""
     features, folder = sample.rows[list(job.rows.features)], Path(job.use_case_folder)
 
     def seed() -> None:
         seed_everything(job.training.seed)
 
-    def watch() -> list[Finding]:
+    def watch() -> list[Leak]:
         watched = [Path(data) for data in job.data_folders]
         return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file))
 
-    def part() -> list[Finding]:
+    def part() -> list[Leak]:
         model = fresh_state(job, sample, device).model
         return [rows_apart(sample.task, features, sample.preprocessing, model, seed)]
 
-    return (*_tried(FILES, folder, watch), *_tried(APART, folder, part), _gap(job, rows))
+    own = "let model.py take any values that contract.yaml allows, a row alone or many"
+    return (
+        *_tried(job, "L1.2", FILES, own, watch),
+        *_tried(job, "L1.2", APART, own, part),
+        *_tried(job, "L3.1", GAP, "only the gap is missing; look at the training rows of this dataset version",
+                lambda: [_gap(job, rows)]),
+    )  # fmt: skip
 
 
-def _tried(family: str, folder: Path, look: Callable[[], list[Finding]]) -> list[Finding]:
-    """The findings; where model.py raises on rows of valid values, that nothing could be seen, and its line."""
+def _tried(job: PreflightJob, taxon: Taxon, family: str, fix: str, look: Callable[[], list[Leak]]) -> list[Leak]:
+    """The findings; where something raises, model.py on valid values or we, that nothing could be seen, and where."""
     try:
         return look()
-    except Exception as error:
-        told = str(error).splitlines()[0] if str(error) else ""
-        evidence = f"{type(error).__name__}: {told} ({line_of(error, folder)})"[:500]
-        fix = "let model.py take any values that contract.yaml allows, a row alone or many"
-        return [Finding(taxon="L1.2", family=family, status="insufficient", evidence=evidence, fix=fix)]
+    except (Exception, SystemExit) as error:
+        evidence = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))[:500]
+        return [Leak(taxon=taxon, family=family, status="insufficient", evidence=evidence, fix=fix)]
 
 
-def _gap(job: PreflightJob, rows: pd.DataFrame) -> Finding:
+def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
     import pandas as pd
 
     times = pd.read_parquet(job.training_file, columns=[job.prediction_time])[job.prediction_time]

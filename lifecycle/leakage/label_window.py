@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from lifecycle.contract.availability import duration_seconds
 from lifecycle.contract.model import Contract
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.split_spec import hours
 
 FAMILY = "label_window"
 DAY_SECONDS = 86_400
 
 
-def label_window(contract: Contract, embargo: str | None) -> Finding:
+def label_window(contract: Contract, embargo: str | None) -> Leak:
     """Holds the label column's availableAt against the embargo (None: the splits do not follow each other in time).
 
     A name in the timeline has no length to compare.
@@ -35,11 +35,11 @@ def label_window(contract: Contract, embargo: str | None) -> Finding:
     days, embargo_days = duration_seconds(known) / DAY_SECONDS, hours(embargo) / 24
     evidence = f"{told} is known {days:g} days after prediction; the splits lie {embargo} apart"
     fix = f"write an embargo of at least {-int(-days // 1)}d in use_case.yaml" if days > embargo_days else ""
-    return Finding(
+    return Leak(
         taxon="L3.1", family=FAMILY, status="fail" if days > embargo_days else "pass", columns=(column.name,),
         observed=days, threshold=embargo_days, evidence=evidence, fix=fix,
     )  # fmt: skip
 
 
-def _unmeasured(why: str) -> Finding:
-    return Finding(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)
+def _unmeasured(why: str) -> Leak:
+    return Leak(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lifecycle.leakage.cells import Cells, LabelledRows
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 
 FAMILY = "null_mask"
 # Honest features do not come near: a normal score of AUC 0.95 has a set of 0.3 of one label at odds of 137, but
@@ -18,17 +18,17 @@ TIMES, SHARE, MINIMUM_ROWS = 100.0, 0.3, 20
 _FIX = "take the column out of the features: whether it is filled in is only known with the outcome"
 
 
-def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Finding]:
+def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
     """One finding for each column whose nulls belong to one label only."""
     masked = {name: one for name, one in cells.items() if (one.training == 0).any()}
     if not masked:
-        return [Finding(taxon="L2", family=FAMILY, status="not_applicable", evidence="no feature has a null")]
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence="no feature has a null")]
     found = [finding for name, one in masked.items() if (finding := _judged(rows, name, one))]
     evidence = f"none of {len(masked)} features with nulls has them for one label only"
-    return found or [Finding(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
+    return found or [Leak(taxon="L2", family=FAMILY, status="pass", evidence=evidence)]
 
 
-def _judged(rows: LabelledRows, name: str, cells: Cells) -> Finding | None:
+def _judged(rows: LabelledRows, name: str, cells: Cells) -> Leak | None:
     """A finding if the mask, or its opposite, is found with one label only: in training and in held-out rows."""
     for kind, nulls in (("null", True), ("filled in", False)):
         for label in (0, 1):
@@ -40,7 +40,7 @@ def _judged(rows: LabelledRows, name: str, cells: Cells) -> Finding | None:
                     f"it is {kind} in {training[1]:.1%} of the training rows of label {label} and {training[0]:.0f} "
                     f"times less often in the others (suspicious from {TIMES:.0f} times)"
                 )
-                return Finding(
+                return Leak(
                     taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=training[0], threshold=TIMES,
                     evidence=evidence, fix=_FIX,
                 )  # fmt: skip

@@ -11,13 +11,15 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.identity import canonical_json
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.rows_apart import OTHERS, extreme_rows
 from lifecycle.task import Task, fit_preprocessing, load_task
 
@@ -25,15 +27,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILES, STATE = "data_files", "fitted_state"
-# Another run may open the same files at the same moment; model.py opens them every time.
-ATTEMPTS, MOST_FOLDERS = 3, 500
-_IN_OPEN, _EVENT = 0x20, struct.Struct("iIII")
+# Another run may open the same files; model.py opens them every time, and none while it is not called.
+ATTEMPTS, LEAST_IDLE_SECONDS = 3, 0.5
+_IN_OPEN, _IN_Q_OVERFLOW, _EVENT = 0x20, 0x4000, struct.Struct("iIII")
 
 
 def own_rows(
     folder: Path, training: pd.DataFrame, hyperparameters: Mapping[str, Any], seed: Callable[[], None],
     data_folders: Sequence[Path], allowed: Path,
-) -> list[Finding]:  # fmt: skip
+) -> list[Leak]:  # fmt: skip
     """One finding on files, one on the fitted state. `training` holds the features; `allowed` may be read."""
     states: list[bytes] = []
 
@@ -48,83 +50,106 @@ def own_rows(
         states.append(fit(task))
 
     on_files = _on_files(use, data_folders, allowed)
+    if not states:
+        use()
     if len(set(states)) > 1 and len(states) == 2:
         # Once more from a fresh module: is it what the module saw, or does it never learn the same?
         use()
     return [on_files, _on_state(states)]
 
 
-def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -> Finding:
-    """Uses model.py until an attempt opens no file of the data, at most ATTEMPTS times."""
-    always: set[str] | None = None
-    for _ in range(ATTEMPTS):
-        try:
-            with opened_files(folders) as opened:
+def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -> Leak:
+    """Uses model.py until an attempt opens no file of the data, at most ATTEMPTS times; then looks who else does."""
+    started, watches = time.monotonic(), []
+    try:
+        for _ in range(ATTEMPTS):
+            with watched_files(folders) as watch:
                 use()
-        except OSError as error:
-            use()
-            told = f"the kernel does not tell which files are opened ({error})"
-            fix = "run on Linux, or raise fs.inotify.max_user_instances"
-            return Finding(taxon="L1.2", family=FILES, status="insufficient", evidence=told, fix=fix)
-        found = {str(path) for path in opened if path != allowed.resolve()}
-        always = found if always is None else always & found
-        if not always:
-            told = f"model.py opens no file of {len(folders)} folders of data"
-            return Finding(taxon="L1.2", family=FILES, status="pass", evidence=told)
-    names = sorted(Path(path).name for path in always or ())
+            watches.append(watch)
+            always = set.intersection(*(one.opened for one in watches)) - {allowed.resolve()}
+            if not always:
+                told = f"model.py opens no file of {watch.folders} folders of data"
+                return Leak(taxon="L1.2", family=FILES, status="pass", evidence=told)
+        with watched_files(folders) as idle:
+            time.sleep(max(time.monotonic() - started, LEAST_IDLE_SECONDS))
+    except WatchError as error:
+        fix = "run on Linux, or raise fs.inotify.max_user_instances, max_user_watches or max_queued_events"
+        return _unseen(f"the kernel does not tell which files are opened ({error})", fix)
+    certain = always - idle.opened
+    if not certain:
+        fix = "run again when no other process reads the data, such as a validation beside this run"
+        return _unseen(f"another process opens the same files: {_names(always)}; whether model.py does is open", fix)
     fix = "learn from the rows that fit_preprocessing is handed, and read no data in model.py"
-    evidence = f"model.py opens {', '.join(names[:5])}: rows beyond those that it is handed"
-    return Finding(taxon="L1.2", family=FILES, status="fail", observed=len(names), evidence=evidence, fix=fix)
+    evidence = f"model.py opens {_names(certain)}: rows beyond those that it is handed"
+    return Leak(taxon="L1.2", family=FILES, status="fail", observed=len(certain), evidence=evidence, fix=fix)
 
 
-def _on_state(states: Sequence[bytes]) -> Finding:
+def _names(files: set[Path]) -> str:
+    return ", ".join(sorted({path.name for path in files})[:5])
+
+
+def _unseen(evidence: str, fix: str) -> Leak:
+    return Leak(taxon="L1.2", family=FILES, status="insufficient", evidence=evidence, fix=fix)
+
+
+def _on_state(states: Sequence[bytes]) -> Leak:
     """`states` alternate between a fresh module and the same after it saw other rows."""
     fresh, after = set(states[::2]), set(states[1::2])
     if fresh != after and len(fresh) == 1:
         fix = "keep nothing in the module between calls: no global, no cache that depends on rows"
         evidence = "fit_preprocessing learns another state after to_tensors saw other rows"
-        return Finding(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix)
+        return Leak(taxon="L1.2", family=STATE, status="fail", evidence=evidence, fix=fix)
     if len(fresh | after) > 1:
         return _not_measurable()
     told = "equal training rows give the same state, bit for bit, whatever the module saw before"
-    return Finding(taxon="L1.2", family=STATE, status="pass", evidence=told)
+    return Leak(taxon="L1.2", family=STATE, status="pass", evidence=told)
 
 
-def _not_measurable() -> Finding:
+def _not_measurable() -> Leak:
     evidence = "equal training rows give another state each time; what else it depends on can't be seen"
     fix = "draw random numbers from numpy, random or torch as seeded by the caller, and order sets and dicts"
-    return Finding(taxon="L1.2", family=STATE, status="insufficient", evidence=evidence, fix=fix)
+    return Leak(taxon="L1.2", family=STATE, status="insufficient", evidence=evidence, fix=fix)
+
+
+class WatchError(Exception):
+    """The kernel could not tell all files that were opened."""
+
+
+@dataclass
+class Watch:
+    """How many folders are watched, and the data files in them that any process opened, once the block is left."""
+
+    folders: int
+    opened: set[Path] = field(default_factory=set)
 
 
 @contextmanager
-def opened_files(folders: Sequence[Path]) -> Iterator[set[Path]]:
-    """Fills the set with the data files below the folders that any process opened, when the block is left.
-
-    Raises OSError where the kernel can't watch (inotify(7), Linux).
-    """
+def watched_files(folders: Sequence[Path]) -> Iterator[Watch]:
+    """Watches all folders with data below `folders`, by inotify(7). Raises WatchError where that misses anything."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
-        raise OSError("no inotify")
+        raise WatchError("no inotify")
     descriptor = _checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-    opened: set[Path] = set()
     try:
         watched = {
             _checked(libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_OPEN)): folder
             for folder in _folders_of_data(folders)
         }
-        yield opened
-        opened |= set(_events(descriptor, watched))
+        if not watched:
+            raise WatchError("no folder of data is there to be watched")
+        watch = Watch(len(watched))
+        yield watch
+        watch.opened |= set(_events(descriptor, watched))
     finally:
         os.close(descriptor)
 
 
-def _folders_of_data(folders: Sequence[Path]) -> list[Path]:
-    found = {path.parent.resolve() for folder in folders if folder.is_dir() for path in folder.rglob("*.parquet")}
-    return sorted(found)[:MOST_FOLDERS]
+def _folders_of_data(folders: Sequence[Path]) -> set[Path]:
+    return {path.parent.resolve() for folder in folders if folder.is_dir() for path in folder.rglob("*.parquet")}
 
 
 def _events(descriptor: int, watched: Mapping[int, Path]) -> Iterator[Path]:
-    """The opened files; a full queue loses events, never whole watches."""
+    """The opened files. Raises WatchError if the kernel's queue was full, since it then drops events."""
     while True:
         try:
             block = os.read(descriptor, 65_536)
@@ -132,7 +157,9 @@ def _events(descriptor: int, watched: Mapping[int, Path]) -> Iterator[Path]:
             return
         place = 0
         while place < len(block):
-            watch, _, _, length = _EVENT.unpack_from(block, place)
+            watch, mask, _, length = _EVENT.unpack_from(block, place)
+            if mask & _IN_Q_OVERFLOW:
+                raise WatchError("more files were opened at once than its queue holds")
             place += _EVENT.size
             name = os.fsdecode(block[place : place + length].rstrip(b"\0"))
             place += length
@@ -142,6 +169,5 @@ def _events(descriptor: int, watched: Mapping[int, Path]) -> Iterator[Path]:
 
 def _checked(result: int) -> int:
     if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise WatchError(os.strerror(ctypes.get_errno()))
     return result

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.leakage.cells import LabelledRows
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ _FIX = "take the column out of the features, and number or sort the rows before 
 _FIX_KEY = "number the rows before the outcome is known; never make a feature or a join of this key"
 
 
-def row_order(rows: LabelledRows, features: Sequence[str], keys: Sequence[str], group: str) -> list[Finding]:
+def row_order(rows: LabelledRows, features: Sequence[str], keys: Sequence[str], group: str) -> list[Leak]:
     """A fail for each feature, a warning for each key, that counts the rows of a group in the order of their label.
 
     Of `features` and `keys` those are looked at that could count rows: integers that hardly ever come twice.
@@ -32,7 +32,7 @@ def row_order(rows: LabelledRows, features: Sequence[str], keys: Sequence[str], 
     place = _same_order(rows, None, group)
     if place is None:
         told = f"fewer than {MINIMUM_PAIRS} pairs of both labels share a value of {group}"
-        return [Finding(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
+        return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]
     counting = [name for name in (*features, *keys) if _counts_rows(rows.training[name])]
     found = {name: _same_order(rows, name, group) for name in counting}
     deciding = {name: share for name, share in found.items() if share is not None and share >= SAME_ORDER}
@@ -43,7 +43,7 @@ def row_order(rows: LabelledRows, features: Sequence[str], keys: Sequence[str], 
     evidence = f"{place:.0%} of the pairs of both labels within a {group} stand in the order of their label"
     if place >= SAME_ORDER:
         evidence += ": the file is sorted by its label, and no feature carries the order"
-    passed = Finding(taxon="L2", family=FAMILY, status="pass", observed=place, threshold=SAME_ORDER, evidence=evidence)
+    passed = Leak(taxon="L2", family=FAMILY, status="pass", observed=place, threshold=SAME_ORDER, evidence=evidence)
     return told or [passed]
 
 
@@ -80,9 +80,9 @@ def _wins(part: pd.DataFrame, column: str | None, group: str, labels: np.ndarray
     return float(wins.sum()), float((positives * negatives).sum())
 
 
-def _finding(name: str, share: float, group: str, *, feature: bool) -> Finding:
+def _finding(name: str, share: float, group: str, *, feature: bool) -> Leak:
     told = f"{share:.0%} of the pairs of both labels within a {group} follow it in the order of their label"
-    return Finding(
+    return Leak(
         taxon="L2", family=FAMILY, status="fail" if feature else "warning", columns=(name,), observed=share,
         threshold=SAME_ORDER, evidence=told, fix=_FIX if feature else _FIX_KEY,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.task import Task
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _FIX = "compute with what fit_preprocessing learned, and with nothing that comes
 
 def rows_apart(
     task: Task, rows: pd.DataFrame, preprocessing: Mapping[str, Any], model: torch.nn.Module, seed: Callable[[], None]
-) -> Finding:
+) -> Leak:
     """Looks at to_tensors, then at the network in evaluation mode. `rows` hold the features only."""
     import torch
 
@@ -48,13 +48,11 @@ def rows_apart(
             if told and way == "a second call":
                 evidence = f"{what}: {told} on equal rows; whether rows stay apart can't be seen"
                 fix = "let to_tensors and forward give the same for equal rows, as a service needs it"
-                return Finding(taxon="L1.2", family=FAMILY, status="insufficient", evidence=evidence, fix=fix)
+                return Leak(taxon="L1.2", family=FAMILY, status="insufficient", evidence=evidence, fix=fix)
             if told:
-                return Finding(
-                    taxon="L1.2", family=FAMILY, status="fail", evidence=f"{what}: {told} with {way}", fix=_FIX
-                )
+                return Leak(taxon="L1.2", family=FAMILY, status="fail", evidence=f"{what}: {told} with {way}", fix=_FIX)
     told = f"tensors and outputs of {len(chosen)} rows stay the same alone, reversed, and among rows of extreme values"
-    return Finding(taxon="L1.2", family=FAMILY, status="pass", evidence=told)
+    return Leak(taxon="L1.2", family=FAMILY, status="pass", evidence=told)
 
 
 def _ways(

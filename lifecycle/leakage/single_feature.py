@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lifecycle.leakage.cells import Cells, LabelledRows, values_of
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import DECIDES_AUC, DECIDES_YOUDEN, Power, power
 
 FAMILY = "single_feature"
@@ -20,7 +20,7 @@ _FIX = (
 )
 
 
-def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Finding]:
+def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
     """One finding for each feature that decides the label, or one that none does, with the strongest."""
     found = {name: feature_power(rows, name, one) for name, one in cells.items()}
     deciding = [_finding(name, one) for name, one in found.items() if one.decides]
@@ -33,7 +33,7 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Findi
         f"on held-out rows and Youden's J {one.youden:.2f}"
     )
     return [
-        Finding(
+        Leak(
             taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=one.youden,
             threshold=DECIDES_YOUDEN, evidence=evidence,
         )
@@ -50,13 +50,13 @@ def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
     return max(found, other, key=lambda one: (one.decides, one.auc))
 
 
-def _finding(name: str, found: Power) -> Finding:
+def _finding(name: str, found: Power) -> Leak:
     evidence = (
         f"one set of its values decides the label: Youden's J {found.youden:.3f} (a copy of the label has 1, one with "
         f"5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J {DECIDES_YOUDEN} or "
         f"AUC {DECIDES_AUC}"
     )
-    return Finding(
+    return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=found.youden, threshold=DECIDES_YOUDEN,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip

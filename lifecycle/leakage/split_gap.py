@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ _FIX = "split by time (split.by: time), which asks the model what it will be ask
 
 def split_gap(
     rows: pd.DataFrame, features: tuple[str, ...], label: str, group: str, time: str, seed: int, *, by_time: bool
-) -> Finding:
+) -> Leak:
     """What learning from rows at random adds to the AUC on the newest training rows, with standard errors by group."""
     import numpy as np
     import pandas as pd
@@ -41,7 +41,7 @@ def split_gap(
     rows = rows.dropna(subset=[time])
     if len(rows) > MOST_ROWS:
         rows = rows.iloc[np.sort(generator.choice(len(rows), MOST_ROWS, replace=False))]
-    later = (rows[time] > rows[time].quantile(1 - NEWEST_SHARE)).to_numpy()
+    later = _newest(rows[time])
     few = [shortage(rows.loc[part, label], rows.loc[part, group], MINIMUM_ROWS // 4) for part in (later, ~later)]
     if len(rows) < MINIMUM_ROWS or any(few):
         return _untold(f"{len(rows)} rows, fewer than {MINIMUM_ROWS}" if len(rows) < MINIMUM_ROWS else max(few))
@@ -55,6 +55,13 @@ def split_gap(
         return _judged(rows[label][later], rows[group][later], at_random[later], in_time[later], by_time)
     except EvaluationError as error:
         return _untold(f"no interval: {error.problem}")
+
+
+def _newest(times: pd.Series) -> np.ndarray:
+    """True for about NEWEST_SHARE of the rows. Rows of one time stay together: the last of a few batches is later."""
+    cut = times.quantile(1 - NEWEST_SHARE)
+    after = times > cut
+    return (after if after.any() else times >= cut).to_numpy()
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ class _Trees:
             return model.predict_proba(tree_table(encoding, test))[:, 1]
 
 
-def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray, by_time: bool) -> Finding:
+def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray, by_time: bool) -> Leak:
     from lifecycle.evaluation.interval import auc_gain
     from lifecycle.evaluation.metrics import auc
 
@@ -100,13 +107,13 @@ def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray
     )
     hides = gap >= GAP and gap >= STANDARD_ERRORS * error
     if hides and not by_time:
-        return Finding(
+        return Leak(
             taxon="L3.1", family=FAMILY, status="warning", observed=gap, threshold=GAP,
             evidence=f"{evidence}; the random part of the split flatters by about that", fix=_FIX,
         )  # fmt: skip
     told = f"{evidence}; the split by time keeps it out of the figures" if hides else evidence
-    return Finding(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=told)
+    return Leak(taxon="L3.1", family=FAMILY, status="pass", observed=gap, threshold=GAP, evidence=told)
 
 
-def _untold(why: str) -> Finding:
-    return Finding(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)
+def _untold(why: str) -> Leak:
+    return Leak(taxon="L3.1", family=FAMILY, status="not_applicable", evidence=why)

@@ -11,7 +11,7 @@ from lifecycle.errors import TrainworthyError
 from lifecycle.golden import draw_requests
 from lifecycle.jobs import PreflightJob, Trial
 from lifecycle.preflight.sample import Sample, fresh_state
-from lifecycle.task import line_of
+from lifecycle.task import told_of
 from lifecycle.training.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import train_step
 from lifecycle.training.scoring import predict_rows
@@ -34,17 +34,20 @@ def try_one_batch(job: PreflightJob, sample: Sample, device: str) -> Trial:
     except (TrainworthyError, Exception) as error:
         return Trial(
             worked=False,
-            evidence=f"{part}: {_told(error, Path(job.use_case_folder))}"[:500],
+            evidence=f"{part}: {_told(error, job)}"[:500],
             fix=_FIXES[part],
         )
     return Trial(worked=True, evidence=", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
 
 
-def _told(error: Exception, folder: Path) -> str:
-    """The error in one line, with the line of model.py if it came through there."""
-    first = str(error).splitlines()[0] if str(error) else ""
-    where = line_of(error, folder)
-    return f"{type(error).__name__}: {first}" + (f" ({where})" if where.startswith("model.py") else "")
+class UnmetError(ValueError):
+    """What the batch should have shown and did not; names figures of the whole batch, never a value of a row."""
+
+
+def _told(error: Exception, job: PreflightJob) -> str:
+    if isinstance(error, UnmetError):
+        return str(error)
+    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
 
 
 _FIXES = {
@@ -106,4 +109,4 @@ def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
 
 def _require(condition: bool, otherwise: str) -> None:
     if not condition:
-        raise ValueError(otherwise)
+        raise UnmetError(otherwise)

@@ -5,6 +5,8 @@ Memory comes first: a model that does not fit must not be built to find that out
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
@@ -14,6 +16,7 @@ from lifecycle.preflight.overfit import try_overfit
 from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.seconds import forecast_seconds
 from lifecycle.progress import say
+from lifecycle.task import told_of
 from lifecycle.training.scoring import choose_device
 
 
@@ -56,5 +59,5 @@ def _training_bytes(job: PreflightJob, sample: Sample) -> tuple[int | None, str]
         return training_bytes(job, sample), ""
     except Exception as error:
         # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
-        told = str(error).splitlines()[0] if str(error) else ""
-        return None, f"the model could not be followed on tensors without values: {type(error).__name__}: {told}"[:500]
+        told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+        return None, f"the model could not be followed on tensors without values: {told}"[:500]

@@ -2,12 +2,14 @@
 
 A stage that is resumed, the next stage of one continued run, and a training that changes only the network find the
 tensors of the one before. The key is all that decides them: bytes of the split, chosen rows, columns, state of the
-preprocessing, the use case's code and the packages. Kept is only what took WORTH_SECONDS to make. The rerun that
-reproducibility asks for never reads from here: preparing is a part of what has to be equal.
+preprocessing, the use case's code, the packages, and the seed, since to_tensors may draw random numbers. Kept is only
+what took WORTH_SECONDS to make. The rerun that reproducibility asks for never reads from here: preparing is a part of
+what has to be equal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -34,6 +36,9 @@ Tensors = dict[str, "torch.Tensor"]
 WORTH_SECONDS = 2.0
 # Of a use case; what was not used for longest goes first.
 MOST_BYTES = 8_000_000_000
+_WRITING = ".writing-"
+# No run writes one set of tensors for so long: it was killed.
+ABANDONED_SECONDS = 86_400.0
 
 
 def prepared_features(
@@ -51,6 +56,7 @@ def prepared_features(
         {
             "split": kept.split_sha256, "rows": rows_sha256, "features": job.rows.features,
             "preprocessing": preprocessing, "code": code_sha256, "packages": dict(deciding_packages()),
+            "seed": job.training.seed,
         }
     )  # fmt: skip
     return kept_features(Path(kept.folder), key[:32], lambda: task.to_tensors(features, preprocessing))
@@ -71,13 +77,23 @@ def kept_features(folder: Path, key: str, make: Callable[[], Tensors]) -> tuple[
 
 
 def prune(folder: Path, most_bytes: int) -> None:
-    """Remove what was not used for longest until the rest has at most `most_bytes`."""
-    kept = sorted(folder.glob("*/manifest.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    """Remove what was not used for longest until the rest has at most `most_bytes`, and what killed runs left.
+
+    Other processes may prune at the same moment: what they took away is not there, and no error.
+    """
+    used: list[tuple[float, int, Path]] = []
+    for kept in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not kept.name.startswith(_WRITING):
+                size = sum(path.stat().st_size for path in kept.iterdir())
+                used.append(((kept / "manifest.json").stat().st_mtime, size, kept))
+            elif time.time() - kept.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(kept, ignore_errors=True)
     total = 0
-    for manifest in kept:
-        total += sum(path.stat().st_size for path in manifest.parent.iterdir())
+    for _, size, kept in sorted(used, reverse=True):
+        total += size
         if total > most_bytes:
-            shutil.rmtree(manifest.parent, ignore_errors=True)
+            shutil.rmtree(kept, ignore_errors=True)
 
 
 def _read(target: Path) -> tuple[Tensors | None, tuple[str, ...]]:
@@ -95,7 +111,8 @@ def _read(target: Path) -> tuple[Tensors | None, tuple[str, ...]]:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         shutil.rmtree(target, ignore_errors=True)
         return None, (f"kept features were damaged and are made again: {error}",)
-    os.utime(manifest)
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(manifest)
     return tensors, ()
 
 
@@ -107,7 +124,7 @@ def _write(target: Path, tensors: Tensors) -> tuple[str, ...]:
     target.parent.mkdir(parents=True, exist_ok=True)
     if size > MOST_BYTES or shutil.disk_usage(target.parent).free < 2 * size:
         return ()
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=".writing-"))
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=_WRITING))
     try:
         torch.save({name: tensor.cpu() for name, tensor in tensors.items()}, temporary / "tensors.pt")
         write_atomic(temporary / "manifest.json", canonical_json({"sha256": sha256_file(temporary / "tensors.pt")}))

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import time
+from pathlib import Path
 
 import pytest
 import torch
-from toy_jobs import build_splits, train_job
+from toy_jobs import build_splits, spec_with, train_job
 
 from lifecycle.jobs import KeptFeatures
 from lifecycle.training import features
@@ -76,6 +78,56 @@ def test_prune_removes_what_was_not_used_for_longest(folder):
     kept_features(folder, "a", tensors)  # used again, so b is the older one
     prune(folder, size + 10)
     assert [path.name for path in folder.iterdir()] == ["a"]
+
+
+def test_prune_beside_another_process_that_prunes_goes_on(folder, monkeypatch):
+    for name in ("a", "b"):
+        kept_features(folder, name, tensors)
+    stat = Path.stat
+
+    def pruned_meanwhile(path, **options):
+        if path.name == "tensors.pt" and path.parent.name == "a":
+            shutil.rmtree(path.parent, ignore_errors=True)
+        return stat(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", pruned_meanwhile)
+        prune(folder, 10**9)
+    assert [path.name for path in folder.iterdir()] == ["b"]
+
+
+def test_kept_features_that_another_process_prunes_once_read_are_used(folder, monkeypatch):
+    made = []
+    kept_features(folder, "key", counted(made))
+    load = torch.load
+
+    def pruned_after(file, **options):
+        found = load(file, **options)
+        shutil.rmtree(file.parent)
+        return found
+
+    monkeypatch.setattr(torch, "load", pruned_after)
+    found, notes = kept_features(folder, "key", counted(made))
+    assert (len(made), notes) == (1, ())
+    assert torch.equal(found["numbers"], tensors()["numbers"])
+
+
+def test_prune_removes_what_a_killed_run_left_a_day_ago_and_nothing_that_is_being_written(folder):
+    for name in (".writing-old", ".writing-now"):
+        (folder / name).mkdir(parents=True)
+    (folder / ".writing-now" / "manifest.json").write_text("{}")
+    long_ago = time.time() - features.ABANDONED_SECONDS - 60
+    os.utime(folder / ".writing-old", (long_ago, long_ago))
+    prune(folder, 0)
+    assert [path.name for path in folder.iterdir()] == [".writing-now"]
+
+
+def test_stage_of_another_seed_prepares_its_own_features(splits, tmp_path, folder):
+    kept = KeptFeatures(folder=str(folder), split_sha256="0" * 64)
+    for seed in (1, 2):
+        spec = spec_with(training={"seed": seed}, stages={"mode": "continue"})
+        run_stage(train_job(splits, tmp_path / str(seed), spec=spec, kept_features=kept))
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_stage_with_kept_features_gives_the_same_weights_bit_for_bit(splits, tmp_path, folder):

@@ -11,13 +11,13 @@ from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.cells import cells_of
 from lifecycle.leakage.duplicates import duplicates
 from lifecycle.leakage.entities import entity_overlap
-from lifecycle.leakage.finding import Finding, leakage_check
+from lifecycle.leakage.finding import Leak, leakage_check
 from lifecycle.leakage.label_window import label_window
 
 SEED = 5
 
 
-def findings(rows: pd.DataFrame, folder, **changes) -> dict[str, Finding]:
+def findings(rows: pd.DataFrame, folder, **changes) -> dict[str, Leak]:
     """The last finding of each family; `changes` are columns of the contract with other values."""
     contract = tables.contract_of(rows)
     columns = tuple(column.model_copy(update=changes.get(column.name, {})) for column in contract.columns)
@@ -50,6 +50,24 @@ def test_leakage_copy_with_flips_is_found_at_any_base_rate_and_an_honest_score_i
 def test_leakage_two_features_of_the_outcome_are_both_named():
     rows = tables.table(SEED, tables.flipped).assign(other=lambda made: made["copy"] * 17 + 3)
     assert {one.columns for one in tables.alarms(rows)} == {("copy",), ("other",)}
+
+
+@pytest.mark.parametrize("plant", [*tables.LEAKS.values(), tables.as_it_is], ids=[*tables.LEAKS, "as_it_is"])
+def test_leakage_labels_of_the_benchmark_decide_on_nothing_but_copies(plant, tmp_path):
+    rows = tables.table(SEED, plant)
+    found = []
+    for name, changed in (("known", rows), ("turned", with_turned_benchmark(rows))):
+        (tmp_path / name).mkdir()
+        found.append(findings(changed, tmp_path / name))
+    for family in found[0].keys() - {"duplicates", "near_duplicates"}:
+        assert found[0][family] == found[1][family]
+
+
+def with_turned_benchmark(rows: pd.DataFrame) -> pd.DataFrame:
+    """The benchmark's labels all the other way round; it is the last tenth, or what `split` says."""
+    last = np.arange(len(rows)) >= round(0.9 * len(rows))
+    benchmark = rows["split"].to_numpy() == "benchmark" if "split" in rows else last
+    return rows.assign(label=rows["label"].where(~benchmark, 1 - rows["label"]))
 
 
 def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_path):
@@ -135,7 +153,7 @@ def test_entity_overlap_is_told_and_fails_only_where_the_split_keeps_it_apart(cu
 
 
 def test_leakage_check_of_a_warning_is_told_and_does_not_stop():
-    warning = Finding(taxon="L3.1", family="split_gap", status="warning", evidence="a gap", fix="split by time")
+    warning = Leak(taxon="L3.1", family="split_gap", status="warning", evidence="a gap", fix="split by time")
     check = leakage_check("leakage_in_training", [warning])
     assert (check.status, check.severity, check.stops) == ("fail", "warning", False)
 

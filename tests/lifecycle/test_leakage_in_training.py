@@ -1,11 +1,17 @@
 """model.py watched on the toy: other files, memory between calls, rows that depend on each other; the split's gap."""
 
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage import in_training
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import draw_sample
@@ -16,9 +22,9 @@ IMPORT = "import torch\n"
 NUMBERS = '(rows[n].to_numpy(dtype="float32") - m) / s'
 
 
-def watched(splits, tmp_path, *replacements) -> dict[str, Finding]:
+def watched(splits, tmp_path, *replacements, **fields) -> dict[str, Leak]:
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
-    job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case)
+    job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, **fields)
     rows = pd.read_parquet(job.training_file)
     return {one.family: one for one in leakage_in_training(job, draw_sample(job, rows, "cpu"), rows, "cpu")}
 
@@ -43,6 +49,70 @@ def test_leakage_in_training_rows_read_beyond_the_given_ones_fail(splits, tmp_pa
     finding = watched(splits, tmp_path, (where, f"{where}{indent}{line}\n"))["data_files"]
     assert finding.status == "fail"
     assert "validation.parquet" in finding.evidence
+
+
+@contextmanager
+def another_process_reading(path: Path):
+    """Opens the file over and over, as a validation that reads a table in batches; the kernel does not tell by whom."""
+    code = f"import sys; print(flush=True)\nwhile True: open({str(path)!r}).close()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_leakage_in_training_files_that_another_process_opens_are_not_held_against_the_model(splits, tmp_path):
+    with another_process_reading(splits / "validation.parquet"):
+        finding = watched(splits, tmp_path)["data_files"]
+    assert finding.status == "insufficient"
+    assert "another process opens the same files: validation.parquet" in finding.evidence
+    assert finding.fix
+
+
+def test_leakage_in_training_file_that_only_the_model_opens_fails_beside_another_process(splits, tmp_path):
+    read = f"{FIT}    open({str(splits / 'calibration.parquet')!r}).close()\n"
+    with another_process_reading(splits / "validation.parquet"):
+        finding = watched(splits, tmp_path, (FIT, read))["data_files"]
+    assert finding.status == "fail"
+    assert "calibration.parquet" in finding.evidence
+    assert "validation.parquet" not in finding.evidence
+
+
+def test_leakage_in_training_evidence_counts_the_folders_that_are_watched(splits, tmp_path):
+    folder = toy_jobs.copy_splits(splits, tmp_path / "data" / "a")
+    toy_jobs.copy_splits(splits, tmp_path / "data" / "b")
+    finding = watched(folder, tmp_path, data_folders=(str(tmp_path / "data"),))["data_files"]
+    assert finding.status == "pass"
+    assert "no file of 2 folders" in finding.evidence
+
+
+def test_leakage_in_training_file_in_the_last_of_many_folders_fails(splits, tmp_path):
+    for number in range(600):
+        (tmp_path / "data" / f"{number:03}").mkdir(parents=True)
+        (tmp_path / "data" / f"{number:03}" / "rows.parquet").touch()
+    read = f"{FIT}    open({str(tmp_path / 'data' / '599' / 'rows.parquet')!r}).close()\n"
+    finding = watched(splits, tmp_path, (FIT, read), data_folders=(str(tmp_path / "data"),))["data_files"]
+    assert finding.status == "fail"
+
+
+def test_leakage_in_training_folders_without_data_are_insufficient(splits, tmp_path):
+    finding = watched(splits, tmp_path, data_folders=(str(tmp_path / "elsewhere"),))["data_files"]
+    assert finding.status == "insufficient"
+
+
+def test_leakage_in_training_queue_that_lost_events_is_insufficient(splits, tmp_path):
+    """More openings than the kernel's queue holds, by turns, since equal ones that follow each other are one event."""
+    most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    paths = [str(splits / f"{name}.parquet") for name in ("validation", "calibration")]
+    flood = (
+        f"{FIT}    import os\n    for _ in range({most}):\n        for path in {paths}: os.close(os.open(path, 0))\n"
+    )
+    finding = watched(splits, tmp_path, (FIT, flood))["data_files"]
+    assert finding.status == "insufficient"
+    assert "queue" in finding.evidence
 
 
 def test_leakage_in_training_memory_of_other_rows_fails(splits, tmp_path):
@@ -91,7 +161,7 @@ def days(drift: float) -> pd.DataFrame:
     return pd.DataFrame({"x": x, "day_number": day, "at": at, "day": at, "label": label})
 
 
-def gap(rows: pd.DataFrame, *, by_time: bool) -> Finding:
+def gap(rows: pd.DataFrame, *, by_time: bool) -> Leak:
     return split_gap(rows, ("x", "day_number"), "label", "day", "at", 0, by_time=by_time)
 
 
@@ -104,6 +174,69 @@ def test_split_gap_of_drift_warns_under_a_random_split_and_is_told_under_one_by_
 
 def test_split_gap_without_drift_passes():
     assert gap(days(0.0), by_time=False).status == "pass"
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 4])
+def test_split_gap_of_rows_that_come_in_few_batches_takes_the_last_for_later_or_says_that_there_is_none(batches):
+    rows = days(2.0).assign(at=lambda made: made["at"].dt.normalize().min() + pd.to_timedelta(
+        made["day_number"] * batches // 60 * 30, unit="D"))  # fmt: skip
+    found = gap(rows, by_time=False)
+    assert found.status == ("not_applicable" if batches == 1 else "warning")
+    assert batches > 1 or "0 earlier rows" in found.evidence
+
+
+@pytest.mark.parametrize("labelled", ["later", "earlier"])
+def test_split_gap_where_one_side_holds_one_label_is_not_judged(labelled):
+    rows = days(0.0)
+    other = rows["day_number"] >= 40 if labelled == "later" else rows["day_number"] < 50
+    found = gap(rows.assign(label=rows["label"].where(~other, 0)), by_time=False)
+    assert found.status == "not_applicable"
+    assert "labels" in found.evidence
+
+
+def test_split_gap_of_rows_without_a_time_is_not_judged():
+    assert gap(days(0.0).assign(at=pd.NaT), by_time=False).status == "not_applicable"
+
+
+def test_leakage_in_training_of_rows_of_one_time_passes(splits, tmp_path):
+    once = toy_jobs.copy_splits(splits, tmp_path / "once", training=of_one_time)
+    assert watched(once, tmp_path)["split_gap"].status == "not_applicable"
+
+
+def of_one_time(rows: pd.DataFrame) -> pd.DataFrame:
+    time = toy_jobs.SPEC.prediction_time
+    return rows.assign(**{time: rows[time].max()})
+
+
+def test_leakage_in_training_gap_that_can_not_be_measured_is_insufficient(splits, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("as sklearn of odd rows")
+
+    monkeypatch.setattr(in_training, "split_gap", refuse)
+    finding = watched(splits, tmp_path)["split_gap"]
+    assert (finding.taxon, finding.status) == ("L3.1", "insufficient")
+    assert "odd rows" in finding.evidence
+
+
+def test_leakage_in_training_model_that_leaves_python_is_insufficient(splits, tmp_path):
+    leave = f"{TENSORS}    if len(rows) == 1: raise SystemExit(3)\n"
+    assert watched(splits, tmp_path, (TENSORS, leave))["rows_apart"].status == "insufficient"
+
+
+@pytest.mark.parametrize("sensitive", [("shop",), ()], ids=["sensitive", "plain"])
+def test_leakage_in_training_message_that_quotes_a_value_is_kept_back_if_a_feature_is_sensitive(
+    splits, tmp_path, sensitive
+):
+    quote = f"{TENSORS}    if len(rows) == 1: raise ValueError('no place for ' + rows['shop'].iloc[0])\n"
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (TENSORS, quote))
+    rows = toy_jobs.ROWS.model_copy(update={"sensitive": sensitive})
+    job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, rows=rows)
+    training = pd.read_parquet(job.training_file)
+    told = leakage_in_training(job, draw_sample(job, training, "cpu"), training, "cpu")
+    found = next(one for one in told if one.family == "rows_apart")
+    assert found.evidence.startswith("ValueError: ")
+    assert "model.py:" in found.evidence
+    assert ("no place for" in found.evidence) == (not sensitive)
 
 
 def test_split_gap_of_few_rows_is_not_judged():

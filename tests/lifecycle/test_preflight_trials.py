@@ -105,9 +105,9 @@ def test_learning_rate_that_is_far_off_fails_overfit(splits, tmp_path, learning_
         ((', reduction="none")', ")"), "train: AssertionError: loss_fn must give one loss a row"),
         ((OUTPUT, OUTPUT.replace(".squeeze(1)", "")), "train: "),
         ((OUTPUT, OUTPUT + ".detach()"), "train: "),
-        ((OUTPUT, OUTPUT + " * float('nan')"), "train: ValueError: the loss is nan"),
-        (("return torch.sigmoid(outputs)", "return outputs * 100"), "validate: ValueError: probabilities from"),
-        (("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs)[1:]"), "validate: ValueError: predict gave"),
+        ((OUTPUT, OUTPUT + " * float('nan')"), "train: the loss is nan"),
+        (("return torch.sigmoid(outputs)", "return outputs * 100"), "validate: probabilities from"),
+        (("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs)[1:]"), "validate: predict gave"),
         ((FORWARD, FORWARD + "        if inputs['numbers'].sum() > 1e9:\n            raise ValueError\n"), "export: "),
         ((FORWARD, FORWARD + "        assert len(inputs['shop']) == 128\n"), "export: "),
     ],
@@ -122,6 +122,22 @@ def test_model_that_breaks_somewhere_fails_one_batch_with_the_part_named(splits,
     assert checks["one_batch"].fix
     # What could not be tried is not passed.
     assert all(checks[name].stops for name in CHECKS)
+
+
+@pytest.mark.parametrize("where", [FORWARD, "def to_tensors(rows, preprocessing):\n"], ids=["forward", "to_tensors"])
+def test_message_of_the_model_is_kept_back_if_a_feature_is_sensitive(splits, tmp_path, where):
+    indent = "    " * (2 if where == FORWARD else 1)
+    # Only on the rows of the exported artifact's requests, or on tensors that hold values.
+    seen = "len(inputs['shop']) == 128" if where == FORWARD else "len(rows) < 129"
+    fault = f"{where}{indent}if {seen}: raise ValueError('no place for north')\n"
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (where, fault))
+    rows = toy_jobs.ROWS.model_copy(update={"sensitive": ("shop",)})
+    result = run_preflight(toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, rows=rows))
+    assert result.one_batch is not None
+    assert not result.one_batch.worked
+    assert "ValueError: its message is kept back" in result.one_batch.evidence
+    assert "model.py:" in result.one_batch.evidence
+    assert "north" not in result.model_dump_json()
 
 
 def test_preprocessing_that_is_no_json_is_refused(splits, tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.jobs import TrainResult
+from lifecycle.jobs import PredictResult, TrainResult
 from lifecycle.worker import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
@@ -171,10 +171,20 @@ def test_preflight_and_prediction_run_in_the_worker_too(done, splits, tmp_path):
     trained = read_result(Path(done.out), done)
     assert isinstance(trained, TrainResult)
     artifact, sha256 = trained.artifact or "", trained.artifact_sha256 or ""
-    job = toy_jobs.predict_job(artifact, sha256, splits / "benchmark.parquet", tmp_path / "predict", limit=50)
+    before = (str(splits / "calibration.parquet"),)
+    job = toy_jobs.predict_job(
+        artifact, sha256, splits / "benchmark.parquet", tmp_path / "predict", limit=50, reference_files=before
+    )
     assert run_here(job) == 0
     result = read_result(Path(job.out), job)
-    assert result is not None
+    assert isinstance(result, PredictResult)
+    assert result.reference is not None
     assert files_are_whole(result)
-    Path(result.predictions.path).write_bytes(b"")  # pyright: ignore[reportAttributeAccessIssue]
-    assert not files_are_whole(result)
+    # Each of its files counts, whether changed or lost.
+    for file in (Path(result.predictions.path), Path(result.reference.path)):
+        whole = file.read_bytes()
+        file.write_bytes(b"")
+        assert not files_are_whole(result)
+        file.unlink()
+        assert not files_are_whole(result)
+        file.write_bytes(whole)

@@ -12,7 +12,7 @@ from lifecycle.data.files import SplitFiles, read_columns, write_split_files
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_by_time, split_columns
 from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.use_case import load_use_case
 from use_cases.flight_delays import dataset
@@ -53,7 +53,7 @@ def offering(*names: str) -> Contract:
     return CONTRACT.model_copy(update={"columns": columns})
 
 
-def alarms(written: SplitFiles, contract: Contract) -> list[Finding]:
+def alarms(written: SplitFiles, contract: Contract) -> list[Leak]:
     return [one for one in leakage_findings(written, contract, SPEC.split) if one.status in ("fail", "warning")]
 
 
