@@ -60,7 +60,9 @@ def own_rows(
 
 def _on_files(use: Callable[[], None], folders: Sequence[Path], allowed: Path) -> Leak:
     """Uses model.py until an attempt opens no file of the data, at most ATTEMPTS times; then looks who else does."""
-    started, watches = time.monotonic(), []
+    started = time.monotonic()
+    watches: list[Watch] = []
+    always: set[Path] = set()
     try:
         for _ in range(ATTEMPTS):
             with watched_files(folders) as watch:
