@@ -112,6 +112,7 @@ def _ways(asked: Asked, key: Sequence[str]) -> list[By]:
         by = _by(use_case.name, contract, tuple(key))
         earlier = found.get(by[1:])
         found[by[1:]] = by if earlier is None else by._replace(told=f"{earlier.told}, {use_case.name}")
+    _refuse_sensitive([*found.values()])
     ways = [by for by in found.values() if by.key]
     if not ways and key:
         return [By("--key", tuple(key), None, ())]
@@ -123,6 +124,13 @@ def _ways(asked: Asked, key: Sequence[str]) -> list[By]:
 
 def _by(use_case: str, contract: Contract, key: tuple[str, ...]) -> By:
     return By(use_case, key or contract.primary_key, contract.label, contract.sensitive_columns)
+
+
+def _refuse_sensitive(ways: Sequence[By]) -> None:
+    """Raises DatasetError for a key whose values may not be told: it names each row in the text and in the file."""
+    hidden = {name for by in ways for name in by.sensitive}
+    if told := sorted({name for by in ways for name in by.key} & hidden):
+        raise DatasetError("a sensitive column can't name rows", value=told, fix="name other columns: --key A,B")
 
 
 def _fetched(asked: Asked, revision: str) -> VersionFiles:

@@ -11,6 +11,7 @@ that it changes rows of an earlier version.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -137,7 +138,7 @@ def add_version(project: Path, name: str, revision: str, version: PublishedVersi
 
 
 def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentHash) -> None:
-    """Raise DatasetError unless one of the two versions is the other plus files."""
+    """Raise DatasetError unless the new version adds files, or is an older state of the earlier one."""
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     if built == before:
@@ -155,12 +156,20 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
 def changed_files(content: ContentHash, known: ContentHash) -> tuple[list[str], list[str]]:
     """Names of the earlier version's files that say something else now, and of those that are gone.
 
-    A version with fewer files may be published later too; then it has to be a part of the other.
+    An older state of the data may be published later too: it lacks only files that come after its own newest one.
     """
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
-    return changed, sorted(set(before) - set(built)) if set(built) - set(before) else []
+    missing = sorted(set(before) - set(built), key=_in_order)
+    newest = max(map(_in_order, built))
+    older_state = not set(built) - set(before) and all(_in_order(name) > newest for name in missing)
+    return changed, [] if older_state else missing
+
+
+def _in_order(name: str) -> list[str | int]:
+    """For sorting files as they follow each other: day 10 after day 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def _text(versions: Versions) -> str:
