@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lifecycle.contract.model import Contract, Label, load_contract
-from lifecycle.data.added_rows import Shift, shifts
+from lifecycle.data.added_rows import ColumnShift, shifts
 from lifecycle.data.backfill import declared_between
 from lifecycle.data.changed_rows import changed_rows
 from lifecycle.data.content import content_hash
@@ -192,7 +192,7 @@ def _examples(found: Difference, old: VersionFiles, new: VersionFiles, by: By) -
         yield f"  {row['what']:<8} {named}{told}"
 
 
-def _shift_lines(found: Sequence[Shift], old: str) -> Iterator[str]:
+def _shift_lines(found: Sequence[ColumnShift], old: str) -> Iterator[str]:
     if not found:
         return
     yield f"added rows against {old}, the largest shift first:"

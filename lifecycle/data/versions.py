@@ -22,6 +22,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 
 from lifecycle.data.content import ContentHash
 from lifecycle.errors import DatasetError, did_you_mean
+from lifecycle.provenance import without_credentials
 from lifecycle.records import Backfill, Frozen
 from lifecycle.use_case import Name
 
@@ -210,7 +211,14 @@ def _line(item: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return f"  - {where}: unknown key; {did_you_mean(str(item['loc'][-1]), PublishedVersion.model_fields)}"
-    return f"  - {where}: {item['msg']} (value: {item['input']!r})"
+    return f"  - {where}: {item['msg']} (value: {_shown(item['input'])})"
+
+
+def _shown(value: object) -> str:
+    """A refused value without what may be secret in an address: all up to its last @, and its query."""
+    told = repr(value)
+    scheme = told[: told.find("://") + 3] if "://" in told else ""
+    return without_credentials((scheme + told[len(scheme) :].rpartition("@")[2]).partition("?")[0])
 
 
 class _NoDuplicates(yaml.SafeLoader):

@@ -144,3 +144,13 @@ def test_shifts_put_the_column_that_moved_first_and_need_enough_rows(tmp_path):
     assert rows["delay"].new_mean == pytest.approx(2, abs=0.1)
     few, before, after = differs(tmp_path / "few", {"jan": old}, {"jan": old, "feb": new[:19]}, label=None)
     assert shifts(few, before, after, None, ["id"]) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shifts_of_few_healthy_rows_are_small(seed, tmp_path):
+    generator = np.random.default_rng(seed)
+    old = pl.DataFrame({"id": np.arange(4000), "delay": generator.normal(size=4000)})
+    new = pl.DataFrame({"id": np.arange(4000, 4025), "delay": generator.normal(size=25)})
+    found, before, after = differs(tmp_path, {"jan": old}, {"jan": old, "feb": new}, label=None)
+    (row,) = shifts(found, before, after, None, ["id"])
+    assert row.psi < 0.1

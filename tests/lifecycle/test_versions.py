@@ -114,6 +114,24 @@ def test_check_entry_takes_good_names_and_refuses_bad_ones():
             check_entry(*entry)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://user:SECRET@host/x",
+        "https://host/x?sig=SECRET",
+        "/mnt/x?sig=SECRET",
+        "user:SECRET@host:/x",
+        "https://user:SECRET word@host/x",
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"parameters": {"a": 1}}])
+def test_check_entry_of_a_source_with_a_secret_does_not_repeat_it(source, more):
+    with pytest.raises(DatasetError, match="can't be published") as caught:
+        check_entry("flights", "v1", {"source": source, **more})
+    assert "SECRET" not in str(caught.value)
+    assert "/x" in str(caught.value)
+
+
 def content(**files):
     return combined(FileContent(name=name, rows=1, sha256=value) for name, value in files.items())
 
