@@ -146,11 +146,11 @@ def test_shifts_put_the_column_that_moved_first_and_need_enough_rows(tmp_path):
     assert shifts(few, before, after, None, ["id"]) == []
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_shifts_of_few_healthy_rows_are_small(seed, tmp_path):
-    generator = np.random.default_rng(seed)
-    old = pl.DataFrame({"id": np.arange(4000), "delay": generator.normal(size=4000)})
-    new = pl.DataFrame({"id": np.arange(4000, 4025), "delay": generator.normal(size=25)})
-    found, before, after = differs(tmp_path, {"jan": old}, {"jan": old, "feb": new}, label=None)
-    (row,) = shifts(found, before, after, None, ["id"])
-    assert row.psi < 0.1
+def test_shifts_of_few_healthy_rows_are_small(tmp_path):
+    generator = np.random.default_rng(0)
+    numbers = {f"x{place}": generator.normal(size=4025) for place in range(40)}
+    rows = pl.DataFrame({"id": np.arange(4025), **numbers})
+    found, before, after = differs(tmp_path, {"jan": rows[:4000]}, {"jan": rows[:4000], "feb": rows[4000:]}, label=None)
+    told = [row.psi for row in shifts(found, before, after, None, ["id"])]
+    # 25 rows in 10 bins show 0.36 by chance alone.
+    assert np.median(told) < 0.1
