@@ -196,7 +196,7 @@ def test_validate_bug_in_freshness_is_told_by_its_kind_alone(place, receiver, mo
 
 @pytest.mark.parametrize(("error", "told"), [(ValueError("row Ada"), True), (SystemExit("cancelled"), False)])
 def test_validate_bug_is_told_by_its_kind_alone_and_a_cancel_is_not(place, receiver, monkeypatch, error, told):
-    def broken(run):
+    def broken(*given):
         raise error
 
     monkeypatch.setattr("lifecycle.snapshot.make_snapshot", broken)
