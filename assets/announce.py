@@ -16,7 +16,7 @@ import dagster as dg
 from lifecycle.alert import Alert, Judged, after_telling, read_told, recovered, unsent, write_told
 from lifecycle.checks import CheckResult
 from lifecycle.data.versions import read_versions
-from lifecycle.errors import NotifierError
+from lifecycle.errors import DatasetError, NotifierError
 from lifecycle.records import Step
 from lifecycle.use_case import UseCase
 from resources.notifier import LogNotifier, webhook
@@ -46,7 +46,7 @@ def announce(
     """Tell what people do not know yet, remember it, and take back what holds again; a receiver can't break it."""
     dataset, checks = str(use_case.spec.dataset), tuple(checks)
     judged = Judged(use_case=use_case.name, dataset=dataset, step=step, run_id=run_id)
-    published = [f"{use_case.spec.dataset.name}@{version}" for version in published_versions(use_case)]
+    published = [f"{use_case.spec.dataset.name}@{version}" for version in _readable_versions(use_case)]
     path = workspace.state.folder("alerts", f"{use_case.name}.json")
     with _alone(path):
         known = before = read_told(path)
@@ -62,6 +62,14 @@ def announce(
 def published_versions(use_case: UseCase) -> tuple[str, ...]:
     """Every published version of the use case's dataset, in the order of publication."""
     return tuple(read_versions(use_case.project).get(use_case.spec.dataset.name, {}))
+
+
+def _readable_versions(use_case: UseCase) -> tuple[str, ...]:
+    """None where data/versions.yaml can't be read: that is a finding itself, and has to be told."""
+    try:
+        return published_versions(use_case)
+    except DatasetError:
+        return ()
 
 
 def _announce_step(context: dg.HookContext, use_case: UseCase) -> None:

@@ -19,7 +19,7 @@ from lifecycle.checks import CheckResult
 from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
 from lifecycle.contract.model import load_contract
 from lifecycle.data.newest import newest_value
-from lifecycle.errors import TrainworthyError
+from lifecycle.errors import DatasetError, TrainworthyError
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore
 from resources.workspace import Workspace
@@ -41,8 +41,16 @@ def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name=f"{use_case.name}__{NAME}", specs=[freshness_spec(use_case)], description=QUESTION)
     def freshness(context: dg.AssetCheckExecutionContext, workspace: Workspace) -> Iterator[dg.AssetCheckResult]:
-        newest = use_case.at_version(published_versions(use_case)[-1])
-        check = judge_freshness(newest, workspace)
+        newest = use_case
+        try:
+            newest = newest_version(use_case)
+            check = judge_freshness(newest, workspace)
+        except TrainworthyError as error:
+            check = CheckResult(name=NAME, status="error", evidence=error.problem, fix=error.fix)
+        except Exception as error:  # an alert has to be told, whatever broke; only its kind, it may quote a value
+            context.log.exception(NAME)
+            told = f"{type(error).__name__}, see the log of the run"
+            check = CheckResult(name=NAME, status="error", evidence=told, fix="mend what the log of the run names")
         announce(workspace, newest, "dataset", context.run.run_id, (check,), context.log)
         yield check_result(check)
         if check.stops:
@@ -70,17 +78,24 @@ def _declared(use_case: UseCase) -> Freshness | None:
         return None  # the first step of any run tells what is wrong with the contract
 
 
+def newest_version(use_case: UseCase) -> UseCase:
+    """The use case at the newest published version of its dataset. Raises DatasetError if none is published."""
+    published = published_versions(use_case)
+    if not published:
+        name = use_case.spec.dataset.name
+        fix = f"publish one: trainworthy datasets publish {name} v1 NAME=VALUE"
+        raise DatasetError("no version of this dataset is published in data/versions.yaml", value=name, fix=fix)
+    return use_case.at_version(published[-1])
+
+
 def judge_freshness(use_case: UseCase, workspace: Workspace) -> CheckResult:
-    """The check for this version of the dataset, fetched if it is not there; what keeps it from it is its error."""
+    """The check for this version of the dataset, fetched if it is not there. Raises TrainworthyError."""
     dataset, now = use_case.spec.dataset, datetime.now(UTC)
-    try:
-        declared, newest = load_contract(use_case.contract_path).freshness, None
-        if declared is not None:
-            state = workspace.state
-            found = DatasetStore(state.root).fetch(
-                use_case.project, dataset.name, dataset.version, into=state.folder("datasets")
-            )
-            newest = newest_value(found.path, declared.column, now + AHEAD)
-    except TrainworthyError as error:
-        return CheckResult(name=NAME, status="error", evidence=error.problem, fix=error.fix)
+    declared, newest = load_contract(use_case.contract_path).freshness, None
+    if declared is not None:
+        state = workspace.state
+        found = DatasetStore(state.root).fetch(
+            use_case.project, dataset.name, dataset.version, into=state.folder("datasets")
+        )
+        newest = newest_value(found.path, declared.column, now + AHEAD)
     return freshness_check(declared, newest, str(dataset), now)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lifecycle.contract.model import Contract, Label, load_contract
-from lifecycle.data.added_rows import Shift, shifts
+from lifecycle.data.added_rows import ColumnShift, shifts
 from lifecycle.data.backfill import declared_between
 from lifecycle.data.changed_rows import changed_rows
 from lifecycle.data.content import content_hash
@@ -112,6 +112,7 @@ def _ways(asked: Asked, key: Sequence[str]) -> list[By]:
         by = _by(use_case.name, contract, tuple(key))
         earlier = found.get(by[1:])
         found[by[1:]] = by if earlier is None else by._replace(told=f"{earlier.told}, {use_case.name}")
+    _refuse_sensitive([*found.values()])
     ways = [by for by in found.values() if by.key]
     if not ways and key:
         return [By("--key", tuple(key), None, ())]
@@ -123,6 +124,13 @@ def _ways(asked: Asked, key: Sequence[str]) -> list[By]:
 
 def _by(use_case: str, contract: Contract, key: tuple[str, ...]) -> By:
     return By(use_case, key or contract.primary_key, contract.label, contract.sensitive_columns)
+
+
+def _refuse_sensitive(ways: Sequence[By]) -> None:
+    """Raises DatasetError for a key whose values may not be told: it names each row in the text and in the file."""
+    hidden = {name for by in ways for name in by.sensitive}
+    if told := sorted({name for by in ways for name in by.key} & hidden):
+        raise DatasetError("a sensitive column can't name rows", value=told, fix="name other columns: --key A,B")
 
 
 def _fetched(asked: Asked, revision: str) -> VersionFiles:
@@ -184,7 +192,7 @@ def _examples(found: Difference, old: VersionFiles, new: VersionFiles, by: By) -
         yield f"  {row['what']:<8} {named}{told}"
 
 
-def _shift_lines(found: Sequence[Shift], old: str) -> Iterator[str]:
+def _shift_lines(found: Sequence[ColumnShift], old: str) -> Iterator[str]:
     if not found:
         return
     yield f"added rows against {old}, the largest shift first:"

@@ -9,6 +9,7 @@ from lifecycle.checks import FEWEST_ROWS
 from lifecycle.contract.model import Label
 from lifecycle.data.column_types import common_types
 from lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
+from lifecycle.drift.statistics import psi
 from lifecycle.records import Frozen
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 BINS, NAMED_VALUES = 10, 20
 
 
-class Shift(Frozen):
+class ColumnShift(Frozen):
     """A column in the old rows and in the added ones; means of numbers only, None where there is no value.
 
     `psi` is the population stability index over deciles of the old rows (of text its 20 commonest values), nulls
-    apart: about 0.1 is some shift, 0.25 a large one.
+    apart, beyond what as many rows show without any shift: about 0.1 is some shift, 0.25 a large one.
     """
 
     column: str
@@ -35,7 +36,7 @@ class Shift(Frozen):
 
 def shifts(
     found: Difference, old: VersionFiles, new: VersionFiles, label: Label | None, without: Collection[str]
-) -> list[Shift]:
+) -> list[ColumnShift]:
     """Every column of numbers, booleans or text that both have, the largest shift first; the label as a column.
 
     Empty if fewer than FEWEST_ROWS rows were added.
@@ -58,7 +59,7 @@ def shifts(
     return sorted((row for row in rows if row), key=lambda row: -row.psi)
 
 
-def _shift(name: str, old: pl.Series, new: pl.Series) -> Shift | None:
+def _shift(name: str, old: pl.Series, new: pl.Series) -> ColumnShift | None:
     """None for a column of another type, or one that has no value in the old rows."""
     import polars as pl
 
@@ -67,10 +68,10 @@ def _shift(name: str, old: pl.Series, new: pl.Series) -> Shift | None:
     number = old.dtype.is_numeric()
     if not (number or old.dtype == pl.String) or old.null_count() == len(old):
         return None
-    counts = _number_counts(old, new) if number else _text_counts(old, new)
-    return Shift(
+    before, added = _number_counts(old, new) if number else _text_counts(old, new)
+    return ColumnShift(
         column=name,
-        psi=_psi(*counts),
+        psi=float(psi(added, before)),
         old_mean=_mean(old) if number else None,
         new_mean=_mean(new) if number else None,
         old_null_share=old.null_count() / len(old),
@@ -110,15 +111,6 @@ def _text_counts(old: pl.Series, new: pl.Series) -> tuple[np.ndarray, np.ndarray
         return np.array([*named, len(column) - column.null_count() - sum(named), column.null_count()])
 
     return counts(old), counts(new)
-
-
-def _psi(old: np.ndarray, new: np.ndarray) -> float:
-    """Half a row is added to each bin, so that an empty one has a logarithm; bins that both lack don't count."""
-    import numpy as np
-
-    used = (old + new) > 0
-    old_share, new_share = ((counts[used] + 0.5) / (counts.sum() + 0.5 * used.sum()) for counts in (old, new))
-    return float(((new_share - old_share) * np.log(new_share / old_share)).sum())
 
 
 def _mean(column: pl.Series) -> float | None:

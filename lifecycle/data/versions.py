@@ -11,6 +11,7 @@ that it changes rows of an earlier version.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 
 from lifecycle.data.content import ContentHash
 from lifecycle.errors import DatasetError, did_you_mean
+from lifecycle.provenance import without_credentials
 from lifecycle.records import Backfill, Frozen
 from lifecycle.use_case import Name
 
@@ -137,7 +139,7 @@ def add_version(project: Path, name: str, revision: str, version: PublishedVersi
 
 
 def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentHash) -> None:
-    """Raise DatasetError unless one of the two versions is the other plus files."""
+    """Raise DatasetError unless the new version adds files, or is an older state of the earlier one."""
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     if built == before:
@@ -155,12 +157,20 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
 def changed_files(content: ContentHash, known: ContentHash) -> tuple[list[str], list[str]]:
     """Names of the earlier version's files that say something else now, and of those that are gone.
 
-    A version with fewer files may be published later too; then it has to be a part of the other.
+    An older state of the data may be published later too: it lacks only files that come after its own newest one.
     """
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
-    return changed, sorted(set(before) - set(built)) if set(built) - set(before) else []
+    missing = sorted(set(before) - set(built), key=_in_order)
+    newest = max(map(_in_order, built))
+    older_state = not set(built) - set(before) and all(_in_order(name) > newest for name in missing)
+    return changed, [] if older_state else missing
+
+
+def _in_order(name: str) -> list[str | int]:
+    """For sorting files as they follow each other: day 10 after day 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def _text(versions: Versions) -> str:
@@ -201,7 +211,14 @@ def _line(item: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
         return f"  - {where}: unknown key; {did_you_mean(str(item['loc'][-1]), PublishedVersion.model_fields)}"
-    return f"  - {where}: {item['msg']} (value: {item['input']!r})"
+    return f"  - {where}: {item['msg']} (value: {_shown(item['input'])})"
+
+
+def _shown(value: object) -> str:
+    """A refused value without what may be secret in an address: all up to its last @, and its query."""
+    told = repr(value)
+    scheme = told[: told.find("://") + 3] if "://" in told else ""
+    return without_credentials((scheme + told[len(scheme) :].rpartition("@")[2]).partition("?")[0])
 
 
 class _NoDuplicates(yaml.SafeLoader):

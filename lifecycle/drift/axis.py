@@ -115,4 +115,4 @@ def _codes(values: Any) -> np.ndarray:
 def _column(written: SplitFiles, split: str, column: str) -> Any:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(written.path(split)).read(columns=[column]).column(0)
+    return pq.ParquetFile(written.path(split)).read(columns=[column]).column(column)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from lifecycle.checks import FEWEST_ROWS
 from lifecycle.drift.blocks import margin, source
 from lifecycle.drift.columns import Categories
-from lifecycle.drift.finding import NEW_FLOOR, Finding, lengths, listed
+from lifecycle.drift.shift import NEW_FLOOR, Shift, lengths, listed
 
 # A code list, such as that of carriers, has few values, and none of them leaves for good unnoticed. Of more values
 # (destinations, aircraft models) rare ones come and go: BDL, 0.2 % of all flights, ended in July.
 CODE_LIST, _REGULAR, _LEAST_SHARE = 32, 0.95, 0.005
 
 
-def recoded(name: str, values: Categories, hidden: bool) -> Iterator[Finding]:
+def recoded(name: str, values: Categories, hidden: bool) -> Iterator[Shift]:
     """Categories that were never seen before, and regular ones that are gone."""
     names = _new_names(values)
     new, gone = _new(name, values, names, hidden), _gone(name, values, hidden)
@@ -37,25 +37,22 @@ def _new_names(values: Categories) -> list[str]:
     return [values.names[code] for code in np.argsort(-window) if history[code] == 0 and window[code] >= FEWEST_ROWS]
 
 
-def _new(name: str, values: Categories, names: list[str], hidden: bool) -> Finding | None:
-    import numpy as np
-
-    axis, seen, length = values.axis, values.first_seen, values.axis.length
-    rows = np.maximum(seen.sum(1), 1)
-    starts = np.arange(length, axis.history - length + 1, max(1, length // 7))
-    shown = [seen[s : s + length, s:].sum() / rows[s : s + length].sum() for s in starts]
-    observed = float(seen[axis.history :, axis.history :].sum() / rows[axis.history :].sum())
-    threshold = max(NEW_FLOOR, margin(axis.history / length) * max(shown, default=0.0))
+def _new(name: str, values: Categories, names: list[str], hidden: bool) -> Shift | None:
+    axis, length = values.axis, values.axis.length
+    starts = range(length, axis.history - length + 1, max(1, length // 7))
+    shown = max((values.new_share(start, length) for start in starts), default=0.0)
+    observed = values.new_share(axis.history, length)
+    threshold = max(NEW_FLOOR, margin(axis.history / length) * shown)
     if observed <= threshold:
         return None
-    return Finding(
+    return Shift(
         column=name, statistic="new_categories_share", observed=observed, threshold=threshold,
         threshold_from=source(threshold, NEW_FLOOR, axis.history / length), where=axis.span(axis.history, length),
         cause=f"never seen before: {listed(names, hidden)}", fix="train on rows that hold these values, or map them",
     )  # fmt: skip
 
 
-def _gone(name: str, values: Categories, hidden: bool) -> Finding | None:
+def _gone(name: str, values: Categories, hidden: bool) -> Shift | None:
     """A category that nearly every unit of history holds, with enough rows to be missed, and the newest block none."""
     import numpy as np
 
@@ -71,7 +68,7 @@ def _gone(name: str, values: Categories, hidden: bool) -> Finding | None:
         missed = np.flatnonzero(regular & enough & newest)
         if len(missed):
             names = [values.names[values.kept[place]] for place in missed]
-            return Finding(
+            return Shift(
                 column=name, statistic="rows_of_vanished_categories_expected", observed=float(expected[missed].sum()),
                 threshold=FEWEST_ROWS, threshold_from=f"at least {_REGULAR:.0%} of history's {axis.noun} hold them",
                 where=axis.span(axis.count - length, length), cause=f"gone: {listed(names, hidden)}",

@@ -16,7 +16,7 @@ from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
 from lifecycle.drift.columns import Categories, Reader
 from lifecycle.drift.detect import column_findings
 from lifecycle.drift.ended import ended
-from lifecycle.drift.finding import Finding, listed
+from lifecycle.drift.shift import Shift, listed
 from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
 from lifecycle.use_case import SplitSpec
 
@@ -76,7 +76,7 @@ def _figures(name: str, counts: Any, axis: Axis) -> dict[str, Any]:
     }
 
 
-def _volume(axis: Axis) -> list[Finding]:
+def _volume(axis: Axis) -> list[Shift]:
     """Rows a day. Without time there is none: a split's size is declared."""
     import numpy as np
 
@@ -88,7 +88,7 @@ def _volume(axis: Axis) -> list[Finding]:
         return []
     now, before = axis.rows[axis.history :].mean(), axis.rows[: axis.history].mean()
     return [
-        Finding(
+        Shift(
             column=None, statistic="volume_log_ratio", observed=found.observed, threshold=found.threshold,
             threshold_from=f"{found.source}, against {found.against}", where=axis.span(found.start, found.length),
             cause=f"{now:,.0f} rows a day, where {before:,.0f} were: "
@@ -98,8 +98,8 @@ def _volume(axis: Axis) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Finding:
-    return Finding(
+def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Shift:
+    return Shift(
         column=name, statistic="psi", observed=observed, threshold=limit,
         threshold_from="allowedDrift in contract.yaml, against all rows before",
         where=axis.span(axis.history, axis.length),
@@ -107,7 +107,7 @@ def _beyond(name: str, observed: float, limit: float, axis: Axis) -> Finding:
     )  # fmt: skip
 
 
-def _result(axis: Axis, short: str, findings: list[Finding], beyond: int, rows: list[dict[str, Any]]) -> CheckResult:
+def _result(axis: Axis, short: str, findings: list[Shift], beyond: int, rows: list[dict[str, Any]]) -> CheckResult:
     severity, details = "error" if beyond else "warning", (*map(_told, findings), *_passed(rows, findings))
     window = f"{axis.span(axis.history, axis.length)} against {axis.history} {axis.noun} before"
     if not axis.in_time:
@@ -143,18 +143,18 @@ def _ended(rows: list[dict[str, Any]]) -> str:
     return "".join(f"; ended before, by last day: {one}" for one in told)
 
 
-def _sentence(finding: Finding) -> str:
+def _sentence(finding: Shift) -> str:
     """A finding in a few words; its row has the rest."""
     size = f"{finding.statistic.replace('_', ' ')} {finding.observed:.3g}, allowed {finding.threshold:.3g}"
     return f"{finding.column or 'rows'} ({size}, {finding.where}): {finding.cause}"
 
 
-def _told(finding: Finding) -> dict[str, Any]:
+def _told(finding: Shift) -> dict[str, Any]:
     values = finding.model_dump() | {"column": finding.column or "(rows)", "status": "fail"}
     return values | {"observed": round(finding.observed, 4), "threshold": round(finding.threshold, 4)}
 
 
-def _passed(rows: list[dict[str, Any]], findings: list[Finding]) -> list[dict[str, Any]]:
+def _passed(rows: list[dict[str, Any]], findings: list[Shift]) -> list[dict[str, Any]]:
     """The figures of the columns without a finding, the greatest PSI first."""
     flagged = {finding.column for finding in findings}
     rest: list[dict[str, Any]] = [row | {"status": "pass"} for row in rows if row["column"] not in flagged]

@@ -161,16 +161,24 @@ class Categories:
         """Running total of `counts`."""
         return running_total(self.counts)
 
-    @cached_property
-    def first_seen(self) -> np.ndarray:
-        """Rows by their unit and by the unit in which their category was first seen, shape (U, U); without nulls."""
+    def new_share(self, start: int, length: int) -> float:
+        """Share of a block's known rows whose category no unit before the block holds."""
         import numpy as np
 
-        first = np.full(len(self.names) + 1, self.axis.count - 1)
+        unit, first = self._first_units
+        first = first[np.searchsorted(unit, start) : np.searchsorted(unit, start + length)]
+        return float((first >= start).mean()) if len(first) else 0.0
+
+    @cached_property
+    def _first_units(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each known row its unit, and the unit in which its category was first seen."""
+        import numpy as np
+
+        first = np.zeros(len(self.names) + 1, dtype=self.unit.dtype)
         # Backwards, so that the earliest row of a category is written last.
         first[self.codes[::-1]] = self.unit[::-1]
         known = self.codes < len(self.names)
-        return _by_unit(self.unit[known], first[self.codes[known]], self.axis.count, self.axis.count)
+        return self.unit[known], first[self.codes[known]]
 
 
 def bucket_of(values: np.ndarray) -> np.ndarray:
@@ -203,7 +211,7 @@ class Reader:
         import numpy as np
         import pyarrow as pa
 
-        parts = [file.read(columns=[name], use_threads=False).column(0) for file in self._files]
+        parts = [file.read(columns=[name], use_threads=False).column(name) for file in self._files]
         if not pa.types.is_dictionary(parts[0].type):
             return Numbers(self._sorted(np.concatenate([_floats(part) for part in parts])), self._axis, self._unit)
         column = pa.chunked_array([chunk for part in parts for chunk in part.chunks])

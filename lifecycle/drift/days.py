@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -36,62 +37,60 @@ def measure_days(source: Path, dataset: DatasetVersion, day_column: str) -> Vers
 
     files = [pq.ParquetFile(path) for path in parquet_files(source).values()]
     columns = [name for name in files[0].schema_arrow.names if name != day_column]
-    rows: dict[int, int] = {}
-    nulls: dict[str, dict[int, int]] = {}
+    rows: Counter[int] = Counter()
+    nulls: dict[str, Counter[int]] = {}
     for file in files:
         nullable = _with_nulls(file, columns)
         for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[day_column, *nullable], use_threads=False):
-            if not batch.num_rows:
-                continue
-            day, known = _days(batch.column(0))
-            _add(rows, day[known])
-            for place, name in enumerate(nullable, start=1):
-                missing = _missing(batch.column(place))
-                if missing is not None:
-                    _add(nulls.setdefault(name, {}), day[missing & known])
-    first, last = (min(rows), max(rows)) if rows else (0, -1)
+            days, place = _days(batch.column(day_column))
+            _add(rows, days, place[place >= 0])
+            for name in nullable:
+                missing = batch.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+                if missing.any():
+                    _add(nulls.setdefault(name, Counter()), days, place[missing & (place >= 0)])
+    order = sorted(rows)
     return VersionMetrics(
         dataset=dataset.name,
         version=dataset.revision,
         content_hash=dataset.content_hash,
         day_column=day_column,
-        first_day=(_EPOCH + timedelta(days=first)).isoformat(),
-        rows=tuple(rows.get(day, 0) for day in range(first, last + 1)),
+        days=tuple(_EPOCH + timedelta(days=day) for day in order),
+        rows=tuple(rows[day] for day in order),
         columns=tuple(columns),
-        nulls={name: tuple(found.get(day, 0) for day in range(first, last + 1)) for name, found in nulls.items()},
+        nulls={name: tuple(found[day] for day in order) for name, found in nulls.items() if found},
         written_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
 
 def _with_nulls(file: Any, columns: Sequence[str]) -> list[str]:
-    """Columns for which the file's own statistics don't rule out nulls, or NaN beside them."""
-    groups = [file.metadata.row_group(place) for place in range(file.num_row_groups)]
-    found = set()
-    for group in groups:
-        for place in range(group.num_columns):
-            statistics = group.column(place).statistics
+    """Columns that may hold a null: the file's own statistics rule it out, but for NaN, which they don't count.
+
+    A dataset's columns are flat, so that a column of the file is a field of its schema.
+    """
+    import pyarrow as pa
+
+    found = {field.name for field in file.schema_arrow if pa.types.is_floating(field.type)}
+    for group in range(file.num_row_groups):
+        for place, name in enumerate(file.schema_arrow.names):
+            statistics = file.metadata.row_group(group).column(place).statistics
             if statistics is None or not statistics.has_null_count or statistics.null_count:
-                found.add(group.column(place).path_in_schema.split(".")[0])
+                found.add(name)
     return [name for name in columns if name in found]
 
 
 def _days(values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Day of each row and whether it has one."""
+    """The days that occur, sorted, and each row's place among them; -1 for null and for years beyond 1 to 9999."""
     import numpy as np
 
     known = values.is_valid().to_numpy(zero_copy_only=False)
-    return (days_of(values) if known.all() else np.where(known, days_of(values.fill_null(0)), 0)), known
+    found = days_of(values) if known.all() else days_of(values.fill_null(0))
+    days, place = np.unique(found, return_inverse=True)
+    first, last = ((day - _EPOCH).days for day in (date.min, date.max))
+    return days, np.where(known & (found >= first) & (found <= last), place, -1)
 
 
-def _missing(values: Any) -> np.ndarray | None:
-    return values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False) if values.null_count else None
-
-
-def _add(counts: dict[int, int], days: np.ndarray) -> None:
+def _add(counts: Counter[int], days: np.ndarray, places: np.ndarray) -> None:
     import numpy as np
 
-    if len(days):
-        least = int(days.min())
-        for day, count in enumerate(np.bincount(days - least), start=least):
-            if count:
-                counts[day] = counts.get(day, 0) + int(count)
+    found = np.bincount(places, minlength=len(days))
+    counts.update({int(days[place]): int(found[place]) for place in np.flatnonzero(found)})

@@ -9,12 +9,12 @@ from lifecycle.drift.blocks import Judged, judge
 from lifecycle.drift.categories import recoded
 from lifecycle.drift.causes import RESCALED, as_other_degrees, unit_change
 from lifecycle.drift.columns import Categories, Numbers
-from lifecycle.drift.finding import (
+from lifecycle.drift.shift import (
     JENSEN_SHANNON_FLOOR,
     NULL_FLOOR,
     NULL_FLOOR_WEEK,
     PSI_FLOOR,
-    Finding,
+    Shift,
     lengths,
     of_judged,
 )
@@ -25,7 +25,7 @@ from lifecycle.drift.statistics import jensen_shannon, null_change, psi, shares
 _FITS_BETTER = 2.5
 
 
-def column_findings(column: Column, values: Numbers | Categories) -> tuple[Judged, list[Finding]]:
+def column_findings(column: Column, values: Numbers | Categories) -> tuple[Judged, list[Shift]]:
     """The PSI of the whole window, and the column's findings; values of a sensitive column are not named."""
     axis, name, hidden = values.axis, column.name, column.sensitive
     whole = judge(psi, values.total, axis.history, axis.length, PSI_FLOOR)
@@ -42,7 +42,7 @@ def column_findings(column: Column, values: Numbers | Categories) -> tuple[Judge
     return whole, [*(found or _degrees(column, values)), *_nulls(name, values)]
 
 
-def _moved(name: str, values: Numbers | Categories, hidden: bool) -> Iterator[Finding]:
+def _moved(name: str, values: Numbers | Categories, hidden: bool) -> Iterator[Shift]:
     """The known values are distributed otherwise: by PSI, and by Jensen–Shannon, which rare bins can't drive."""
     axis, known = values.axis, values.total[:, :-1]
     for length in lengths(axis):
@@ -56,7 +56,7 @@ def _moved(name: str, values: Numbers | Categories, hidden: bool) -> Iterator[Fi
         return
 
 
-def _nulls(name: str, values: Numbers | Categories) -> Iterator[Finding]:
+def _nulls(name: str, values: Numbers | Categories) -> Iterator[Shift]:
     """The share of nulls is another one."""
     axis, counts = values.axis, values.counts
     for length in lengths(axis):
@@ -71,12 +71,12 @@ def _nulls(name: str, values: Numbers | Categories) -> Iterator[Finding]:
             return
 
 
-def _degrees(column: Column, values: Numbers) -> Iterator[Finding]:
+def _degrees(column: Column, values: Numbers) -> Iterator[Shift]:
     """Temperatures in the other scale: a season moves them further than PSI's history allows to see."""
     axis = values.axis
     cause, times = as_other_degrees(values, column.unit or "")
     if axis.in_time and times > _FITS_BETTER:
-        yield Finding(
+        yield Shift(
             column=column.name,
             statistic="fit_of_other_degrees",
             observed=times,

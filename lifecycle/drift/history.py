@@ -34,6 +34,8 @@ _BEYOND = 1.25
 _RUN = 4
 # The days that are judged in a first version whose splits do not follow each other in time.
 _NEWEST_DAYS = 28
+# Fewer rows than say something, farther than this from all others, are a slip or a placeholder, not days of the data.
+_APART_DAYS = 366
 _SHOWN = 50
 
 
@@ -67,34 +69,58 @@ def history_check(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], wi
     """Judges the days that the newest earlier version lacks; without an earlier one the newest `window_days`."""
     import numpy as np
 
-    first = date.fromisoformat(metrics.first_day)
-    new = _first_new(metrics, earlier, window_days)
-    span = f"{first + timedelta(days=new)} to {first + timedelta(days=len(metrics.rows) - 1)}"
+    places = _settled(metrics)
+    if not len(places):
+        return _insufficient(f"no day with {FEWEST_ROWS} rows within a year of it: there is nothing to compare")
+    days = np.array([metrics.days[place].toordinal() for place in places])
+    new_day = _first_new(days, metrics, earlier, window_days)
+    # Of the days before the new ones no more is looked at; a whole calendar of centuries would be zeros.
+    start = max(int(days[0]), new_day - 7 * MOST_WEEKDAYS)
+    first, new = date.fromordinal(start), new_day - start
+    inside = days >= start
+
+    def by_day(counts: Sequence[int]) -> np.ndarray:
+        values = np.zeros(int(days[-1]) - start + 1)
+        values[days[inside] - start] = np.array(counts)[places][inside]
+        return values
+
+    rows = by_day(metrics.rows)
+    span = f"{first + timedelta(days=new)} to {first + timedelta(days=len(rows) - 1)}"
     if new < 7 * LEAST_WEEKDAYS:
-        evidence = f"{new} days before {span}: a day needs {LEAST_WEEKDAYS} same weekdays before it"
-        fix = "nothing to do: later versions are judged by the days of this one"
-        return CheckResult(name="history", status="insufficient", severity="warning", evidence=evidence, fix=fix)
-    rows = np.array(metrics.rows, dtype=float)
+        return _insufficient(f"{new} days before {span}: a day needs {LEAST_WEEKDAYS} same weekdays before it")
     found = _odd_days(None, rows, np.sqrt(np.maximum(rows, 1)), _VOLUME_FLOOR * rows, new, first)
     for column, counts in metrics.nulls.items():
-        share = np.where(rows >= FEWEST_ROWS, np.array(counts) / np.maximum(rows, 1), np.nan)
+        share = np.where(rows >= FEWEST_ROWS, by_day(counts) / np.maximum(rows, 1), np.nan)
         noise = np.sqrt(np.maximum(share * (1 - share), 1 / np.maximum(rows, 1)) / np.maximum(rows, 1))
         found += _odd_days(column, share, noise, np.full(len(rows), _NULL_FLOOR), new, first)
-    return _result(found, span, len(metrics.rows) - new)
+    return _result(found, span, len(rows) - new)
 
 
-def _first_new(metrics: VersionMetrics, earlier: Sequence[VersionMetrics], window_days: int) -> int:
-    """Place of the first day to judge."""
+def _settled(metrics: VersionMetrics) -> np.ndarray:
+    """Places of the days that count: not a few rows of a wrong century, or of 9999 for never."""
+    import numpy as np
+
+    days = np.array([day.toordinal() for day in metrics.days], dtype=np.int64)
+    stretch = np.cumsum(np.diff(days, prepend=days[:1]) > _APART_DAYS)
+    return np.flatnonzero(np.bincount(stretch, weights=metrics.rows)[stretch] >= FEWEST_ROWS)
+
+
+def _first_new(days: np.ndarray, metrics: VersionMetrics, earlier: Sequence[VersionMetrics], window_days: int) -> int:
+    """The ordinal of the first day to judge."""
     before = [entry for entry in earlier if entry.dataset == metrics.dataset and entry.day_column == metrics.day_column]
     hashes = [entry.content_hash for entry in before]
     if metrics.content_hash in hashes:
         before = before[: hashes.index(metrics.content_hash)]
-    if before:
-        known = date.fromisoformat(before[-1].first_day) + timedelta(days=len(before[-1].rows))
-        place = (known - date.fromisoformat(metrics.first_day)).days
-        if 0 < place < len(metrics.rows):
-            return place
-    return max(0, len(metrics.rows) - window_days)
+    if before and len(places := _settled(before[-1])):
+        known = before[-1].days[places[-1]].toordinal() + 1
+        if days[0] < known <= days[-1]:
+            return known
+    return max(int(days[0]), int(days[-1]) + 1 - window_days)
+
+
+def _insufficient(evidence: str) -> CheckResult:
+    fix = "nothing to do: later versions are judged by the days of this one"
+    return CheckResult(name="history", status="insufficient", severity="warning", evidence=evidence, fix=fix)
 
 
 def _odd_days(

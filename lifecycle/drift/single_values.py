@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lifecycle.checks import FEWEST_ROWS
 from lifecycle.drift.blocks import judge, running_total
 from lifecycle.drift.columns import Numbers, bucket_of
-from lifecycle.drift.finding import CLIP_FLOOR, PILE_FLOOR, Finding, lengths, named, of_judged
+from lifecycle.drift.shift import CLIP_FLOOR, PILE_FLOOR, Shift, lengths, named, of_judged
 from lifecycle.drift.statistics import greatest_gain, shares
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _DAYS_AT_LIMIT, _TIMES = 3, 4
 _USUAL = 0.5
 
 
-def piled(name: str, values: Numbers, hidden: bool) -> Iterator[Finding]:
+def piled(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
     """One exact value holds many more rows: a default that is filled in, or a sensor of several that is stuck."""
     axis = values.axis
     exact = running_total(values.exact[:, :-1])
@@ -39,7 +39,7 @@ def piled(name: str, values: Numbers, hidden: bool) -> Iterator[Finding]:
             return
 
 
-def stuck(name: str, values: Numbers, hidden: bool) -> Iterator[Finding]:
+def stuck(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
     """Whole days hold one and the same value."""
     axis = values.axis
     if not axis.in_time:
@@ -54,7 +54,7 @@ def stuck(name: str, values: Numbers, hidden: bool) -> Iterator[Finding]:
     usual = (values.of_units(0, axis.history) == values.low[end]).mean() if observed > allowed else 1.0
     if usual < _USUAL:
         start = end - observed + 1
-        yield Finding(
+        yield Shift(
             column=name, statistic="days_of_one_value", observed=observed, threshold=allowed,
             threshold_from=f"a single day, or twice history's longest run of such days ({longest})",
             where=axis.span(start, observed),
@@ -74,7 +74,7 @@ def _runs(single: np.ndarray, value: np.ndarray) -> np.ndarray:
     return runs
 
 
-def clipped(name: str, values: Numbers, hidden: bool) -> Iterator[Finding]:
+def clipped(name: str, values: Numbers, hidden: bool) -> Iterator[Shift]:
     """Days end at one value that holds many more rows than the next, and no block of history stayed within it."""
     if not values.axis.in_time:
         return
@@ -84,7 +84,7 @@ def clipped(name: str, values: Numbers, hidden: bool) -> Iterator[Finding]:
             if found is None:
                 continue
             start, limit, share = found
-            yield Finding(
+            yield Shift(
                 column=name, statistic="share_at_limit", observed=share, threshold=CLIP_FLOOR,
                 threshold_from=f"the smallest size that is worth a word; all {length} days of history go beyond",
                 where=values.axis.span(start, length), fix="look for a cap at the source",

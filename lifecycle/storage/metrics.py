@@ -1,13 +1,14 @@
 """Metrics of every validated dataset version, one JSON line each, append-only: `<state>/metrics/<use case>.jsonl`.
 
 They outlive the datasets' bytes, so that a new version can be judged by the days of all earlier ones, and so that
-alerts can look back. A version is named by the hash of its content: validated again, it is not written again.
+alerts can look back. The same content of a dataset by the same column of days is written once.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+from datetime import date
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,27 +22,24 @@ from lifecycle.storage.state import StateFolder, sync_folder
 class VersionMetrics(Frozen):
     """Rows and nulls of a dataset version by day of `day_column`.
 
-    `rows` and each of `nulls` have one number a calendar day from `first_day` (ISO) on, days without rows included;
-    `nulls` holds the columns that have nulls, `columns` all that were looked at.
+    `rows` and each of `nulls` have one number for each of `days`, those that have rows, in order; `nulls` holds the
+    columns that have nulls, `columns` all that were looked at.
     """
 
     dataset: str
     version: str
     content_hash: str
     day_column: str
-    first_day: str
+    days: tuple[date, ...]
     rows: tuple[int, ...]
     columns: tuple[str, ...]
     nulls: dict[str, tuple[int, ...]]
     written_at: str = ""
 
     @property
-    def total_rows(self) -> int:
-        return sum(self.rows)
-
-    def null_share(self, column: str) -> float:
-        """Share of nulls over all days."""
-        return sum(self.nulls.get(column, ())) / max(1, self.total_rows)
+    def measured(self) -> tuple[str, str, str]:
+        """What the figures are of: measured again, they are the same."""
+        return self.dataset, self.content_hash, self.day_column
 
 
 def metrics_path(state: StateFolder, use_case: str) -> Path:
@@ -63,14 +61,14 @@ def metrics_of(state: StateFolder, use_case: str) -> tuple[VersionMetrics, ...]:
 
 
 def add_metrics(state: StateFolder, use_case: str, metrics: VersionMetrics) -> None:
-    """Append a version's metrics, unless one of equal content is there; on disk when it returns."""
+    """Append a version's metrics, unless the same were measured before; on disk when it returns."""
     path = metrics_path(state, use_case)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         content = file.read()
-        if any(entry.content_hash == metrics.content_hash for entry in _parse(path, content)):
+        if any(entry.measured == metrics.measured for entry in _parse(path, content)):
             return
         # What a torn last line left would spoil the next one.
         file.truncate(content.rfind(b"\n") + 1)

@@ -4,6 +4,8 @@ from datetime import date, timedelta
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lifecycle.drift.days import measure_days
@@ -16,10 +18,12 @@ FIRST = date(2024, 1, 1)
 
 def metrics(rows, nulls=None, version="v2", content_hash="b"):
     """Metrics of days from Monday 1 January 2024 on."""
+    there = np.flatnonzero(rows)
     return VersionMetrics(
-        dataset="orders", version=version, content_hash=content_hash, day_column="day", first_day=FIRST.isoformat(),
-        rows=tuple(int(value) for value in rows), columns=("price",),
-        nulls={name: tuple(int(value) for value in values) for name, values in (nulls or {}).items()},
+        dataset="orders", version=version, content_hash=content_hash, day_column="day",
+        days=tuple(FIRST + timedelta(days=int(day)) for day in there),
+        rows=tuple(int(rows[day]) for day in there), columns=("price",),
+        nulls={name: tuple(int(values[day]) for day in there) for name, values in (nulls or {}).items()},
     )  # fmt: skip
 
 
@@ -41,7 +45,7 @@ def check(rows, nulls=None, before=84):
 def test_history_of_a_weekly_rhythm_is_quiet(seed):
     found = check(rhythm(112, seed))
     assert (found.status, found.observed) == ("pass", 0)
-    assert "28 new days, 2024-03-25 to 2024-04-21" in found.evidence
+    assert "28 new days, 2024-03-24 to 2024-04-20" in found.evidence
 
 
 def test_history_names_a_holiday_and_does_not_stop():
@@ -121,8 +125,52 @@ def test_days_are_measured_with_nulls_and_gaps(zone, tmp_path):
     frame.iloc[:1].to_parquet(tmp_path / "two.parquet", index=False)
     version = DatasetVersion.model_construct(name="orders", revision="v1", content_hash="a")
     found = measure_days(tmp_path, version, "when")
-    assert (found.first_day, found.rows, found.total_rows) == ("2024-01-01", (3, 0, 0, 1), 4)
-    assert found.nulls == {"price": (1, 0, 0, 1)}
+    assert (found.days, found.rows) == ((date(2024, 1, 1), date(2024, 1, 4)), (3, 1))
+    assert found.nulls == {"price": (1, 1)}
     assert found.columns == ("price", "shop")
-    assert found.null_share("price") == 0.5
-    assert date.fromisoformat(found.first_day) + timedelta(days=3) == date(2024, 1, 4)
+
+
+def measured(frame, folder):
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table(frame), folder / "one.parquet")
+    return measure_days(folder, DatasetVersion.model_construct(name="orders", revision="v1", content_hash="a"), "day")
+
+
+def test_days_count_nan_as_null_and_know_columns_by_their_place(tmp_path):
+    day = [date(2024, 1, 1), date(2024, 1, 1), date(2024, 1, 2)]
+    found = measured(
+        {
+            "day": day,
+            "a": [1, 2, 3],
+            "a.b": [None, 1, 2],
+            "price": pa.array([1.0, float("nan"), 2.0]),
+            "b.c": [1, 2, 3],
+        },
+        tmp_path,
+    )
+    assert found.nulls == {"a.b": (1, 0), "price": (1, 0)}
+
+
+@pytest.mark.parametrize("wrong", [date(1024, 1, 1), date(9999, 12, 31)])
+def test_days_of_another_century_take_no_room_and_spoil_no_history(wrong, tmp_path):
+    rows = rhythm(112)
+    day = [FIRST + timedelta(days=place) for place, count in enumerate(rows) for _ in range(count)]
+    values = [None if place % 20 else place for place in range(len(day))]
+    healthy, slipped = ({"day": day, "price": values}, {"day": [*day, wrong], "price": [*values, None]})
+    found = measured(slipped, tmp_path)
+    assert len(found.days) == np.count_nonzero(rows) + 1
+    assert len(found.model_dump_json()) < 10_000
+    expected = history_check(measured(healthy, tmp_path), earlier(84), 28)
+    assert history_check(found, earlier(84), 28) == expected
+    assert expected.status == "pass"
+
+
+def test_days_beyond_the_calendar_are_left_out(tmp_path):
+    day = pa.array([0, 10**8, 1], pa.date32())
+    found = measured({"day": day, "price": [1, 2, 3]}, tmp_path)
+    assert (found.days, found.rows) == ((date(1970, 1, 1), date(1970, 1, 2)), (1, 1))
+
+
+def test_history_of_a_dataset_without_days_is_insufficient():
+    found = history_check(metrics([]), (), 28)
+    assert (found.status, found.stops) == ("insufficient", False)

@@ -1,13 +1,17 @@
 """drift on rows made for it: healthy ones stay quiet, and each planted mechanism is named with its column."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames import FEATURES, SPLIT, contract, newest, shop_rows, written
 
+from lifecycle.drift.axis import Axis
+from lifecycle.drift.categories import recoded
 from lifecycle.drift.check import drift_check
+from lifecycle.drift.columns import Categories
 from lifecycle.split_spec import GroupSplit, Shares
 
 ROWS = shop_rows()
@@ -198,3 +202,18 @@ def test_drift_of_rows_in_any_order_is_the_same(tmp_path):
     first, second = found(rows, tmp_path / "a")[1], found(shuffled, tmp_path / "b")[1]
     assert first["distance"]["observed"] == pytest.approx(second["distance"]["observed"], rel=0.05)
     assert list(first) == list(second) == ["distance"]
+
+
+def test_drift_of_categories_over_many_days_takes_memory_by_rows_not_by_pairs_of_days():
+    days, a_day = 9000, 4
+    unit = np.repeat(np.arange(days), a_day)
+    axis = Axis(("training", "benchmark"), unit, days, days - 28, tuple(map(str, range(days))), "days")
+    codes = np.tile([0, 1, 2, 0], days)
+    codes[unit >= axis.history] = 3
+    values = Categories(codes, ("north", "south", "west", "EAST"), axis, unit)
+    tracemalloc.start()
+    (shift,) = recoded("shop", values, hidden=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (shift.statistic, shift.observed) == ("new_categories_share", 1.0)
+    assert peak < 20e6

@@ -88,6 +88,15 @@ def test_backfill_check_of_a_part_that_is_published_later_passes():
     assert checked("v3", JAN, MAR, FEB).status == "pass"
 
 
+def test_backfill_check_of_files_that_were_taken_out_fails_unless_declared():
+    whole, without = content(a="a", b="b", c="c"), content(a="a", c="c")
+    check = checked("v2", whole, without)
+    assert (check.status, check.details) == ("fail", ({"version": "v1", "file": "b", "what": "missing"},))
+    assert checked("v2", whole, without, backfills={"v2": "v1"}).status == "pass"
+    known = {whole.sha256: whole}
+    refuse_undeclared("flights", "v2", without, published(whole), lambda v: known[v.content_hash], "b was a test run")
+
+
 def test_to_keep_ends_at_the_newest_declared_change():
     versions = published(JAN, FEB, MAR, REWRITTEN, AFTER, backfills={"v4": "v3"})
     assert to_keep(versions, "v5") == ("v4",)

@@ -144,3 +144,13 @@ def test_shifts_put_the_column_that_moved_first_and_need_enough_rows(tmp_path):
     assert rows["delay"].new_mean == pytest.approx(2, abs=0.1)
     few, before, after = differs(tmp_path / "few", {"jan": old}, {"jan": old, "feb": new[:19]}, label=None)
     assert shifts(few, before, after, None, ["id"]) == []
+
+
+def test_shifts_of_few_healthy_rows_are_small(tmp_path):
+    generator = np.random.default_rng(0)
+    numbers = {f"x{place}": generator.normal(size=4025) for place in range(40)}
+    rows = pl.DataFrame({"id": np.arange(4025), **numbers})
+    found, before, after = differs(tmp_path, {"jan": rows[:4000]}, {"jan": rows[:4000], "feb": rows[4000:]}, label=None)
+    told = [row.psi for row in shifts(found, before, after, None, ["id"])]
+    # 25 rows in 10 bins show 0.36 by chance alone.
+    assert np.median(told) < 0.1

@@ -1,6 +1,7 @@
 """The metrics of dataset versions: appended once a content, whole lines, also by two processes at once."""
 
 import multiprocessing
+from datetime import date
 
 import pytest
 
@@ -9,10 +10,11 @@ from lifecycle.storage.metrics import VersionMetrics, add_metrics, metrics_of, m
 from lifecycle.storage.state import StateFolder
 
 
-def metrics(content_hash):
+def metrics(content_hash, day_column="day"):
     return VersionMetrics(
-        dataset="orders", version=content_hash, content_hash=content_hash, day_column="day", first_day="2024-01-01",
-        rows=(3, 0, 2), columns=("price",), nulls={"price": (1, 0, 0)}, written_at="2024-01-04T00:00:00+00:00",
+        dataset="orders", version=content_hash, content_hash=content_hash, day_column=day_column,
+        days=(date(2024, 1, 1), date(2024, 1, 3)), rows=(3, 2), columns=("price",), nulls={"price": (1, 0)},
+        written_at="2024-01-04T00:00:00+00:00",
     )  # fmt: skip
 
 
@@ -27,7 +29,13 @@ def test_metrics_are_kept_in_order_and_once_a_content(state):
         add_metrics(state, "shop", metrics(name))
     assert metrics_of(state, "shop") == (metrics("a"), metrics("b"))
     assert metrics_of(state, "other") == ()
-    assert metrics_of(state, "shop")[0].null_share("price") == 0.2
+
+
+def test_metrics_of_the_same_content_by_another_column_or_dataset_are_kept_too(state):
+    kept = (metrics("a"), metrics("a", day_column="sent"), metrics("a").model_copy(update={"dataset": "returns"}))
+    for entry in (*kept, *kept):
+        add_metrics(state, "shop", entry)
+    assert metrics_of(state, "shop") == kept
 
 
 def test_metrics_torn_last_line_counts_as_not_written_and_is_replaced(state):

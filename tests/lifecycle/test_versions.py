@@ -114,19 +114,47 @@ def test_check_entry_takes_good_names_and_refuses_bad_ones():
             check_entry(*entry)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://user:SECRET@host/x",
+        "https://host/x?sig=SECRET",
+        "/mnt/x?sig=SECRET",
+        "user:SECRET@host:/x",
+        "https://user:SECRET word@host/x",
+    ],
+)
+@pytest.mark.parametrize("more", [{}, {"parameters": {"a": 1}}])
+def test_check_entry_of_a_source_with_a_secret_does_not_repeat_it(source, more):
+    with pytest.raises(DatasetError, match="can't be published") as caught:
+        check_entry("flights", "v1", {"source": source, **more})
+    assert "SECRET" not in str(caught.value)
+    assert "/x" in str(caught.value)
+
+
 def content(**files):
     return combined(FileContent(name=name, rows=1, sha256=value) for name, value in files.items())
 
 
 def test_refuse_changes_takes_added_files_in_either_order():
-    small, large = content(jan="a"), content(jan="a", feb="b")
+    small, large = content(m_1="a", m_9="b"), content(m_1="a", m_9="b", m_10="c")
     refuse_changes("v2", large, "v1", small)
+    # An older state that is published later.
     refuse_changes("v1", small, "v2", large)
+
+
+@pytest.mark.parametrize(("lacking", "named"), [("m_1", "m_1"), ("m_9", "m_9")])
+def test_refuse_changes_of_files_that_were_taken_out_names_them(lacking, named):
+    files = {"m_1": "a", "m_9": "b", "m_10": "c"}
+    later = content(**{name: value for name, value in files.items() if name != lacking})
+    with pytest.raises(DatasetError, match="lacks files of v1") as caught:
+        refuse_changes("v2", later, "v1", content(**files))
+    assert caught.value.value == [named]
 
 
 @pytest.mark.parametrize(
     ("new", "named"),
-    [({"jan": "x", "feb": "b", "mar": "c"}, "jan"), ({"feb": "b", "mar": "c"}, "jan"), ({"jan": "x"}, "jan")],
+    [({"jan": "x", "feb": "b", "mar": "c"}, "jan"), ({"feb": "b", "mar": "c"}, "jan"), ({"feb": "x"}, "feb")],
 )
 def test_refuse_changes_of_changed_or_missing_files_names_them(new, named):
     with pytest.raises(DatasetError) as caught:

@@ -102,6 +102,34 @@ def test_silent_backfill_is_caught_by_publish_by_diff_and_by_the_step(here, caps
     assert (check.status, "(3 files differ)" in check.evidence) == ("pass", True)
 
 
+def test_datasets_diff_of_files_that_were_taken_out_is_told_and_exits_1(here, capsys):
+    assert main(["datasets", "diff", "v1", "v2"]) == 0
+    here.edit(
+        "dataset.py", "for start in range(0, days, 10):", "for start in [*range(0, 60, 10), *range(70, days, 10)]:"
+    )
+    publish = ["datasets", "publish", "toy_rows", "v3", "days=150", "seed=1"]
+    assert main(publish) == 1
+    assert "changes or lacks files of toy_rows@v2" in capsys.readouterr().err
+    assert main([*publish, "--backfill", "these days were a trial"]) == 0
+    path = versions_path(here.root)
+    path.write_text(re.sub(r", backfill: \{.*?\}", "", path.read_text()))
+    assert main(["datasets", "diff", "v2", "v3"]) == 1
+    told = capsys.readouterr().out
+    assert "0 added, 800 removed, 0 changed" in told
+    assert "UNDECLARED: toy_rows@v3 changes what toy_rows@v2 holds" in told
+
+
+def test_datasets_diff_by_a_sensitive_column_is_refused_and_writes_nothing(here, capsys, tmp_path):
+    out = tmp_path / "rows.parquet"
+    feature = "logicalType: string\n        required: true\n        customProperties: ["
+    here.edit("contract.yaml", feature, f"{feature}{{property: sensitive, value: true}}, ")
+    assert main(["datasets", "diff", "v1", "v2", "--key", "row_id,shop", "--out", str(out)]) == 1
+    told = capsys.readouterr()
+    assert "a sensitive column can't name rows" in told.err
+    assert not out.exists()
+    assert main(["datasets", "diff", "v1", "v2", "--key", "row_id"]) == 0
+
+
 @pytest.mark.parametrize("checkout", ["without git", "shallow"])
 def test_datasets_and_preflight_work_without_git_and_in_a_shallow_clone(toy, tmp_path, checkout):
     if checkout == "shallow":

@@ -15,6 +15,7 @@ from toy_project import Toy, git, new_toy
 from webhook_receiver import receiving
 
 from lifecycle.alert import read_told
+from lifecycle.data.versions import versions_path
 from lifecycle.use_case import load_use_case
 from pipeline.definitions import build_defs
 from pipeline.validation import daily_schedule, validating_sensor
@@ -166,9 +167,39 @@ def test_validate_version_that_is_not_published_fails_and_is_told_without_a_reco
     assert alert["run_id"] == result.run_id
 
 
+def test_validate_without_a_published_version_is_told_as_an_error_of_freshness(place, receiver, monkeypatch):
+    monkeypatch.setattr("assets.freshness.published_versions", lambda use_case: ())
+    result = validate(place)
+    assert checks_of(result)["freshness"] is False
+    (alert,) = receiver.taken
+    assert (alert["check"], "no version of this dataset is published" in alert["evidence"]) == ("freshness", True)
+    assert "datasets publish toy_rows" in alert["fix"]
+
+
+@pytest.mark.parametrize("text", ["{}\n", "toy_rows: [\n"])
+def test_validate_without_readable_versions_fails_and_is_told(place, receiver, text):
+    versions_path(place.root).write_text(text)
+    assert not validate(place).success
+    (alert,) = receiver.taken
+    assert (alert["check"], "versions.yaml" in alert["evidence"]) == ("completed", True)
+
+
+def test_validate_bug_in_freshness_is_told_by_its_kind_alone(place, receiver, monkeypatch):
+    def broken(*given):
+        raise ValueError("row Ada")
+
+    monkeypatch.setattr("assets.freshness.newest_value", broken)
+    result = validate(place)
+    assert checks_of(result)["freshness"] is False
+    assert [(alert["check"], alert["evidence"]) for alert in receiver.taken] == [
+        ("freshness", "ValueError, see the log of the run")
+    ]
+    assert "Ada" not in json.dumps(receiver.taken)
+
+
 @pytest.mark.parametrize(("error", "told"), [(ValueError("row Ada"), True), (SystemExit("cancelled"), False)])
 def test_validate_bug_is_told_by_its_kind_alone_and_a_cancel_is_not(place, receiver, monkeypatch, error, told):
-    def broken(*_):
+    def broken(*given):
         raise error
 
     monkeypatch.setattr("lifecycle.snapshot.make_snapshot", broken)

@@ -17,7 +17,7 @@ WEEK = 7
 _NAMED = 5
 
 
-class Finding(Frozen):
+class Shift(Frozen):
     """One thing that is unusual about a column (None: about the rows): what was seen, and what may be."""
 
     column: str | None
@@ -40,9 +40,9 @@ def lengths(axis: Axis) -> tuple[int, ...]:
     return (axis.length, WEEK) if axis.in_time and axis.length > 2 * WEEK else (axis.length,)
 
 
-def of_judged(name: str, statistic: str, judged: Judged, axis: Axis, cause: str, fix: str) -> Finding:
+def of_judged(name: str, statistic: str, judged: Judged, axis: Axis, cause: str, fix: str) -> Shift:
     """The finding about a judged statistic."""
-    return Finding(
+    return Shift(
         column=name,
         statistic=statistic,
         observed=judged.observed,
