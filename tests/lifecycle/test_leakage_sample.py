@@ -10,7 +10,7 @@ from lifecycle.data.files import BATCH_ROWS, SplitFiles
 from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
 from lifecycle.leakage.duplicates import duplicates
-from lifecycle.leakage.finding import Finding
+from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import power
 
 ROWS = 400_000
@@ -41,7 +41,7 @@ def written(rows: pd.DataFrame, folder) -> SplitFiles:
     return SplitFiles(folder)
 
 
-def found(rows: pd.DataFrame, folder) -> dict[str, Finding]:
+def found(rows: pd.DataFrame, folder) -> dict[str, Leak]:
     files, contract = written(rows, folder), tables.contract_of(rows)
     return {one.family: one for one in leakage_findings(files, contract, tables.SPLIT)}
 
