@@ -146,10 +146,11 @@ def _fetched(asked: Asked, revision: str) -> VersionFiles:
 
 
 def _breaks(found: Difference, old: VersionFiles, new: VersionFiles) -> bool:
-    """True if old rows changed. A version of fewer files, published later, is a part of the other and changes none."""
-    if not any(changed_files(new.content, old.content)):
-        return False
-    return bool(len(found.changed) or len(found.removed) or found.removed_columns)
+    """True if old rows changed or a column is gone. A version of fewer files, published later, is a part of the other
+    and changes none."""
+    if found.removed_columns or not any(changed_files(new.content, old.content)):
+        return bool(found.removed_columns)
+    return bool(len(found.changed) or len(found.removed))
 
 
 def _lines(found: Difference, old: VersionFiles, new: VersionFiles, by: By) -> Iterator[str]:

@@ -72,7 +72,7 @@ def import_files(name: str, source: str, work: Path) -> Path:
     if code != 0:
         missing = "is supported, but requires" in tail
         fix = (
-            "install the extra of that storage, for S3: pip install 'trainworthy[s3]'"
+            "install the extra of that storage, for S3: pip install -e '.[s3]'"
             if missing
             else "look at the address and the rights there; credentials come from the environment, as AWS_PROFILE"
         )

@@ -46,6 +46,12 @@ class VersionFiles:
         """Names and types of the columns of all files."""
         return column_types(self.paths())
 
+    def lacking(self, column: str) -> list[str]:
+        """Names of the files that do not have a column; no row is read."""
+        import polars as pl
+
+        return [name for name in self.names if column not in pl.read_parquet_schema(self.folder / name)]
+
 
 @dataclass(frozen=True)
 class Files:
@@ -110,8 +116,8 @@ def compare(old: VersionFiles, new: VersionFiles, key: Sequence[str], label: Lab
         changed=any_cell.arg_true(),
         cells=cells,
         labels=labels,
-        schema=_schema_changes(old.columns, new.columns),
-        removed_columns=tuple(name for name in old.columns if name not in new.columns),
+        schema=(*_schema_changes(old.columns, new.columns), *_partly_gone(old, new)),
+        removed_columns=tuple(name for name in old.columns if set(new.lacking(name)) - set(old.lacking(name))),
         old_duplicates=_duplicates(shared, olds),
         new_duplicates=_duplicates(shared, news),
     )
@@ -207,6 +213,16 @@ def _schema_changes(before: Mapping[str, frozenset[Any]], after: Mapping[str, fr
         if name in after and before[name] != after[name]
     ]
     return tuple(lines)
+
+
+def _partly_gone(old: VersionFiles, new: VersionFiles) -> list[str]:
+    """Columns that some files of the new version have and others lack, where the old version's files had them."""
+    lines = []
+    for name in old.columns:
+        files = [file for file in new.lacking(name) if file not in old.lacking(name)] if name in new.columns else []
+        if files:
+            lines.append(f"column missing in {', '.join(files[:5])}: {name}")
+    return lines
 
 
 def _require_key(old: VersionFiles, new: VersionFiles, key: Sequence[str]) -> None:

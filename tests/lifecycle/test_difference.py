@@ -154,3 +154,9 @@ def test_shifts_of_few_healthy_rows_are_small(tmp_path):
     told = [row.psi for row in shifts(found, before, after, None, ["id"])]
     # 25 rows in 10 bins show 0.36 by chance alone.
     assert np.median(told) < 0.1
+
+
+def test_compare_of_a_column_that_one_new_file_lacks_names_the_file(tmp_path):
+    found, _, _ = differs(tmp_path, {"jan": month(1)}, {"jan": month(1), "feb": month(2).drop("carrier")})
+    assert found.removed_columns == ("carrier",)
+    assert found.schema == ("column missing in feb.parquet: carrier",)

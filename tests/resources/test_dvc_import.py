@@ -96,7 +96,7 @@ def test_publish_over_http_imports_one_file(trips, source):
 def test_publish_from_a_storage_whose_package_is_missing_says_what_to_install(trips):
     with pytest.raises(DatasetError) as caught:
         publish(trips, "v1", "s3://bucket/rows/")
-    assert "trainworthy[s3]" in caught.value.fix
+    assert "[s3]" in caught.value.fix
 
 
 def test_publish_from_a_folder_with_other_files_is_refused_and_writes_nothing(trips, source):
