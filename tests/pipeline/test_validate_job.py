@@ -23,6 +23,13 @@ from pipeline.validation import daily_schedule, validating_sensor
 LATENCY = "slaProperties: [{property: latency, value: 50, unit: y, element: toy_rows.when}]\n"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_closed_instance():
+    """Dagster keeps the storage of an instance that an earlier test closed, and asks it while definitions load."""
+    with set_defs_state_storage(None):
+        yield
+
+
 @pytest.fixture
 def receiver(monkeypatch):
     with receiving() as server:
@@ -60,9 +67,7 @@ def in_place(toy, patch):
 
 def validate(toy, version=None, instance=None):
     """The job in this process."""
-    # Dagster keeps the storage of an instance that an earlier test closed, and asks it while definitions load.
-    with set_defs_state_storage(None):
-        job = build_defs([load_use_case(toy.folder)]).resolve_job_def("validate_toy")
+    job = build_defs([load_use_case(toy.folder)]).resolve_job_def("validate_toy")
     intent = {"dataset_version": version} if version else {}
     config = {"resources": {"intent": {"config": intent}}, "loggers": {"console": {}}}
     return job.execute_in_process(config, instance=instance, raise_on_error=False)
