@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import gc
 import json
 
 import dagster as dg
@@ -23,10 +24,26 @@ from pipeline.validation import daily_schedule, validating_sensor
 LATENCY = "slaProperties: [{property: latency, value: 50, unit: y, element: toy_rows.when}]\n"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@contextlib.contextmanager
 def no_closed_instance():
-    """Dagster keeps the storage of an instance that an earlier test closed, and asks it while definitions load."""
+    """Without the storage of an instance that an earlier test closed: Dagster asks it while definitions load.
+
+    A sensor's context of a test gives it back when it is collected, at any later time.
+    """
+    gc.collect()
     with set_defs_state_storage(None):
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clean_module():
+    with no_closed_instance():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def clean_test():
+    with no_closed_instance():
         yield
 
 
