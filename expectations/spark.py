@@ -5,6 +5,9 @@ sums the marks: sums alone share one pass over the rows, counts of unexpected va
 can't read as the reference does has the status error and a reason, never a pass.
 """
 
+# pyspark is an extra: the types are checked where it is installed.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import os

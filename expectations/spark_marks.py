@@ -1,5 +1,8 @@
 """Rules as Spark columns: a mark that is true in the rows that break a rule; of a distribution, a mark for each bin."""
 
+# pyspark is an extra: the types are checked where it is installed.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import math

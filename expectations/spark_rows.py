@@ -1,5 +1,8 @@
 """The rows of a table as Spark columns whose values are those of the other engines: instants as ticks, NaN as null."""
 
+# pyspark is an extra: the types are checked where it is installed.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
