@@ -38,6 +38,8 @@ def try_out(run: StepRun) -> Outcome:
         stages=spec.stages,
         hyperparameters=spec.hyperparameters,
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
+        validation_file=str(state.absolute(snapshot.splits["validation"].file.path)),
+        claims=spec.preflight,
         split=spec.split,
         prediction_time=spec.prediction_time,
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),

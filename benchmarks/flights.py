@@ -24,8 +24,9 @@ from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.evaluation.metrics import auc, log_loss
 from lifecycle.task import fit_preprocessing, load_task
-from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
+from lifecycle.training.loop import TrainData, TrainState, train
 from lifecycle.training.plan import make_plan
+from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import predict_rows
 from lifecycle.training.stage import seed_everything
 from lifecycle.use_case import load_use_case
@@ -80,8 +81,8 @@ def _network(use_case, contract, before: pd.DataFrame, held: pd.DataFrame) -> di
         training = spec.training.model_copy(update={"seed": seed})
         plan = make_plan(len(before), training, spec.stages, "full")
         model = task.build_model(state, spec.hyperparameters)
-        run = TrainState(model, make_optimizer(model, training.optimizer))
-        alarm = train(run, data, plan, training, task.loss_fn, lambda state, loss: False)
+        run = TrainState(model, make_optimizers(task, model, training.optimizer))
+        alarm = train(run, data, plan, make_recipe(task, training, plan.horizon_steps), lambda state, loss: False)
         assert alarm is None, alarm
         seconds = time.perf_counter() - started
         found.append(

@@ -12,6 +12,8 @@ from pydantic import Field
 
 from lifecycle.golden import GoldenAnswers
 from lifecycle.leakage.finding import Leak
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -96,6 +98,8 @@ class PreflightJob(_RowsJob):
     stages: StagesSpec
     hyperparameters: dict[str, Any]
     training_file: str
+    validation_file: str
+    claims: PreflightSpec
     split: SplitSpec
     prediction_time: str
     data_folders: tuple[str, ...]
@@ -198,24 +202,13 @@ class TrainResult(Frozen):
     gpu_seconds: float
 
 
-class Trial(Frozen):
-    """One thing that preflight tried: whether it worked, what was seen."""
-
-    worked: bool
-    observed: float | None = None
-    threshold: float | None = None
-    evidence: str
-    fix: str = ""
-
-
 class PreflightResult(Frozen):
-    """Answer to a PreflightJob. What could not be tried is None, and `untried` says why."""
+    """Answer to a PreflightJob. What could not be tried is missing or None, and `untried` says why."""
 
     kind: Literal["preflight"] = "preflight"
     memory: Forecast | None
     seconds: Forecast | None
-    one_batch: Trial | None
-    overfit: Trial | None
+    trials: tuple[Trial, ...] = ()
     leakage: tuple[Leak, ...] = ()
     untried: str = ""
     device: str

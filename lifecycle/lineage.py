@@ -32,7 +32,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
             **{name: spec[name] for name in ("prediction_time", "target", "split")},
             "class_weights_declared": declared,
         },
-        "preflight": fitted,
+        "preflight": {**fitted, "preflight": spec["preflight"]},
         "smoke": fitted,
         "pilot": fitted,
         "full": fitted,

@@ -24,8 +24,24 @@ if TYPE_CHECKING:
 REQUIRED_FUNCTIONS = ("fit_preprocessing", "to_tensors", "build_model", "loss_fn", "predict")
 
 
+# What model.py may define beside them; without them the YAML decides.
+OPTIONAL_FUNCTIONS = ("build_optimizers", "learning_rate", "augment")
+
+
 class Task(Protocol):
-    """The functions of model.py. N is the number of rows of a batch."""
+    """The functions of model.py. N is the number of rows of a batch.
+
+    Three more may be defined, and change a training only then:
+
+    build_optimizers(model, optimizer) -> a list of optimizers. `optimizer` is the YAML's section. Without it, the
+        declared optimizer over all trainable parameters. A parameter group's rate keeps its ratio to the declared one.
+    learning_rate(step, steps, training) -> the rate of an update, from 0 on. `training` is the YAML's section. Without
+        it, the declared warm-up and decay.
+    augment(inputs, targets, generator) -> changed (inputs, targets) of a batch in training. Draw from `generator`
+        alone: it is made anew from (seed, step), so that a resumed run sees the same. Without it, rows stay.
+
+    A function named check_<something> is a preflight check of the use case's own: docs/how-to/preflight.md.
+    """
 
     def fit_preprocessing(self, training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
         """State learned from training rows only; JSON-able."""

@@ -25,6 +25,7 @@ from pydantic import (
 
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.identity import canonical_json
+from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.records import Frozen
 from lifecycle.spec_problems import spec_problem
 from lifecycle.split_spec import SplitSpec
@@ -87,9 +88,12 @@ class TrainingSpec(Frozen):
 
     optimizer: OptimizerSpec
     schedule: ScheduleSpec
-    batch_size: int = Field(ge=1, description="Rows an update.")
+    batch_size: int = Field(ge=1, description="Rows of a forward pass.")
+    accumulate: int = Field(
+        default=1, ge=1, description="Batches whose gradients are added up to one update; 1 for none."
+    )
     epochs: int = Field(ge=1, description="Passes over the rows of a stage.")
-    precision: Literal["fp32"] = Field(description="fp32.")
+    precision: Literal["fp32", "bf16"] = Field(description="fp32; bf16: forward and loss in bfloat16 autocast.")
     clip_norm: float = Field(gt=0, allow_inf_nan=False, description="Gradients are scaled down to this norm.")
     seed: int = Field(ge=0, description="Of initial weights, order of rows and dropout.")
     class_weights: WeightsOfClasses | None = Field(
@@ -185,6 +189,7 @@ class ComputeSpec(Frozen):
     )
     gpus: int = Field(default=0, ge=0, description="Above 0, a step that trains takes a slot of the pool gpu.")
     sku: str = Field(description="A price of prices.yaml.")
+    spot: bool = Field(default=False, description="The machine may be taken away at short notice.")
 
 
 Engine = Literal["auto", "great_expectations", "fused", "spark"]
@@ -228,6 +233,9 @@ class UseCaseSpec(Frozen):
     budget: BudgetSpec
     compute: ComputeSpec
     promotion: PromotionSpec
+    preflight: PreflightSpec = Field(
+        default_factory=PreflightSpec, description="What the network claims, and which checks do not apply."
+    )
     validation: ValidationSpec = Field(default_factory=ValidationSpec, description="How the rows are judged.")
 
 

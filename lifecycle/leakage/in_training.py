@@ -14,7 +14,7 @@ from lifecycle.leakage.rows_apart import FAMILY as APART
 from lifecycle.leakage.rows_apart import rows_apart
 from lifecycle.leakage.split_gap import FAMILY as GAP
 from lifecycle.leakage.split_gap import split_gap
-from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.preflight.sample import Sample
 from lifecycle.task import told_of
 from lifecycle.training.stage import seed_everything
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> tuple[Leak, ...]:
+def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> tuple[Leak, ...]:
     """Findings on the code of model.py, then what a random split would claim. `rows` are all of training."""
     features, folder = sample.rows[list(job.rows.features)], Path(job.use_case_folder)
 
@@ -34,7 +34,7 @@ def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame, d
         return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file))
 
     def part() -> list[Leak]:
-        model = fresh_state(job, sample, device).model
+        model = sample.subject.model()
         return [rows_apart(sample.task, features, sample.preprocessing, model, seed)]
 
     own = "let model.py take any values that contract.yaml allows, a row alone or many"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
-from lifecycle.jobs import PreflightResult, Trial
+from lifecycle.jobs import PreflightResult
 from lifecycle.leakage.finding import leakage_check
+from lifecycle.preflight.check import Trial
 from lifecycle.records import Forecast
 
-CHECKS = ("one_batch", "overfit_ten_batches", "leakage_in_training", "memory_forecast", "cost_forecast")
+# The families of the battery, each one check in Dagster: a check there costs 19 ms.
+FAMILIES = ("configuration", "inputs", "one_batch", "wiring", "start", "determinism", "learning_rate", "overfit", "own")
+CHECKS = (*FAMILIES, "leakage_in_training", "memory_forecast", "cost_forecast")
+# What decides a family, worst first.
+_WORST = ("error", "fail", "insufficient", "pass", "not_applicable")
 
 
 def cost_forecast(seconds: Forecast | None, sku: Sku) -> Forecast | None:
@@ -24,10 +31,9 @@ def cost_forecast(seconds: Forecast | None, sku: Sku) -> Forecast | None:
 def preflight_checks(
     result: PreflightResult, cost: Forecast | None, memory_limit_bytes: int, budget_usd: float
 ) -> tuple[CheckResult, ...]:
-    """One check a trial; the upper end of a forecast decides. What was not measured is insufficient and stops."""
+    """One check a family; the upper end of a forecast decides. What was not measured is insufficient and stops."""
     return (
-        _trial("one_batch", result.one_batch, result),
-        _trial("overfit_ten_batches", result.overfit, result),
+        *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in FAMILIES),
         _leakage(result),
         _forecast(
             "memory_forecast",
@@ -46,18 +52,34 @@ def preflight_checks(
     )
 
 
-def _trial(name: str, trial: Trial | None, result: PreflightResult) -> CheckResult:
-    if trial is None:
-        return _unmeasured(name, result)
+def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> CheckResult:
+    """A family's trials as one check: its worst trial decides, and the details hold them all."""
+    if not trials:
+        return CheckResult(name=name, status="not_applicable", evidence="no check of this family applies here")
+    # A warning never decides over an error's trial.
+    serious = [trial for trial in trials if trial.severity == "error"] or list(trials)
+    worst = min(serious, key=lambda trial: (_WORST.index(trial.status), not trial.required))
+    deciding = worst if worst.status not in ("pass", "not_applicable") else _mild(trials) or worst
+    told = [trial for trial in trials if trial.status == deciding.status]
     return CheckResult(
-        name=name,
-        status="pass" if trial.worked else "fail",
-        device=result.device,
-        observed=trial.observed,
-        threshold=trial.threshold,
-        evidence=trial.evidence,
-        fix=trial.fix,
-    )
+        name=name, status=deciding.status, severity=deciding.severity,
+        required=any(trial.required for trial in told), device=deciding.device,
+        evidence=_evidence(deciding, told, trials), 
+        fix="; ".join(dict.fromkeys(trial.fix for trial in told if trial.fix)),
+        details=tuple(trial.model_dump(mode="json") for trial in trials),
+    )  # fmt: skip
+
+
+def _mild(trials: Sequence[Trial]) -> Trial | None:
+    """The first warning that did not pass, where nothing serious did."""
+    return next((trial for trial in trials if trial.status not in ("pass", "not_applicable")), None)
+
+
+def _evidence(deciding: Trial, told: Sequence[Trial], trials: Sequence[Trial]) -> str:
+    if deciding.status in ("pass", "not_applicable"):
+        seconds = sum(trial.seconds for trial in trials)
+        return f"{len(trials)} {'check' if len(trials) == 1 else 'checks'} in {seconds:.1f} s"
+    return "; ".join(f"{trial.check}: {trial.evidence}" for trial in told)
 
 
 def _leakage(result: PreflightResult) -> CheckResult:

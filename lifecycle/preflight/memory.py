@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.sample import Sample
+from lifecycle.preflight.subject import Subject
 from lifecycle.records import Forecast
-from lifecycle.training.loop import make_optimizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,29 +34,30 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, train
     return Forecast(name="memory", unit="bytes", value=float(value), low=value * LOW, high=value * HIGH)
 
 
-def training_bytes(job: PreflightJob, sample: Sample) -> int:
+def training_bytes(subject: Subject) -> int:
     """Peak bytes of two training steps on fake tensors."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    size = min(job.training.batch_size, len(sample.rows))
+    size = min(subject.batch_rows(), len(subject.training.targets))
     with FakeTensorMode() as fake:
-        model = sample.task.build_model(sample.preprocessing, job.hyperparameters)
-        optimizer = make_optimizer(model, job.training.optimizer)
-        inputs = {
-            name: fake.from_tensor(torch.empty(0)).new_empty((size, *tensor.shape[1:]), dtype=tensor.dtype)
-            for name, tensor in sample.data.inputs.items()
-        }
-        targets = torch.empty(size)
+        model = subject.build()
+        optimizers = subject.optimizers(model)
+        inputs, targets = (
+            {name: fake.from_tensor(torch.empty(0)).new_empty((size, *tensor.shape[1:]), dtype=tensor.dtype)
+             for name, tensor in tensors.items()}
+            for tensors in (subject.training.inputs, {"targets": subject.training.targets})
+        )  # fmt: skip
         tracker = MemTracker()
-        tracker.track_external(model, optimizer, targets, *inputs.values())
+        tracker.track_external(model, *optimizers, *targets.values(), *inputs.values())
         with tracker:
             for step in range(2):
                 if step:
                     tracker.reset_mod_stats()
-                sample.task.loss_fn(model(inputs), targets).mean().backward()
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+                subject.recipe.loss_fn(model(inputs), targets["targets"]).mean().backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
         peak = tracker.get_tracker_snapshot("peak")
     return int(sum(next(value for key, value in kinds.items() if str(key) == "Total") for kinds in peak.values()))

@@ -9,8 +9,9 @@ from pathlib import Path
 from lifecycle.artifact import load_artifact, write_artifact
 from lifecycle.errors import TrainworthyError
 from lifecycle.golden import draw_requests
-from lifecycle.jobs import PreflightJob, Trial
-from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.sample import Sample
 from lifecycle.task import told_of
 from lifecycle.training.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import train_step
@@ -21,23 +22,20 @@ EXPORT_TOLERANCE = 1e-4
 UNCALIBRATED = {"slope": 1.0, "intercept": 0.0}
 
 
-def try_one_batch(job: PreflightJob, sample: Sample, device: str) -> Trial:
+def end_to_end(seen: tuple[PreflightJob, Sample]) -> Found:
     """Run the batch; whatever a use case's code raises becomes the evidence, with the part where it happened."""
+    job, sample = seen
     times: dict[str, float] = {}
     part = "train"
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for part, run in _parts(job, sample, device, Path(folder)):
+            for part, run in _parts(job, sample, Path(folder)):
                 started = time.perf_counter()
                 run()
                 times[part] = time.perf_counter() - started
     except (TrainworthyError, Exception) as error:
-        return Trial(
-            worked=False,
-            evidence=f"{part}: {_told(error, job)}"[:500],
-            fix=_FIXES[part],
-        )
-    return Trial(worked=True, evidence=", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
+        return Found("fail", f"{part}: {_told(error, job)}"[:500], fix=_FIXES[part])
+    return Found("pass", ", ".join(f"{name} {seconds:.2f} s" for name, seconds in times.items()))
 
 
 class UnmetError(ValueError):
@@ -59,18 +57,17 @@ _FIXES = {
 }
 
 
-def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
+def _parts(job: PreflightJob, sample: Sample, folder: Path):
     """The parts by name, in order; each raises if it does not hold."""
     import torch
 
-    state = fresh_state(job, sample, device)
+    subject, device = sample.subject, sample.subject.device
+    state = subject.state()
     size = min(job.training.batch_size, len(sample.rows))
     features = sample.rows[list(job.rows.features)].head(size)
 
     def train() -> None:
-        loss, _, norm = train_step(
-            state, sample.data, torch.arange(size, device=device), job.training.clip_norm, sample.task.loss_fn
-        )
+        loss, _, norm = train_step(state, sample.data, torch.arange(size, device=device), subject.recipe)
         _require(abs(loss) < float("inf"), f"the loss is {loss}")
         _require(0 < norm < float("inf"), f"the gradient norm is {norm}")
 
@@ -81,7 +78,7 @@ def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
 
     def checkpoint() -> None:
         saved = save_checkpoint(folder, "preflight", state)
-        again = fresh_state(job, sample, device)
+        again = subject.state()
         load_checkpoint(Path(saved.path), "preflight", again, saved.sha256)
         equal = parameters_sha256(again.model) == parameters_sha256(state.model)
         _require(equal, "the weights differ after saving and loading")
@@ -110,3 +107,15 @@ def _parts(job: PreflightJob, sample: Sample, device: str, folder: Path):
 def _require(condition: bool, otherwise: str) -> None:
     if not condition:
         raise UnmetError(otherwise)
+
+
+CHECKS = (
+    Check(
+        "one_batch.end_to_end",
+        question="Does one batch go through training, validation, a checkpoint and the export?",
+        symptom="the run breaks after its first epoch, when it validates, saves or exports for the first time",
+        cause="a part of model.py that the first forward pass does not reach",
+        fix="see the part that the evidence names",
+        look=end_to_end,
+    ),
+)

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import PreflightJob, Trial
-from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.sample import Sample
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData, train_step
 from lifecycle.training.plan import stage_rows
 
@@ -26,27 +28,23 @@ BATCHES, BATCH_ROWS, MAX_STEPS = 10, 32, 400
 SHARE, OF_ORACLE, BELOW_CONTROL = 0.5, 0.9, 0.98
 
 
-def try_overfit(job: PreflightJob, sample: Sample, device: str) -> Trial:
+def overfits(seen: tuple[PreflightJob, Sample]) -> Found:
     """Train on the ten batches until the target is met, for at most MAX_STEPS updates."""
-    chosen = _choose(job, sample)
+    job, sample = seen
+    subject, chosen = sample.subject, _choose(job, sample)
     small = TrainData({n: t[chosen] for n, t in sample.data.inputs.items()}, sample.data.targets[chosen])
     zeroed = TrainData({name: tensor * 0 for name, tensor in small.inputs.items()}, small.targets)
-    control, _ = _fit(job, sample, zeroed, device, target=0.0, steps=MAX_STEPS // 4)
+    control, _ = _fit(subject, zeroed, target=0.0, steps=MAX_STEPS // 4)
     # A control that diverged is no yardstick.
     control = min(control, _entropy(float(small.targets.mean())))
     oracle = _oracle(job, sample, chosen)
     target = min(BELOW_CONTROL * control, max(SHARE * control, control - OF_ORACLE * (control - oracle)))
-    reached, steps = _fit(job, sample, small, device, target=target, steps=MAX_STEPS)
+    reached, steps = _fit(subject, small, target=target, steps=MAX_STEPS)
     evidence = (
         f"{len(chosen)} rows: log loss {reached:.4f} after {steps} updates, wanted {target:.4f}; "
         f"on zeroed inputs {control:.4f}, logistic regression on the same rows {oracle:.4f}"
     )
-    fix = (
-        "look for a detached graph, frozen or unregistered parameters, inputs that do not reach the output, "
-        "and a learning rate that is far off"
-    )
-    worked = reached <= target
-    return Trial(worked=worked, observed=reached, threshold=target, evidence=evidence, fix="" if worked else fix)
+    return Found("pass" if reached <= target else "fail", evidence, reached, target)
 
 
 def _choose(job: PreflightJob, sample: Sample) -> Tensor:
@@ -60,30 +58,29 @@ def _choose(job: PreflightJob, sample: Sample) -> Tensor:
     return (chosen[:full] if full else chosen).to(sample.data.targets.device)
 
 
-def _fit(
-    job: PreflightJob, sample: Sample, data: TrainData, device: str, target: float, steps: int
-) -> tuple[float, int]:
+def _fit(subject: Subject, data: TrainData, target: float, steps: int) -> tuple[float, int]:
     """Log loss on the rows after training, and the updates made, at a constant learning rate."""
     import torch
 
-    state = fresh_state(job, sample, device)
-    batches = torch.arange(len(data.targets), device=device).split(BATCH_ROWS)
+    state = subject.state()
+    batches = torch.arange(len(data.targets), device=subject.device).split(BATCH_ROWS)
     reached, done = float("inf"), 0
     while done < steps and not reached <= target:
         state.model.train()
         for rows in batches:
-            train_step(state, data, rows, job.training.clip_norm, sample.task.loss_fn)
+            train_step(state, data, rows, subject.recipe)
         done += len(batches)
-        reached = _log_loss(sample, state.model, data)
+        reached = _log_loss(subject, state.model, data)
     return reached, done
 
 
-def _log_loss(sample: Sample, model: nn.Module, data: TrainData) -> float:
+def _log_loss(subject: Subject, model: nn.Module, data: TrainData) -> float:
     import torch
 
     model.eval()
     with torch.no_grad():
-        probabilities = sample.task.predict(model(data.inputs)).reshape(-1).float().clamp(1e-7, 1 - 1e-7)
+        assert subject.predict is not None
+        probabilities = subject.predict(model(data.inputs)).reshape(-1).float().clamp(1e-7, 1 - 1e-7)
         return float(torch.nn.functional.binary_cross_entropy(probabilities, data.targets))
 
 
@@ -101,3 +98,16 @@ def _oracle(job: PreflightJob, sample: Sample, chosen: Tensor) -> float:
     rows = sample.rows.iloc[chosen.tolist()][[*features, job.rows.label]]
     linear = fit_baselines(rows, job.rows.features, job.rows.label, ("linear",), job.training.seed)["linear"]
     return float(log_loss(rows[job.rows.label].to_numpy(), linear(rows[features])).mean())
+
+
+CHECKS = (
+    Check(
+        "overfit.ten_batches",
+        question="Can the network learn ten batches by heart?",
+        symptom="the loss stays high even on a handful of rows that are seen again and again",
+        cause="a detached graph, frozen or unregistered parameters, inputs that do not reach the output, or a learning "
+        "rate that is far off",
+        fix="look at the wiring checks first; then try ten times the learning rate, and a tenth of it",
+        look=overfits,
+    ),
+)

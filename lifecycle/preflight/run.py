@@ -1,4 +1,4 @@
-"""Preflight in the worker: one sample, then memory, one batch, overfit and time.
+"""Preflight in the worker: one sample, then memory, every check in the order of its cost, time and leakage.
 
 Memory comes first: a model that does not fit must not be built to find that out.
 """
@@ -6,18 +6,36 @@ Memory comes first: a model that does not fit must not be built to find that out
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
+from lifecycle.preflight import (
+    configuration,
+    determinism,
+    inputs,
+    learning_rate,
+    one_batch,
+    overfit,
+    own,
+    start,
+    wiring,
+)
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.check import Check, Trial, untried
 from lifecycle.preflight.memory import forecast_memory, training_bytes
-from lifecycle.preflight.one_batch import try_one_batch
-from lifecycle.preflight.overfit import try_overfit
 from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.seconds import forecast_seconds
 from lifecycle.progress import say
+from lifecycle.records import Forecast
 from lifecycle.task import told_of
 from lifecycle.training.scoring import choose_device
+
+# In the order of their cost. Those of SUBJECT see the subject alone, those of SAMPLE the job and its sample.
+SUBJECT: tuple[Check[Any], ...] = (
+    *configuration.CHECKS, *inputs.CHECKS, *wiring.CHECKS, *start.CHECKS, *determinism.CHECKS, *learning_rate.CHECKS,
+)  # fmt: skip
 
 
 def run_preflight(job: PreflightJob) -> PreflightResult:
@@ -28,36 +46,50 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     trained, problem = _training_bytes(job, sample)
     memory = None if trained is None else forecast_memory(job, sample, rows, trained)
     if memory is not None and memory.high > job.memory_limit_bytes:
-        why = "not tried, since the model may not fit into memory"
-        return PreflightResult(memory=memory, seconds=None, one_batch=None, overfit=None, untried=why, device=device)
-    say("preflight: one batch end to end")
-    one_batch = try_one_batch(job, sample, device)
-    if not one_batch.worked:
-        why = "one batch failed"
-        return PreflightResult(memory=None, seconds=None, one_batch=one_batch, overfit=None, untried=why, device=device)
-    say("preflight: overfit ten batches, with zeroed inputs as control")
-    overfit = try_overfit(job, sample, device)
+        return _ended((), "not tried, since the model may not fit into memory", device, memory)
+    trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
+    if any(trial.status in ("fail", "error") for trial in trials):
+        return _ended(trials, "not tried, since one batch failed", device)
+    trials += _tried(job, sample, device, SUBJECT, sample.subject)
+    trials += _tried(job, sample, device, overfit.CHECKS, (job, sample))
+    trials += _tried(job, sample, device, own.CHECKS, (job, sample))
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
     memory = None if trained is None else forecast_memory(job, sample, rows, trained)
-    seconds = forecast_seconds(job, sample, rows, device)
+    seconds = forecast_seconds(job, sample, rows)
     say("preflight: leakage")
+    leakage = leakage_in_training(job, sample, rows)
     return PreflightResult(
-        memory=memory,
-        seconds=seconds,
-        one_batch=one_batch,
-        overfit=overfit,
-        leakage=leakage_in_training(job, sample, rows, device),
-        untried=problem,
-        device=device,
+        memory=memory, seconds=seconds, trials=trials, leakage=leakage, untried=problem, device=device
     )
+
+
+def _ended(trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None) -> PreflightResult:
+    """The answer of a battery that ended early: what it did not come to is untried, which stops the step."""
+    done = {trial.check for trial in trials}
+    rest = (check for check in (*one_batch.CHECKS, *SUBJECT, *overfit.CHECKS) if check.id not in done)
+    trials += tuple(untried(check, why) for check in rest)
+    return PreflightResult(memory=memory, seconds=None, trials=trials, untried=why, device=device)
+
+
+def _tried(
+    job: PreflightJob, sample: Sample, device: str, checks: tuple[Check[Any], ...], seen: Any
+) -> tuple[Trial, ...]:
+    for family in dict.fromkeys(check.family for check in checks):
+        say(f"preflight: {family.replace('_', ' ')}")
+    return run_checks(
+        checks, seen, device=device, not_applicable=job.claims.not_applicable, told=lambda error: _told(error, job)
+    )
+
+
+def _told(error: BaseException, job: PreflightJob) -> str:
+    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
 
 
 def _training_bytes(job: PreflightJob, sample: Sample) -> tuple[int | None, str]:
     """Bytes of a training step; None and the reason if the model cannot be followed without its values."""
     try:
-        return training_bytes(job, sample), ""
+        return training_bytes(sample.subject), ""
     except Exception as error:
         # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
-        told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
-        return None, f"the model could not be followed on tensors without values: {told}"[:500]
+        return None, f"the model could not be followed on tensors without values: {_told(error, job)}"[:500]

@@ -6,41 +6,67 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.subject import Subject
 from lifecycle.task import Task, fit_preprocessing, load_task
-from lifecycle.training.loop import TrainData, TrainState, make_optimizer
-from lifecycle.training.plan import stage_rows
+from lifecycle.training.loop import TrainData
+from lifecycle.training.plan import make_plan, stage_rows
+from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.stage import seed_everything, to_train_data
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
 SAMPLE_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of the sample, its fitted preprocessing, and its tensors on the device."""
+    """Training rows of the sample, their fitted preprocessing, and the subject that is made of them."""
 
     task: Task
     rows: pd.DataFrame
     preprocessing: dict[str, Any]
-    data: TrainData
+    subject: Subject
+
+    @property
+    def data(self) -> TrainData:
+        return self.subject.training
 
 
 def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
-    """At most about SAMPLE_ROWS rows, stratified by label. Errors of model.py pass through with their line."""
-    fraction = min(1.0, SAMPLE_ROWS / len(rows))
-    chosen = stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)
-    drawn = rows.iloc[chosen].reset_index(drop=True)
+    """At most about SAMPLE_ROWS rows, stratified by label. Errors of model.py pass through with their line.
+
+    `rows` are all of training; the held-out ones of the subject are of the validation split.
+    """
     task = load_task(Path(job.use_case_folder))
+    drawn, held_out = _drawn(job, rows), _drawn(job, read_rows(job.validation_file, job.rows))
     seed_everything(job.training.seed)
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters)
-    return Sample(task, drawn, preprocessing, to_train_data(task, drawn, preprocessing, job, device))
+
+    def build() -> nn.Module:
+        seed_everything(job.training.seed)
+        return task.build_model(preprocessing, job.hyperparameters)
+
+    plan = make_plan(len(rows), job.training, job.stages, "full")
+    subject = Subject(
+        build=build,
+        optimizers=lambda model: make_optimizers(task, model, job.training.optimizer),
+        recipe=make_recipe(task, job.training, plan.horizon_steps),
+        training=to_train_data(task, drawn, preprocessing, job, device),
+        held_out=to_train_data(task, held_out, preprocessing, job, device),
+        plan=plan,
+        predict=task.predict,
+        groups=held_out[job.rows.group].to_numpy(),
+        claims=job.claims,
+        device=device,
+    )
+    return Sample(task, drawn, preprocessing, subject)
 
 
-def fresh_state(job: PreflightJob, sample: Sample, device: str) -> TrainState:
-    """An untrained model and its optimizer, as a stage would make them."""
-    seed_everything(job.training.seed)
-    model = sample.task.build_model(sample.preprocessing, job.hyperparameters).to(device)
-    return TrainState(model, make_optimizer(model, job.training.optimizer))
+def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:
+    fraction = min(1.0, SAMPLE_ROWS / len(rows))
+    chosen = stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)
+    return rows.iloc[chosen].reset_index(drop=True)

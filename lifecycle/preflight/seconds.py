@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
-from lifecycle.preflight.sample import Sample, fresh_state
+from lifecycle.preflight.sample import Sample
+from lifecycle.preflight.subject import Subject
 from lifecycle.records import STAGES, Forecast
 from lifecycle.task import fit_preprocessing
 from lifecycle.training.loop import train_step
@@ -24,9 +25,9 @@ START_SECONDS = 6.0
 LOW, HIGH = 0.6, 2.0
 
 
-def forecast_seconds(job: PreflightJob, sample: Sample, rows: pd.DataFrame, device: str) -> Forecast:
+def forecast_seconds(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> Forecast:
     """Wall seconds of smoke, pilot and full together: timed steps, preparation and start-up."""
-    step_seconds = time_step(job, sample, device)
+    step_seconds = time_step(sample.subject)
     started = time.perf_counter()
     features = sample.rows[list(job.rows.features)]
     sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters))
@@ -40,16 +41,16 @@ def forecast_seconds(job: PreflightJob, sample: Sample, rows: pd.DataFrame, devi
     return Forecast(name="seconds", unit="seconds", value=value, low=value * LOW, high=value * HIGH)
 
 
-def time_step(job: PreflightJob, sample: Sample, device: str) -> float:
+def time_step(subject: Subject) -> float:
     """Median seconds of an update, after a warm-up. train_step reads its loss, so the device has finished."""
     import torch
 
-    state, size = fresh_state(job, sample, device), min(job.training.batch_size, len(sample.rows))
+    state, size = subject.state(), min(subject.plan.batch_size, len(subject.training.targets))
     state.model.train()
     times = []
     for number in range(TIMED_STEPS + 3):
-        rows = torch.arange(size, device=device).roll(number)
+        rows = torch.arange(size, device=subject.device).roll(number)
         started = time.perf_counter()
-        train_step(state, sample.data, rows, job.training.clip_norm, sample.task.loss_fn)
+        train_step(state, subject.training, rows, subject.recipe)
         times.append(time.perf_counter() - started)
     return statistics.median(times[3:])

@@ -87,7 +87,8 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
             "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
         ) from None
     state.model.load_state_dict(loaded["model"])
-    state.optimizer.load_state_dict(loaded["optimizer"])
+    for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
     state.curve.load_state_dict(loaded["curve"])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
     _restore_random(loaded["random"])
@@ -143,7 +144,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 def _state_dict(state: TrainState) -> dict[str, Any]:
     return {
         "model": state.model.state_dict(),
-        "optimizer": state.optimizer.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
         "curve": state.curve.state_dict(),
         "step": state.step,
         "prefix_sha256": state.prefix_sha256,

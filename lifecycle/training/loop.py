@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lifecycle.jobs import Alarm
 from lifecycle.training.curve import Curve
-from lifecycle.training.plan import Plan, learning_rate
-from lifecycle.use_case import OptimizerSpec, TrainingSpec
+from lifecycle.training.plan import Plan, step_seed
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     LossFn = Callable[[Tensor, Tensor], Tensor]
+    Inputs = dict[str, Tensor]
+    Augment = Callable[[Inputs, Tensor, Generator], tuple[Inputs, Tensor]]
 
 
 @dataclass
@@ -23,7 +24,7 @@ class TrainState:
     """All that changes while training; a checkpoint holds exactly this and the random number generators."""
 
     model: torch.nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizers: tuple[torch.optim.Optimizer, ...]
     step: int = 0
     curve: Curve = field(default_factory=Curve)
     prefix_sha256: str | None = None
@@ -41,22 +42,28 @@ class TrainData:
     weights: Tensor | None = None
 
 
-def make_optimizer(model: torch.nn.Module, spec: OptimizerSpec) -> torch.optim.Optimizer:
-    """The declared optimizer over the trainable parameters."""
-    import torch
+@dataclass(frozen=True)
+class Recipe:
+    """How an update is made of a batch: all that a use case declares of it, and nothing that changes.
 
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if spec.name == "adamw":
-        return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
-    return torch.optim.SGD(parameters, lr=spec.learning_rate, momentum=0.9, weight_decay=spec.weight_decay)
+    `learning_rate` gives the rate of a step; a parameter group multiplies it by its own `lr_scale`. `augment` changes
+    inputs and targets of a batch; its generator depends on (seed, step) only, so that a resumed run draws the same.
+    """
+
+    loss_fn: LossFn
+    learning_rate: Callable[[int], float]
+    clip_norm: float
+    precision: Literal["fp32", "bf16"] = "fp32"
+    accumulate: int = 1
+    augment: Augment | None = None
+    seed: int = 0
 
 
 def train(
     state: TrainState,
     data: TrainData,
     plan: Plan,
-    spec: TrainingSpec,
-    loss_fn: LossFn,
+    recipe: Recipe,
     after_step: Callable[[TrainState, float], bool],
 ) -> Alarm | None:
     """Train from state.step to plan.last_step; `after_step` (checkpoint, progress) may end it by returning True.
@@ -66,10 +73,11 @@ def train(
     state.model.train()
     while state.step < plan.last_step:
         rows = plan.batch(state.step).to(data.targets.device)
-        rate = learning_rate(state.step, plan.horizon_steps, spec)
-        for group in state.optimizer.param_groups:
-            group["lr"] = rate
-        loss, squared, grad_norm = train_step(state, data, rows, spec.clip_norm, loss_fn)
+        rate = recipe.learning_rate(state.step)
+        for optimizer in state.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["lr_scale"]
+        loss, squared, grad_norm = train_step(state, data, rows, recipe)
         alarm = _not_finite(state.step, loss, grad_norm)
         if alarm is not None:
             return alarm
@@ -80,9 +88,7 @@ def train(
     return None
 
 
-def train_step(
-    state: TrainState, data: TrainData, rows: Tensor, clip_norm: float, loss_fn: LossFn
-) -> tuple[float, float, float]:
+def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> tuple[float, float, float]:
     """One update on the weighted loss. Returns mean loss, mean squared loss (unweighted, before it) and gradient norm.
 
     The losses are those of the training forward, so each row of the first pass is scored by weights
@@ -93,25 +99,47 @@ def train_step(
     # The forward pass already changes buffers (the running means of batch norm), and would leave NaN in them.
     buffers = [(buffer, buffer.clone()) for buffer in state.model.buffers()]
 
-    state.optimizer.zero_grad(set_to_none=True)
-    losses = loss_fn(state.model({name: tensor[rows] for name, tensor in data.inputs.items()}), data.targets[rows])
-    assert losses.shape == (len(rows),), (
-        f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
-    )
-    (losses if data.weights is None else losses * data.weights[rows]).mean().backward()
+    for optimizer in state.optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    generator = torch.Generator().manual_seed(step_seed(recipe.seed, state.step))
+    # In float64, since the square of a loss of 2e19 is too large for float32.
+    wide = torch.cat(
+        [backward(state.model, data, part, recipe, generator, of=len(rows)) for part in rows.chunk(recipe.accumulate)]
+    ).double()
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.
-    # In float64, since the square of a loss of 2e19 is too large for float32.
-    wide = losses.detach().double()
     loss, squared, grad_norm = torch.stack([wide.mean(), wide.square().mean(), norm.double()]).tolist()
     if _finite(loss, grad_norm):
-        torch.nn.utils.clip_grads_with_norm_(list(state.model.parameters()), clip_norm, norm)
-        state.optimizer.step()
+        torch.nn.utils.clip_grads_with_norm_(list(state.model.parameters()), recipe.clip_norm, norm)
+        for optimizer in state.optimizers:
+            optimizer.step()
     else:
         for buffer, before in buffers:
             buffer.data.copy_(before)
     return loss, squared, grad_norm
+
+
+def backward(
+    model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: Generator, of: int
+) -> Tensor:
+    """Forward and backward of a part of a batch of `of` rows: adds its share of the gradients.
+
+    Returns each row's unweighted loss, `(N,)`.
+    """
+    import torch
+
+    inputs, targets = {name: tensor[rows] for name, tensor in data.inputs.items()}, data.targets[rows]
+    if recipe.augment is not None:
+        inputs, targets = recipe.augment(inputs, targets, generator)
+    with torch.autocast(rows.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+        losses = recipe.loss_fn(model(inputs), targets)
+    assert losses.shape == (len(rows),), (
+        f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
+    )
+    weighted = losses if data.weights is None else losses * data.weights[rows]
+    (weighted.mean() * (len(rows) / of)).backward()
+    return losses.detach()
 
 
 def _finite(*values: float) -> bool:

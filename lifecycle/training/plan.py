@@ -17,7 +17,10 @@ MIN_STEPS = 20
 
 
 class Plan(Frozen):
-    """Steps `first_step` to `last_step` of a schedule over `horizon_steps`, in batches of `batch_size` of `rows`."""
+    """Steps `first_step` to `last_step` of a schedule over `horizon_steps`, in batches of `batch_size` of `rows`.
+
+    `batch_size` counts the rows of an update, over all accumulated parts.
+    """
 
     rows: int
     batch_size: int
@@ -41,7 +44,7 @@ def make_plan(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str)
     epoch's order. Epochs are added until there are MIN_STEPS. In mode continue, `rows` are all
     training rows, and a stage goes from the end of the one before to its fraction of the steps.
     """
-    batch_size = min(training.batch_size, rows)
+    batch_size = min(training.batch_size * training.accumulate, rows)
     steps_per_epoch = rows // batch_size
     horizon = steps_per_epoch * max(training.epochs, math.ceil(MIN_STEPS / steps_per_epoch))
     first, last = (0, horizon) if stages.mode == "restart" else _pause(stages, stage, horizon)
@@ -88,6 +91,11 @@ def stage_rows(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
         members = generator.permutation(np.flatnonzero(labels == value))
         chosen.append(members[: max(1, math.ceil(fraction * len(members)))])
     return np.sort(np.concatenate(chosen))
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Seed of one step's random draws: large odd constants keep neighbours apart."""
+    return (seed * 0x9E3779B1 + step * 0xC2B2AE35 + 2) % 2**63
 
 
 _ORDER: dict[tuple[int, int, int], torch.Tensor] = {}

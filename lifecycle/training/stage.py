@@ -21,8 +21,9 @@ from lifecycle.progress import Progress, say
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.features import prepared_features
-from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train
+from lifecycle.training.loop import TrainData, TrainState, train
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, stage_rows
+from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import choose_device, predict_rows
 from lifecycle.training.weights import log_odds_shift, row_weights
 
@@ -178,7 +179,7 @@ def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, 
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
-    state = TrainState(model, make_optimizer(model, job.training.optimizer))
+    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
     if not found and job.start is not None:
         load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
@@ -215,7 +216,8 @@ def _train(
         return state.step == job.stop_after_steps
 
     try:
-        alarm = train(state, prepared.data, plan, job.training, prepared.task.loss_fn, after_step)
+        recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
+        alarm = train(state, prepared.data, plan, recipe, after_step)
     finally:
         progress.close()
     return None if alarm is None else _with_rows(alarm, job, prepared, plan)

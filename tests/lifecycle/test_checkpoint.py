@@ -16,7 +16,7 @@ def state_at(step: int):
     """A tiny state whose weights tell its step; its optimizer has moments."""
     state = toy_jobs.plain_state(value=float(step))
     state.model(torch.ones(2, 3)).sum().backward()
-    state.optimizer.step()
+    state.optimizers[0].step()
     state.step = step
     state.curve.add(step, 7, 0.5, 0.3, 0.1, window=2)
     return state
@@ -47,7 +47,7 @@ def test_checkpoint_gives_back_weights_optimizer_curve_and_random_numbers(tmp_pa
     assert torch.equal(drawn, torch.rand(3))
     assert (state.step, state.prefix_sha256) == (30, "p")
     assert state.curve.state_dict() == saved.curve.state_dict()
-    moments, expected = state.optimizer.state_dict()["state"], saved.optimizer.state_dict()["state"]
+    moments, expected = (one.optimizers[0].state_dict()["state"] for one in (state, saved))
     assert all(torch.equal(moments[0][name], expected[0][name]) for name in expected[0])
 
 

@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,8 +10,9 @@ from torch import nn
 
 from lifecycle.errors import UseCaseError
 from lifecycle.training.checkpoint import parameters_sha256
-from lifecycle.training.loop import TrainData, TrainState, make_optimizer, train, train_step
+from lifecycle.training.loop import TrainData, TrainState, train, train_step
 from lifecycle.training.plan import make_plan
+from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.stage import run_stage
 
 BATCH_NORM = (
@@ -34,14 +36,23 @@ def loss_fn(outputs, targets):
     return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
 
 
-def started(rows: int = 256, spec=toy_jobs.SPEC.training):
-    """State, data and plan of a small problem that can be learned."""
+class Task:
+    """A task of the functions that are given, as a module would be."""
+
+    def __init__(self, **functions):
+        vars(self).update({"loss_fn": loss_fn} | functions)
+
+
+def started(rows: int = 256, spec=toy_jobs.SPEC.training, **functions):
+    """State, data, plan and recipe of a small problem that can be learned."""
     torch.manual_seed(0)
     x = torch.randn(rows, 2)
     model = Model()
-    state = TrainState(model, make_optimizer(model, spec.optimizer))
+    task = Task(**functions)
+    state = TrainState(model, make_optimizers(task, model, spec.optimizer))
     plan = make_plan(rows, spec, toy_jobs.SPEC.stages, "full")
-    return state, TrainData({"x": x}, (x[:, 0] > 0).float()), plan
+    recipe = make_recipe(task, spec, plan.horizon_steps)
+    return state, TrainData({"x": x}, (x[:, 0] > 0).float()), plan, recipe
 
 
 def never(state, loss):
@@ -49,17 +60,16 @@ def never(state, loss):
 
 
 def test_training_on_healthy_rows_ends_without_alarm_and_learns():
-    state, data, plan = started()
-    spec = toy_jobs.SPEC.training
-    assert train(state, data, plan, spec, loss_fn, never) is None
+    state, data, plan, recipe = started()
+    assert train(state, data, plan, recipe, never) is None
     assert state.step == plan.last_step
     assert sum(point.rows for point in state.curve.points) == plan.batch_size * plan.last_step
     assert state.curve.points[-1].loss < 0.8 * state.curve.points[0].loss
 
 
 def test_training_ends_when_after_step_asks_for_it():
-    state, data, plan = started()
-    assert train(state, data, plan, toy_jobs.SPEC.training, loss_fn, lambda state, loss: state.step == 3) is None
+    state, data, plan, recipe = started()
+    assert train(state, data, plan, recipe, lambda state, loss: state.step == 3) is None
     assert state.step == 3
 
 
@@ -77,35 +87,102 @@ def inf_gradient(outputs, targets):
     ],
 )
 def test_training_on_what_is_not_finite_stops_with_weights_and_buffers_as_they_were(loss, what):
-    state, data, plan = started()
-    spec = toy_jobs.SPEC.training
-    train(state, data, plan, spec, loss_fn, lambda state, loss: state.step == 3)
+    state, data, plan, recipe = started()
+    train(state, data, plan, recipe, lambda state, loss: state.step == 3)
     before = parameters_sha256(state.model)
-    alarm = train(state, data, plan, spec, loss, never)
+    alarm = train(state, data, plan, replace(recipe, loss_fn=loss), never)
     assert alarm is not None
     assert (alarm.what, alarm.step, state.step) == (what, 3, 3)
     assert parameters_sha256(state.model) == before
 
 
 def test_loss_beyond_float32_keeps_a_finite_curve():
-    state, data, plan = started()
-    train(state, data, plan, toy_jobs.SPEC.training, lambda o, t: loss_fn(o, t) * 1e25, lambda s, loss: s.step == 5)
+    state, data, plan, recipe = started(loss_fn=lambda outputs, targets: loss_fn(outputs, targets) * 1e25)
+    train(state, data, plan, recipe, lambda state, loss: state.step == 5)
     assert all(np.isfinite(point.standard_error) for point in state.curve.points)
 
 
 def test_loss_of_the_wrong_shape_is_told():
-    state, data, plan = started()
+    state, data, plan, recipe = started(loss_fn=lambda outputs, targets: loss_fn(outputs, targets).mean())
     with pytest.raises(AssertionError, match=r"one loss a row, shape \(4,\), got \(\)"):
-        train_step(state, data, plan.batch(0)[:4], 1.0, lambda o, t: loss_fn(o, t).mean())
+        train_step(state, data, plan.batch(0)[:4], recipe)
 
 
 def test_update_is_held_to_the_norm():
-    state, data, plan = started(spec=toy_jobs.spec_with(training={"optimizer": {"name": "sgd"}}).training)
+    state, data, plan, recipe = started(spec=toy_jobs.spec_with(training={"optimizer": {"name": "sgd"}}).training)
     before = torch.nn.utils.parameters_to_vector(state.model.parameters()).detach().clone()
-    _, _, norm = train_step(state, data, plan.batch(0), 0.01, loss_fn)
+    _, _, norm = train_step(state, data, plan.batch(0), replace(recipe, clip_norm=0.01))
     moved = torch.nn.utils.parameters_to_vector(state.model.parameters()).detach() - before
     assert norm > 0.01
     assert float(moved.norm()) == pytest.approx(0.01 * 0.01, rel=0.02)
+
+
+def updated(**training):
+    """Weights after one update of a network without batch norm, whose batch has 64 rows."""
+    spec = toy_jobs.spec_with(training=training).training
+    state, data, plan, recipe = started(spec=spec)
+    state.model.layers[1] = nn.Identity()
+    assert plan.batch_size == 64
+    train(state, data, plan, recipe, lambda state, loss: True)
+    return torch.nn.utils.parameters_to_vector(state.model.parameters()).detach()
+
+
+def test_accumulated_parts_make_the_update_of_the_whole_batch():
+    sgd = {"name": "sgd"}
+    whole, parts = (updated(batch_size=64 // k, accumulate=k, optimizer=sgd) for k in (1, 4))
+    assert torch.allclose(whole, parts, atol=1e-7)
+
+
+def test_bf16_computes_in_bfloat16_and_keeps_the_weights_in_float32():
+    seen = []
+
+    def losses(outputs, targets):
+        seen.append(outputs.dtype)
+        return loss_fn(outputs, targets)
+
+    spec = toy_jobs.spec_with(training={"precision": "bf16"}).training
+    state, data, plan, recipe = started(spec=spec, loss_fn=losses)
+    assert train(state, data, plan, recipe, lambda state, loss: state.step == 3) is None
+    assert set(seen) == {torch.bfloat16}
+    assert {parameter.dtype for parameter in state.model.parameters()} == {torch.float32}
+
+
+def test_own_optimizers_follow_the_schedule_each_at_its_own_rate():
+    def build_optimizers(model, optimizer):
+        rate = optimizer["learning_rate"]
+        first, last = model.layers[0].parameters(), model.layers[3].parameters()
+        return [torch.optim.SGD(first, lr=rate / 10), torch.optim.AdamW(last, lr=rate)]
+
+    def learning_rate(step, steps, training):
+        return training["optimizer"]["learning_rate"] * (1 + step)
+
+    state, data, plan, recipe = started(build_optimizers=build_optimizers, learning_rate=learning_rate)
+    before = [parameter.detach().clone() for parameter in state.model.parameters()]
+    train(state, data, plan, recipe, lambda state, loss: state.step == 3)
+    rates = [optimizer.param_groups[0]["lr"] for optimizer in state.optimizers]
+    assert rates == pytest.approx([0.003, 0.03])
+    changed = [not torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True)]
+    # Batch norm's two are in no optimizer, and a bias in front of it has no gradient.
+    assert changed == [True, False, False, False, True, True]
+
+
+def test_augmentation_is_drawn_from_seed_and_step_alone():
+    drawn = []
+
+    def augment(inputs, targets, generator):
+        noise = torch.randn(inputs["x"].shape, generator=generator)
+        drawn.append(noise)
+        return {"x": inputs["x"] + noise}, targets
+
+    for first in (0, 2):
+        state, data, plan, recipe = started(augment=augment)
+        state.step = first
+        torch.rand(first)
+        train(state, data, plan, recipe, lambda state, loss: state.step == 4)
+    # Steps 0, 1, 2, 3, then 2 and 3 again.
+    assert torch.equal(drawn[2], drawn[4])
+    assert torch.equal(drawn[3], drawn[5])
+    assert not torch.equal(drawn[0], drawn[1])
 
 
 def poisoned(rows: pd.DataFrame) -> pd.DataFrame:

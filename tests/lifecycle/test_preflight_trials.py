@@ -29,6 +29,10 @@ def checks_of(result: PreflightResult, budget_usd: float = 0.5) -> dict[str, Che
     return {check.name: check for check in found}
 
 
+def alarms(check: CheckResult) -> bool:
+    return check.status not in ("pass", "not_applicable")
+
+
 def tried(splits, tmp_path, *replacements, **sections) -> dict[str, CheckResult]:
     """The checks of preflight with the toy's model changed."""
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
@@ -38,8 +42,9 @@ def tried(splits, tmp_path, *replacements, **sections) -> dict[str, CheckResult]
 
 def test_healthy_toy_passes_every_check(splits, tmp_path):
     checks = tried(splits, tmp_path)
-    assert {check.status for check in checks.values()} == {"pass"}
-    assert all(part in checks["one_batch"].evidence for part in ("train", "validate", "checkpoint", "export"))
+    assert {name: check.evidence for name, check in checks.items() if alarms(check)} == {}
+    assert {check.status for check in checks.values()} <= {"pass", "not_applicable"}
+    assert all(checks[name].details for name in ("one_batch", "overfit"))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,9 @@ def test_healthy_toy_passes_every_check(splits, tmp_path):
 )
 def test_other_healthy_models_pass_every_check(splits, tmp_path, replacements, sections):
     checks = tried(splits, tmp_path, *replacements, **sections)
-    assert {name: check.evidence for name, check in checks.items() if check.status != "pass"} == {}
+    assert {
+        name: check.evidence for name, check in checks.items() if check.stops or check.status == "insufficient"
+    } == {}
 
 
 def rare(rows: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +80,9 @@ def rare(rows: pd.DataFrame) -> pd.DataFrame:
 def test_few_rows_and_rare_positives_pass_every_check(splits, tmp_path, change):
     few = toy_jobs.copy_splits(splits, tmp_path / "splits", training=change)
     checks = tried(few, tmp_path)
-    assert {name: check.evidence for name, check in checks.items() if check.status != "pass"} == {}
+    assert {
+        name: check.evidence for name, check in checks.items() if check.stops or check.status == "insufficient"
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -88,14 +97,14 @@ def test_few_rows_and_rare_positives_pass_every_check(splits, tmp_path, change):
 )  # fmt: skip
 def test_network_that_cannot_learn_its_rows_fails_overfit(splits, tmp_path, replacement):
     checks = tried(splits, tmp_path, replacement)
-    assert checks["overfit_ten_batches"].stops
-    assert checks["overfit_ten_batches"].fix
+    assert checks["overfit"].stops
+    assert checks["overfit"].fix
 
 
 @pytest.mark.parametrize("learning_rate", [1e-7, 10.0])
 def test_learning_rate_that_is_far_off_fails_overfit(splits, tmp_path, learning_rate):
     checks = tried(splits, tmp_path, training={"optimizer": {"learning_rate": learning_rate}})
-    assert checks["overfit_ten_batches"].stops
+    assert checks["overfit"].stops
 
 
 @pytest.mark.parametrize(
@@ -118,10 +127,11 @@ def test_learning_rate_that_is_far_off_fails_overfit(splits, tmp_path, learning_
 def test_model_that_breaks_somewhere_fails_one_batch_with_the_part_named(splits, tmp_path, replacement, part):
     checks = tried(splits, tmp_path, replacement)
     assert checks["one_batch"].stops
-    assert checks["one_batch"].evidence.startswith(part)
+    assert part in checks["one_batch"].evidence
     assert checks["one_batch"].fix
     # What could not be tried is not passed.
-    assert all(checks[name].stops for name in CHECKS)
+    assert all(check.stops or check.status == "not_applicable" for check in checks.values())
+    assert checks["overfit"].stops
 
 
 @pytest.mark.parametrize("where", [FORWARD, "def to_tensors(rows, preprocessing):\n"], ids=["forward", "to_tensors"])
@@ -133,10 +143,10 @@ def test_message_of_the_model_is_kept_back_if_a_feature_is_sensitive(splits, tmp
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", (where, fault))
     rows = toy_jobs.ROWS.model_copy(update={"sensitive": ("shop",)})
     result = run_preflight(toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, rows=rows))
-    assert result.one_batch is not None
-    assert not result.one_batch.worked
-    assert "ValueError: its message is kept back" in result.one_batch.evidence
-    assert "model.py:" in result.one_batch.evidence
+    (trial,) = [trial for trial in result.trials if trial.status in ("fail", "error")]
+    assert trial.family == "one_batch"
+    assert "ValueError: its message is kept back" in trial.evidence
+    assert "model.py:" in trial.evidence
     assert "north" not in result.model_dump_json()
 
 
@@ -152,7 +162,7 @@ def test_model_that_does_not_fit_fails_memory_without_being_built(splits, tmp_pa
     assert checks["memory_forecast"].status == "fail"
     assert float(checks["memory_forecast"].observed or 0) > 60 * 2**30
     assert "not tried" in checks["one_batch"].evidence
-    assert all(check.stops for check in checks.values())
+    assert all(check.stops for check in checks.values() if check.status != "not_applicable")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB
 
 

@@ -102,6 +102,8 @@ def preflight_job(
         "stages": spec.stages,
         "hyperparameters": spec.hyperparameters,
         "training_file": str(splits / "training.parquet"),
+        "validation_file": str(splits / "validation.parquet"),
+        "claims": spec.preflight,
         "split": spec.split,
         "prediction_time": spec.prediction_time,
         "data_folders": (str(splits),),
@@ -151,4 +153,4 @@ def plain_state(parameters: int = 3, value: float = 1.0) -> TrainState:
     model = torch.nn.Linear(parameters, 1)
     torch.nn.init.constant_(model.weight, value)
     torch.nn.init.zeros_(model.bias)
-    return TrainState(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+    return TrainState(model, (torch.optim.AdamW(model.parameters(), lr=0.1),))

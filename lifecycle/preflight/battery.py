@@ -1,0 +1,115 @@
+"""The battery: every check on one subject, in the order of their cost, each contained, timed and counted."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.preflight.check import Check, Found, Trial, tried, untried
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Updates:
+    """How often an optimizer made an update."""
+
+    count: int = 0
+
+
+Told = Callable[[BaseException], str]
+Around = Callable[[], AbstractContextManager[Updates]]
+
+
+def run_checks(
+    checks: Sequence[Check[Any]],
+    seen: Any,
+    *,
+    device: str,
+    not_applicable: Mapping[str, str],
+    earlier: Sequence[Trial] = (),
+    told: Told = lambda error: f"{type(error).__name__}: {error}",
+    around: Around | None = None,
+) -> tuple[Trial, ...]:
+    """Every check's trial, in order. What a check raises becomes its error; `told` says it in words.
+
+    A check whose `after` did not pass, here or among the `earlier` ones, is not tried. `around` is entered for each:
+    counted_updates in the worker, on_host (the default for device host) where there is no torch.
+    """
+    around = around or (on_host if device == "host" else counted_updates)
+    found = {trial.check: trial.status for trial in earlier}
+    trials = []
+    for check in checks:
+        why = _why_not(check, not_applicable, found)
+        trial = why or _try(check, seen, device, told, around)
+        found[check.id] = trial.status
+        trials.append(trial)
+    return tuple(trials)
+
+
+def _why_not(check: Check[Any], not_applicable: Mapping[str, str], found: Mapping[str, str]) -> Trial | None:
+    if check.id in not_applicable:
+        return untried(check, f"declared: {not_applicable[check.id]}", "not_applicable")
+    if check.after and found.get(check.after) not in ("pass", "not_applicable"):
+        return untried(check, f"not tried, since {check.after} did not pass")
+    return None
+
+
+def _try(check: Check[Any], seen: Any, device: str, told: Told, around: Around) -> Trial:
+    started = time.perf_counter()
+    with around() as updates:
+        try:
+            result = check.look(seen)
+        except Exception as error:
+            # Whatever a use case's code raises; a check that can't look has not passed.
+            result = Found("error", told(error)[:500])
+    return tried(check, result, device, time.perf_counter() - started, updates.count)
+
+
+@contextlib.contextmanager
+def on_host() -> Iterator[Updates]:
+    """Nothing is counted where there is no torch."""
+    yield Updates()
+
+
+@contextlib.contextmanager
+def counted_updates() -> Iterator[Updates]:
+    """Counts every `step` of every optimizer of this process meanwhile, from equal random numbers on."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    updates = Updates()
+
+    def count(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        updates.count += 1
+
+    handle = register_optimizer_step_post_hook(count)
+    try:
+        with same_random_numbers():
+            yield updates
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def same_random_numbers() -> Iterator[None]:
+    """Each check starts from equal random numbers, whichever ran before it."""
+    import random
+
+    import numpy as np
+    import torch
+
+    state = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state[0])
+        random.setstate(state[1])
+        np.random.set_state(state[2])

@@ -1,0 +1,104 @@
+"""What a preflight check is, what it finds, and the record of a check that was tried.
+
+A check has a standard id `family.name`, the words for its failure (symptom, cause, fix), and a function that looks.
+The functions look only; battery.py calls them, counts and times them, and contains what they raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from lifecycle.checks import Severity, Status
+from lifecycle.records import Frozen
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a check saw. `cause` and `fix` say more than the check's own words if what was seen tells more."""
+
+    status: Status
+    evidence: str
+    observed: float | int | str | bool | None = None
+    threshold: float | int | str | bool | None = None
+    cause: str = ""
+    fix: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Check(Generic[Seen]):
+    """A check of the battery. `look` is given the subject (subject.py), or what the host knows (configuration.py).
+
+    `symptom`, `cause` and `fix` are what its page in docs/preflight/ begins with. `on_device`: what it sees may differ
+    between a CPU and a GPU, so that a CPU does not clear a job that will use CUDA. `after` names a check that must
+    have passed for this one to mean anything.
+    """
+
+    id: str
+    question: str
+    symptom: str
+    cause: str
+    fix: str
+    look: Callable[[Seen], Found]
+    severity: Severity = "error"
+    on_device: bool = True
+    after: str = ""
+
+    @property
+    def family(self) -> str:
+        return self.id.partition(".")[0]
+
+
+class Trial(Frozen):
+    """A check that was tried, or why it was not; all its words, so that a reader needs no catalogue.
+
+    `device` is where it looked: host for what no device changes. `seconds` is wall time, `optimizer_steps` how often
+    an optimizer made an update for it.
+    """
+
+    check: str
+    status: Status
+    severity: Severity = "error"
+    required: bool = False
+    device: str = "host"
+    observed: float | int | str | bool | None = None
+    threshold: float | int | str | bool | None = None
+    evidence: str
+    symptom: str = ""
+    cause: str = ""
+    fix: str = ""
+    seconds: float = 0.0
+    optimizer_steps: int = 0
+
+    @property
+    def family(self) -> str:
+        return self.check.partition(".")[0]
+
+
+def tried(check: Check[Any], found: Found, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:
+    """The record of a check and what it found; words of a failure only where there is one."""
+    words = {"symptom": check.symptom, "cause": found.cause or check.cause, "fix": found.fix or check.fix}
+    return Trial(
+        check=check.id, status=found.status, severity=check.severity, required=found.required,
+        device=device if check.on_device else "host", observed=_plain(found.observed),
+        threshold=_plain(found.threshold), evidence=found.evidence, seconds=seconds, optimizer_steps=optimizer_steps,
+        **({} if found.status in ("pass", "not_applicable") else words),
+    )  # fmt: skip
+
+
+def untried(check: Check[Any], why: str, status: Literal["insufficient", "not_applicable"] = "insufficient") -> Trial:
+    """A check that was not tried. Unmeasured is not passed: insufficient ones stop the step."""
+    return Trial(
+        check=check.id, status=status, severity=check.severity, required=status == "insufficient", evidence=why,
+        fix="mend what the other checks found, then run again" if status == "insufficient" else "",
+    )  # fmt: skip
+
+
+def _plain(value: float | int | str | bool | None) -> float | int | str | bool | None:
+    """JSON has no NaN and no infinity, so these travel as text."""
+    finite = not isinstance(value, float) or abs(value) < float("inf")
+    return value if finite else str(value)

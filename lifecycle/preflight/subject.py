@@ -1,0 +1,61 @@
+"""What the battery tries out: a training as the loop is given it, and what the use case claims of it.
+
+The checks see nothing else, so they hold for any network: of a use case (sample.py makes its subject), or of a few
+lines of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.training.loop import Recipe, TrainData, TrainState
+from lifecycle.training.plan import Plan
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A training to be tried out.
+
+    `build` gives a fresh model on the CPU, each time with the same weights; `optimizers` what updates it.
+    `training` and `held_out` are samples of rows that the model will train on and will not, prepared as they will be;
+    `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `predict` turns
+    outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's.
+    """
+
+    build: Callable[[], nn.Module]
+    optimizers: Callable[[nn.Module], tuple[torch.optim.Optimizer, ...]]
+    recipe: Recipe
+    training: TrainData
+    held_out: TrainData
+    plan: Plan
+    predict: Callable[[Tensor], Tensor] | None = None
+    groups: np.ndarray | None = None
+    claims: PreflightSpec = field(default_factory=PreflightSpec)
+    device: str = "cpu"
+
+    def model(self) -> nn.Module:
+        """A fresh model on the device."""
+        return self.build().to(self.device)
+
+    def state(self) -> TrainState:
+        """A fresh model and its optimizers, as a stage makes them."""
+        model = self.model()
+        return TrainState(model, self.optimizers(model))
+
+    def batch_rows(self) -> int:
+        """Rows of a forward pass: those of an update, divided by its accumulated parts."""
+        return max(1, self.plan.batch_size // self.recipe.accumulate)
+
+
+def take(data: TrainData, rows: Tensor) -> TrainData:
+    """Some rows of the data, by their numbers."""
+    weights = None if data.weights is None else data.weights[rows]
+    return TrainData({name: tensor[rows] for name, tensor in data.inputs.items()}, data.targets[rows], weights)

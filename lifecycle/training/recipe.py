@@ -1,0 +1,59 @@
+"""What a use case declares of its updates, made ready for the loop: optimizers, learning rate, augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lifecycle.training.loop import Recipe
+from lifecycle.training.plan import learning_rate
+
+if TYPE_CHECKING:
+    import torch
+
+    from lifecycle.task import Task
+    from lifecycle.use_case import OptimizerSpec, TrainingSpec
+
+
+def make_recipe(task: Task, training: TrainingSpec, horizon_steps: int) -> Recipe:
+    """The recipe of a training of `horizon_steps` updates. What model.py does not define is as the YAML says."""
+    return Recipe(
+        loss_fn=task.loss_fn,
+        learning_rate=make_learning_rate(task, training, horizon_steps),
+        clip_norm=training.clip_norm,
+        precision=training.precision,
+        accumulate=training.accumulate,
+        augment=getattr(task, "augment", None),
+        seed=training.seed,
+    )
+
+
+def make_learning_rate(task: Task, training: TrainingSpec, horizon_steps: int) -> Callable[[int], float]:
+    """Rate of a step: model.py's own `learning_rate`, else the declared warm-up and decay."""
+    own = getattr(task, "learning_rate", None)
+    if own is None:
+        return lambda step: learning_rate(step, horizon_steps, training)
+    declared = training.model_dump(mode="json")
+    return lambda step: float(own(step, horizon_steps, declared))
+
+
+def make_optimizers(task: Task, model: torch.nn.Module, spec: OptimizerSpec) -> tuple[torch.optim.Optimizer, ...]:
+    """model.py's own `build_optimizers`, else the declared one over the trainable parameters.
+
+    Each parameter group keeps the ratio of its rate to the declared one, as `lr_scale`: the schedule moves all alike.
+    """
+    own = getattr(task, "build_optimizers", None)
+    optimizers = tuple(own(model, spec.model_dump(mode="json"))) if own else (_declared(model, spec),)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr_scale"] = group["lr"] / spec.learning_rate
+    return optimizers
+
+
+def _declared(model: torch.nn.Module, spec: OptimizerSpec) -> torch.optim.Optimizer:
+    import torch
+
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if spec.name == "adamw":
+        return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
+    return torch.optim.SGD(parameters, lr=spec.learning_rate, momentum=0.9, weight_decay=spec.weight_decay)
