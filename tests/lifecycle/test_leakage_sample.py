@@ -121,12 +121,12 @@ def test_split_rows_by_their_number_are_read_across_row_groups(tmp_path):
     assert len(SplitFiles(tmp_path).read("training", ["x"], rows[:0])) == 0
 
 
-def test_duplicates_take_the_newest_training_rows_by_the_local_day(tmp_path):
-    """All rows are of one day in UTC; in Tokyo the newest are of the next."""
+@pytest.mark.parametrize("times", [["2024-03-01 10:00"], ["2024-03-01 10:00", "2024-03-01 16:00"]])
+def test_duplicates_of_rows_of_one_day_or_two_are_found(tmp_path, times):
     rows = tables.table(5, tables.copied)
-    late = np.arange(len(rows)) >= 0.5 * len(rows)
-    times = pd.to_datetime(np.where(late, "2024-03-01 16:00", "2024-03-01 10:00")).tz_localize("UTC")
-    rows = rows.assign(day=times.tz_convert("Asia/Tokyo"))
+    place = np.arange(len(rows)) * len(times) // len(rows)
+    day = pd.to_datetime(np.array(times)[place]).tz_localize("UTC").tz_convert("Asia/Tokyo")
+    rows = rows.assign(day=day)
     cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
     found = duplicates(tables.written(rows, tmp_path), cells, "label", "day", by_time=True)
     assert {one.status for one in found} == {"fail"}
