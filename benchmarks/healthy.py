@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.healthy_odd import ODD
-from benchmarks.learned import trained
+from benchmarks.healthy_trained import fine_tuning, frozen_backbone, lora
 from benchmarks.networks import (
     GPT,
     HOSTS,
@@ -31,103 +30,15 @@ from benchmarks.networks import (
     split,
     tabular,
     unet,
-    windows,
 )
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.subject import Subject, take
-from lifecycle.training.loop import TrainData
-
-State = dict[str, Tensor]
 
 
 def label_smoothing(seed: int) -> Setup:
-    return replace(
-        cnn(seed), loss_fn=lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
-    )  # fmt: skip
-
-
-@cache
-def _pretrained(host: str, seed: int) -> State:
-    """Weights of a host that was trained for its plan on other rows."""
-    setup = {"cnn": _other_digits, "gpt": lambda seed: replace(gpt(seed), training=_help_of_start(seed))}[host](seed)
-    return {name: tensor.detach() for name, tensor in trained(setup.subject()).model.state_dict().items()}
-
-
-def _other_digits(seed: int) -> Setup:
-    """Digits of another draw, each moved by a pixel down, with noise."""
-    base = cnn(seed + 500)
-    moved = base.training.inputs["image"].roll(1, 2)
-    noisy = moved + 0.5 * torch.randn(moved.shape, generator=drawn(seed))
-    return replace(base, training=replace(base.training, inputs={"image": noisy}))
-
-
-def _help_of_start(seed: int) -> TrainData:
-    return TrainData(*windows(seed + 500, 1500, 0.0, 0.4))
-
-
-class Frozen(nn.Module):
-    """A trained backbone that stays as it is, its batch norm too, and a new head."""
-
-    def __init__(self, weights: State) -> None:
-        super().__init__()
-        trained = ForwardOf("image", convolutions(), squeeze=False)
-        trained.load_state_dict(weights)
-        self.backbone, self.head = trained.layers[:-1].requires_grad_(False), nn.Linear(64, 10)
-
-    def train(self, mode: bool = True) -> Frozen:
-        super().train(mode)
-        self.backbone.eval()
-        return self
-
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        return self.head(self.backbone(inputs["image"]))
-
-
-def frozen_backbone(seed: int) -> Setup:
-    weights = _pretrained("cnn", seed)
-    return replace(cnn(seed), network=lambda: Frozen(weights), claims=PreflightSpec(frozen=("backbone.*",)))
-
-
-def fine_tuning(seed: int) -> Setup:
-    weights = _pretrained("cnn", seed)
-
-    def network() -> nn.Module:
-        model = ForwardOf("image", convolutions(), squeeze=False)
-        model.load_state_dict(weights)
-        return model
-
-    return replace(cnn(seed), network=network, learning_rate=2e-3, claims=PreflightSpec(start="trained"))
-
-
-class LowRank(nn.Module):
-    """A linear layer that stays as it is, and a product of two thin ones that starts at zero."""
-
-    def __init__(self, base: nn.Linear, rank: int = 4) -> None:
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.down = nn.Parameter(torch.randn(rank, base.in_features) / math.sqrt(base.in_features))
-        self.up = nn.Parameter(torch.zeros(base.out_features, rank))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + x @ self.down.T @ self.up.T
-
-
-def lora(seed: int) -> Setup:
-    weights = _pretrained("gpt", seed)
-
-    def network() -> nn.Module:
-        model = GPT().requires_grad_(False)
-        model.load_state_dict(weights)
-        for block in model.blocks:
-            block.attend, block.project = LowRank(block.attend), LowRank(block.project)
-        return model
-
-    frozen = ("embed.*", "place", "norm.*", "head.*", "blocks.*.norm?.*", "blocks.*.feed.*", "blocks.*.base.*")
-    return replace(
-        gpt(seed), network=network, training=TrainData(*windows(seed, 1500, 0.4, 0.8)), learning_rate=1e-2,
-        claims=PreflightSpec(start="trained", frozen=frozen, causal=("tokens",)),
-    )  # fmt: skip
+    smooth = nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1)
+    return replace(cnn(seed), loss_fn=smooth)
 
 
 def tied_weights(seed: int) -> Setup:
@@ -203,7 +114,7 @@ def multi_task(seed: int) -> Setup:
     targets = torch.stack([(score + 0.25 * torch.logit(noise, eps=1e-4) > 0).float(), score, x[:, 0] * x[:, 1]], 1)
 
     def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
-        class_loss = F.binary_cross_entropy_with_logits(outputs[:, 0], targets[:, 0], reduction="none")
+        class_loss = functional.binary_cross_entropy_with_logits(outputs[:, 0], targets[:, 0], reduction="none")
         return class_loss + 0.5 * (outputs[:, 1:] - targets[:, 1:]).square().mean(1)
 
     return replace(
@@ -277,7 +188,7 @@ class Pairs(nn.Module):
         self.left, self.right = feed_forward(12, 32, 16), feed_forward(12, 32, 16)
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        return F.normalize(torch.stack([self.left(inputs["left"]), self.right(inputs["right"])], 1), dim=-1)
+        return functional.normalize(torch.stack([self.left(inputs["left"]), self.right(inputs["right"])], 1), dim=-1)
 
 
 def in_batch_negatives(seed: int) -> Setup:
@@ -288,7 +199,7 @@ def in_batch_negatives(seed: int) -> Setup:
 
     def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
         likeness = outputs[:, 0] @ outputs[:, 1].T / 0.1
-        return F.cross_entropy(likeness, torch.arange(len(likeness), device=likeness.device), reduction="none")
+        return functional.cross_entropy(likeness, torch.arange(len(likeness), device=likeness.device), reduction="none")
 
     return replace(
         mlp(seed), network=Pairs, loss_fn=loss_fn, predict=None,
@@ -321,7 +232,7 @@ def autoencoder(seed: int) -> Setup:
 
 class AlwaysDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, 0.2, training=True)
+        return functional.dropout(x, 0.2, training=True)
 
 
 def monte_carlo_dropout(seed: int) -> Setup:

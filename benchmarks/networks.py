@@ -11,13 +11,13 @@ from functools import cache
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.training.loop import TrainData
 
-CHARACTERS, LENGTH = 48, 32
+CHARACTERS, LENGTH = 48, 24
 Rows = tuple[dict[str, Tensor], Tensor]
 
 
@@ -25,7 +25,7 @@ def mlp(seed: int, rows: int = 1500) -> Setup:
     """Twelve standardised numbers, a label of two values that a line does not separate."""
     return Setup(
         network=lambda: ForwardOf("numbers", feed_forward(12, 32, 1)),
-        loss_fn=lambda outputs, targets: F.binary_cross_entropy_with_logits(outputs, targets, reduction="none"),
+        loss_fn=nn.BCEWithLogitsLoss(reduction="none"),
         predict=torch.sigmoid, seed=seed, learning_rate=5e-3, **split(tabular(seed, rows)),
     )  # fmt: skip
 
@@ -34,7 +34,7 @@ def cnn(seed: int) -> Setup:
     """Handwritten digits of 8 × 8 pixels in ten classes; batch norm."""
     return Setup(
         network=lambda: ForwardOf("image", convolutions(), squeeze=False),
-        loss_fn=lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="none"),
+        loss_fn=nn.CrossEntropyLoss(reduction="none"),
         seed=seed, learning_rate=1e-2, **split(digits(seed)),
     )  # fmt: skip
 
@@ -47,8 +47,8 @@ def unet(seed: int) -> Setup:
 def gpt(seed: int) -> Setup:
     """The next character of Python's help texts; the held-out windows are of the last fifth of the text."""
     return Setup(
-        network=GPT, loss_fn=token_loss, training=TrainData(*windows(seed, 1500, 0.0, 0.8)),
-        held_out=TrainData(*windows(seed + 1000, 300, 0.8, 1.0)), groups=np.arange(300) // 10, seed=seed,
+        network=GPT, loss_fn=token_loss, training=TrainData(*windows(seed, 1200, 0.0, 0.8)),
+        held_out=TrainData(*windows(seed + 1000, 240, 0.8, 1.0)), groups=np.arange(240) // 10, seed=seed,
         learning_rate=1e-2, epochs=5, weight_decay=0.1, claims=PreflightSpec(causal=("tokens",)),
     )  # fmt: skip
 
@@ -171,8 +171,8 @@ class UNet(nn.Module):
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         first = self.down1(inputs["image"])
-        second = self.down2(F.max_pool2d(first, 2))
-        bottom = self.bottom(F.max_pool2d(second, 2))
+        second = self.down2(functional.max_pool2d(first, 2))
+        bottom = self.bottom(functional.max_pool2d(second, 2))
         up = self.join2(torch.cat([self.up2(bottom), second], 1))
         outputs = self.head(self.join1(torch.cat([self.up1(up), first], 1)))
         return outputs.squeeze(1) if outputs.shape[1] == 1 else outputs
@@ -192,7 +192,7 @@ class Block(nn.Module):
         rows, length, width = x.shape
         parts = self.attend(self.norm1(x)).view(rows, length, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal)
         x = x + self.project(seen.transpose(1, 2).reshape(rows, length, width))
         return x + self.feed(self.norm2(x))
 
@@ -220,9 +220,9 @@ class GPT(nn.Module):
 
 def token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean over a row's positions."""
-    return F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(1)
+    return functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(1)
 
 
 def pixel_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Mean over a row's pixels."""
-    return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").flatten(1).mean(1)
+    return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").flatten(1).mean(1)
