@@ -50,6 +50,7 @@ QUESTIONS: dict[str, str] = {
     "determinism": "Does the same seed give the same weights, and a resumed run those of an uninterrupted one?",
     "learning_rate": "Does the learning rate make progress without diverging?",
     "overfit": "Can the network learn ten batches by heart, not without its inputs, and more than by heart?",
+    "throughput": "Does the network compute most of the time, or does it wait for its rows?",
     "own": "Do the use case's own checks pass?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
     "cost_forecast": "Does the upper end of the forecast fit into budget.run_usd?",

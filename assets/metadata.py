@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from lifecycle.checks import CheckResult
+from lifecycle.cost.forecast_error import error_figures
 from lifecycle.errors import TrainworthyError
 from lifecycle.provenance import commit_url, git_state
 from lifecycle.records import (
@@ -55,7 +56,7 @@ def step_metadata(
     if tracked is not None:
         shown["mlflow/run"] = dg.MetadataValue.url(tracked.url)
     shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
-    shown |= {f"metric/{name}": value for name, value in figures_of(record).items()}
+    shown |= {f"metric/{name}": value for name, value in figures(run, record).items()}
     shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
     shown |= table_metadata(run, record)
     shown |= cost_metadata(Cost() if reused else record.cost)
@@ -149,6 +150,18 @@ def table_metadata(run: StepRun, record: Record) -> dict[str, Any]:
             return {"dagster/row_count": record.rows}
         case _:
             return {}
+
+
+def figures(run: StepRun, record: Record) -> dict[str, float]:
+    """The step's figures, and after the last stage how far the forecasts were off."""
+    return figures_of(record) | (_forecast_errors(run, record) if record.kind == "full" else {})
+
+
+def _forecast_errors(run: StepRun, full: Record) -> dict[str, float]:
+    of_run = run.workspace.records.of_run
+    preflight, *before = (of_run(run.use_case.name, step, run.run_id) for step in ("preflight", "smoke", "pilot"))
+    stages = [record for record in (*before, full) if isinstance(record, StageReport)]
+    return error_figures(preflight, stages) if isinstance(preflight, PreflightReport) else {}
 
 
 def figures_of(record: Record) -> dict[str, float]:

@@ -1,11 +1,14 @@
 """preflight: forecasts and trials on a sample, before anything expensive starts."""
 
+from datetime import date
+
 import dagster as dg
 
 from assets.comparable import candidate_is_refused, refuse_candidate
 from assets.declare import gpu_pool, step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base
+from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.gate import cost_forecast, preflight_checks
 from lifecycle.records import PreflightReport, Record, Snapshot
@@ -49,11 +52,20 @@ def try_out(run: StepRun) -> Outcome:
     assert isinstance(result, PreflightResult)
     cost = cost_forecast(result.seconds, run.sku)
     return Outcome(
-        checks=preflight_checks(result, cost, limit, spec.budget.run_usd),
+        checks=preflight_checks(result, cost, limit, spec.budget.run_usd, machines(run, result)),
         fields={"memory_bytes": result.memory, "seconds": result.seconds, "cost_usd": cost},
         device=result.device,
         seeds=(spec.training.seed,),
     )
+
+
+def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
+    """What the training would cost on each machine of prices.yaml; empty if its time was not measured."""
+    if result.time is None or result.step is None:
+        return ()
+    training = run.use_case.spec.training
+    work = Work(result.step, result.time, training.precision, training.checkpoint_every_steps)
+    return costs(work, run.workspace.prices, run.use_case.spec.compute.sku, date.today())
 
 
 def forecasts_still_fit(run: StepRun, record: Record) -> bool:

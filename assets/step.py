@@ -188,7 +188,8 @@ def _step_run(
     if resources.declared.dataset_version:
         published_version(use_case.project, dataset.name, dataset.version)
     found = read(use_case, workspace)
-    sku = workspace.prices.sku(use_case.spec.compute.sku)
+    compute = use_case.spec.compute
+    sku = workspace.prices.rented(compute.sku, spot=compute.spot)
     code = step_code_sha256(use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run.run_id)
     alone: dict[Step, Record] = {

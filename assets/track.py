@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.metadata import REPORT_ARTIFACT, figures_of
+from assets.metadata import REPORT_ARTIFACT, figures
 from lifecycle.records import STEPS, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import UseCase
@@ -22,7 +22,7 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
     cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
     cost |= {} if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
-    metrics |= {f"{run.step}/{name}": value for name, value in figures_of(record).items()}
+    metrics |= {f"{run.step}/{name}": value for name, value in figures(run, record).items()}
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)

@@ -14,6 +14,7 @@ from lifecycle.golden import GoldenAnswers
 from lifecycle.leakage.finding import Leak
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.duration import RunTime, StepTime
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -208,6 +209,8 @@ class PreflightResult(Frozen):
     kind: Literal["preflight"] = "preflight"
     memory: Forecast | None
     seconds: Forecast | None
+    step: StepTime | None = None
+    time: RunTime | None = None
     trials: tuple[Trial, ...] = ()
     leakage: tuple[Leak, ...] = ()
     untried: str = ""

@@ -145,9 +145,11 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
 
             return run_stage(job, should_stop, forward)
         case PreflightJob():
+            import psutil
+
             from lifecycle.preflight.run import run_preflight
 
-            return run_preflight(job)
+            return run_preflight(job, began=psutil.Process().create_time())
         case PredictJob():
             from lifecycle.predict import run_predict
 

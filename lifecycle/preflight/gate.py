@@ -6,13 +6,18 @@ from collections.abc import Sequence
 
 from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
+from lifecycle.cost.skus import SkuCost, advice
 from lifecycle.jobs import PreflightResult
 from lifecycle.leakage.finding import leakage_check
 from lifecycle.preflight.check import Trial
+from lifecycle.preflight.duration import in_words
 from lifecycle.records import Forecast
 
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.
-FAMILIES = ("configuration", "inputs", "one_batch", "wiring", "start", "determinism", "learning_rate", "overfit", "own")
+FAMILIES = (
+    "configuration", "inputs", "one_batch", "wiring", "start", "determinism", "learning_rate", "overfit", "throughput",
+    "own",
+)  # fmt: skip
 CHECKS = (*FAMILIES, "leakage_in_training", "memory_forecast", "cost_forecast")
 # What decides a family, worst first.
 _WORST = ("error", "fail", "insufficient", "pass", "not_applicable")
@@ -29,7 +34,11 @@ def cost_forecast(seconds: Forecast | None, sku: Sku) -> Forecast | None:
 
 
 def preflight_checks(
-    result: PreflightResult, cost: Forecast | None, memory_limit_bytes: int, budget_usd: float
+    result: PreflightResult,
+    cost: Forecast | None,
+    memory_limit_bytes: int,
+    budget_usd: float,
+    machines: Sequence[SkuCost] = (),
 ) -> tuple[CheckResult, ...]:
     """One check a family; the upper end of a forecast decides. What was not measured is insufficient and stops."""
     return (
@@ -42,13 +51,7 @@ def preflight_checks(
             "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)",
             result,
         ),
-        _forecast(
-            "cost_forecast",
-            cost,
-            budget_usd,
-            "raise budget.run_usd, train for fewer epochs, or choose a cheaper SKU",
-            result,
-        ),
+        _cost(cost, budget_usd, result, machines),
     )
 
 
@@ -86,6 +89,25 @@ def _leakage(result: PreflightResult) -> CheckResult:
     if not result.leakage:
         return _unmeasured("leakage_in_training", result)
     return leakage_check("leakage_in_training", result.leakage, result.device)
+
+
+def _cost(
+    cost: Forecast | None, budget_usd: float, result: PreflightResult, machines: Sequence[SkuCost]
+) -> CheckResult:
+    """The budget's check, with the time by part, and what other machines would cost at least."""
+    fix = "raise budget.run_usd, train for fewer epochs, or choose a cheaper SKU"
+    check = _forecast("cost_forecast", cost, budget_usd, fix, result)
+    if result.time is None or result.step is None:
+        return check
+    told = [check.evidence, in_words(result.time, result.step), *(machines[0].told if machines else ())]
+    if machines:
+        told.append(advice(tuple(machines), result.step))
+    return check.model_copy(
+        update={
+            "evidence": "; ".join(one for one in told if one),
+            "details": tuple(one.model_dump(mode="json") for one in (result.step, result.time, *machines)),
+        }
+    )
 
 
 def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str, result: PreflightResult) -> CheckResult:

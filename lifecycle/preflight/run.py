@@ -5,6 +5,7 @@ Memory comes first: a model that does not fit must not be built to find that out
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ from lifecycle.preflight import (
     overfit,
     own,
     start,
+    throughput,
     wiring,
 )
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Check, Trial, untried
 from lifecycle.preflight.memory import forecast_memory, training_bytes
 from lifecycle.preflight.sample import Sample, draw_sample
-from lifecycle.preflight.seconds import forecast_seconds
+from lifecycle.preflight.seconds import run_time
+from lifecycle.preflight.throughput import step_time
 from lifecycle.progress import say
 from lifecycle.records import Forecast
 from lifecycle.task import told_of
@@ -38,10 +41,15 @@ SUBJECT: tuple[Check[Any], ...] = (
 )  # fmt: skip
 
 
-def run_preflight(job: PreflightJob) -> PreflightResult:
-    """Try the use case out. What one failed batch makes impossible is left unmeasured, never guessed."""
+def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightResult:
+    """Try the use case out. What one failed batch makes impossible is left unmeasured, never guessed.
+
+    `began` is when the process did, in seconds of time.time(); a stage's worker takes as long to its rows. None: now.
+    """
+    began = time.time() if began is None else began
     device = choose_device(job.device)
     rows = read_rows(job.training_file, job.rows)
+    start_seconds = time.time() - began
     sample = draw_sample(job, rows, device)
     trained, problem = _training_bytes(job, sample)
     memory = None if trained is None else forecast_memory(job, sample, rows, trained)
@@ -56,11 +64,20 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
     memory = None if trained is None else forecast_memory(job, sample, rows, trained)
-    seconds = forecast_seconds(job, sample, rows)
+    trials += _tried(job, sample, device, throughput.CHECKS, sample.subject)
+    step = step_time(sample.subject)
+    whole = run_time(job, sample, rows, step, start_seconds, trials)
     say("preflight: leakage")
     leakage = leakage_in_training(job, sample, rows)
     return PreflightResult(
-        memory=memory, seconds=seconds, trials=trials, leakage=leakage, untried=problem, device=device
+        memory=memory,
+        seconds=whole.forecast(),
+        step=step,
+        time=whole,
+        trials=trials,
+        leakage=leakage,
+        untried=problem,
+        device=device,
     )
 
 

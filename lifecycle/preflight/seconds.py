@@ -1,56 +1,54 @@
-"""Time forecast: how long the three stages' workers will run."""
+"""Time forecast: how long the three stages will run, from what their parts took in preflight's own process."""
 
 from __future__ import annotations
 
 import math
-import statistics
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.duration import RunTime, StepTime
 from lifecycle.preflight.sample import Sample
-from lifecycle.preflight.subject import Subject
-from lifecycle.records import STAGES, Forecast
+from lifecycle.records import STAGES
 from lifecycle.task import fit_preprocessing
-from lifecycle.training.loop import train_step
-from lifecycle.training.plan import make_plan
+from lifecycle.training.plan import Plan, make_plan
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TIMED_STEPS = 15
-# Starting a worker (imports of torch, pandas, scikit-learn) and exporting: measured 4 to 8 s on 2 cores.
-START_SECONDS = 6.0
-# A shared machine's speed drifts; the interval is wide on purpose until measured errors narrow it.
-LOW, HIGH = 0.6, 2.0
+
+def run_time(
+    job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: StepTime, start_seconds: float, trials: Sequence[Trial]
+) -> RunTime:
+    """The stages' seconds. `rows` are all of training, `start_seconds` what this process took until rows were read.
+
+    What a stage does once at its end is taken from the trials of one batch, which do the same on a batch.
+    """
+    row_seconds = _prepare_seconds(job, sample)
+    plans = [_plan(job, len(rows), stage) for stage in STAGES]
+    updates = [plan.last_step - plan.first_step for plan in plans]
+    checkpoints = sum(1 + count // job.training.checkpoint_every_steps for count in updates)
+    finish = sum(trial.seconds for trial in trials if trial.family == "one_batch")
+    return RunTime(
+        start_seconds=len(plans) * start_seconds,
+        prepare_seconds=sum(plan.rows for plan in plans) * row_seconds,
+        train_seconds=sum(updates) * step.seconds,
+        checkpoint_seconds=checkpoints * step.checkpoint_seconds,
+        finish_seconds=finish,
+        updates=sum(updates),
+    )
 
 
-def forecast_seconds(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> Forecast:
-    """Wall seconds of smoke, pilot and full together: timed steps, preparation and start-up."""
-    step_seconds = time_step(sample.subject)
-    started = time.perf_counter()
+def _plan(job: PreflightJob, rows: int, stage: str) -> Plan:
+    fraction = job.stages.fraction(stage) if job.stages.mode == "restart" else 1.0
+    return make_plan(math.ceil(fraction * rows), job.training, job.stages, stage)
+
+
+def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
+    """Seconds a row that preprocessing and tensors take, on the sample."""
     features = sample.rows[list(job.rows.features)]
+    started = time.perf_counter()
     sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters))
-    prepare_seconds = (time.perf_counter() - started) / len(sample.rows)
-    value = 0.0
-    for stage in STAGES:
-        fraction = job.stages.fraction(stage) if job.stages.mode == "restart" else 1.0
-        stage_size = math.ceil(fraction * len(rows))
-        plan = make_plan(stage_size, job.training, job.stages, stage)
-        value += START_SECONDS + stage_size * prepare_seconds + (plan.last_step - plan.first_step) * step_seconds
-    return Forecast(name="seconds", unit="seconds", value=value, low=value * LOW, high=value * HIGH)
-
-
-def time_step(subject: Subject) -> float:
-    """Median seconds of an update, after a warm-up. train_step reads its loss, so the device has finished."""
-    import torch
-
-    state, size = subject.state(), min(subject.plan.batch_size, len(subject.training.targets))
-    state.model.train()
-    times = []
-    for number in range(TIMED_STEPS + 3):
-        rows = torch.arange(size, device=subject.device).roll(number)
-        started = time.perf_counter()
-        train_step(state, subject.training, rows, subject.recipe)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times[3:])
+    return (time.perf_counter() - started) / len(sample.rows)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lifecycle.checks import CheckResult, Status
+from lifecycle.cost.forecast_error import Reckoning, reckonings
 from lifecycle.records import (
     STAGES,
     STEPS,
     Comparison,
     EvaluationReport,
-    Forecast,
     Metric,
     PreflightReport,
     Record,
@@ -119,13 +119,8 @@ def forecast_rows(records: Records) -> list[ForecastRow]:
     if report is None:
         return []
     stages = stages_of(records)
-    whole = len(stages) == len(STAGES)
-    wall = sum(stage.cost.wall_seconds for stage in stages) if whole else None
-    spent = sum(stage.cost.usd for stage in stages) if whole else None
-    peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
-    rows = (("memory", report.memory_bytes, peak), ("seconds", report.seconds, wall), ("cost", report.cost_usd, spent))
-    why_not = "not recorded" if whole else "training did not finish"
-    return [_against(name, forecast, actual, why_not) for name, forecast, actual in rows]
+    why_not = "not recorded" if len(stages) == len(STAGES) else "training did not finish"
+    return [_against(one, why_not) for one in reckonings(report, stages)]
 
 
 def stage_metric(name: str, value: float) -> str:
@@ -193,10 +188,12 @@ def _cell(metric: Metric | None) -> str:
     return "not measured" if metric is None else estimate(metric.estimate)
 
 
-def _against(name: str, forecast: Forecast | None, actual: float | None, why_not: str) -> ForecastRow:
+def _against(one: Reckoning, why_not: str) -> ForecastRow:
+    forecast, actual = one.forecast, one.actual
     if forecast is None:
-        return ForecastRow(name, "could not be forecast", "–", "see the checks of preflight")
+        return ForecastRow(one.name, "could not be forecast", "–", "see the checks of preflight")
     if actual is None:
-        return ForecastRow(name, interval(forecast), "–", why_not)
-    side = "above" if actual > forecast.high else "below" if actual < forecast.low else "inside"
-    return ForecastRow(name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval")
+        return ForecastRow(one.name, interval(forecast), "–", why_not)
+    side = "inside" if one.inside else "above" if actual > forecast.high else "below"
+    off = "" if one.error is None else f", {one.error:+.0%} of the forecast"
+    return ForecastRow(one.name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval{off}")

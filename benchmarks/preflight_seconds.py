@@ -1,0 +1,85 @@
+"""How far preflight's time forecast is off: twelve timed updates against a training of some seconds.
+
+Eight networks, REPEATS times each, one network after the other, so that a slow minute meets all of them. The forecast
+is the median update times the number of updates; the truth is the wall time of the product's own loop.
+
+    python -m benchmarks.preflight_seconds         about 4 minutes on 2 cores
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, replace
+
+from benchmarks.networks import cnn, gpt, mlp, unet
+from benchmarks.result import finish, hardware
+from benchmarks.setup import Setup
+from lifecycle.preflight.duration import HIGH, LOW
+from lifecycle.preflight.step_time import measure_step
+from lifecycle.training.loop import train
+
+REPEATS, TRAINING_SECONDS = 5, 2.5
+TARGETS = {"median_error": 0.15}
+NETWORKS = {
+    "MLP": lambda seed: mlp(seed),
+    "MLP, batch 256": lambda seed: replace(mlp(seed), batch_size=256),
+    "CNN": lambda seed: cnn(seed),
+    "CNN, bf16": lambda seed: replace(cnn(seed), precision="bf16"),
+    "U-Net": lambda seed: unet(seed),
+    "U-Net, 4 parts": lambda seed: replace(unet(seed), batch_size=8, accumulate=4),
+    "GPT": lambda seed: gpt(seed),
+    "GPT, batch 128": lambda seed: replace(gpt(seed), batch_size=128),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network's forecast and true seconds in one repeat."""
+
+    network: str
+    forecast: float
+    actual: float
+
+    @property
+    def error(self) -> float:
+        return self.actual / self.forecast - 1
+
+
+def measure() -> list[Row]:
+    """REPEATS rows a network, interleaved."""
+    return [_row(name, make(repeat)) for repeat in range(REPEATS) for name, make in NETWORKS.items()]
+
+
+def _row(name: str, setup: Setup) -> Row:
+    subject = setup.subject()
+    step = measure_step(subject).seconds
+    updates = max(20, math.ceil(TRAINING_SECONDS / step))
+    plan = subject.plan.model_copy(update={"horizon_steps": updates, "last_step": updates})
+    state, recipe = subject.state(), replace(subject.recipe, learning_rate=lambda step: setup.learning_rate / 10)
+    started = time.perf_counter()
+    alarm = train(state, subject.training, plan, recipe, lambda state, loss: False)
+    seconds = time.perf_counter() - started
+    assert alarm is None, alarm
+    return Row(name, updates * step, seconds)
+
+
+def main() -> None:
+    """Print each network's errors and their median over all."""
+    print(hardware(), flush=True)
+    rows = measure()
+    print(f"{'network':16}{'median error':>14}{'from':>9}{'to':>9}")
+    for name in NETWORKS:
+        errors = [row.error for row in rows if row.network == name]
+        print(f"{name:16}{statistics.median(map(abs, errors)):14.1%}{min(errors):+9.1%}{max(errors):+9.1%}")
+    inside = [LOW <= row.actual / row.forecast <= HIGH for row in rows]
+    figures = {
+        "median_error": statistics.median(abs(row.error) for row in rows),
+        "inside_interval": sum(inside) / len(inside),
+    }
+    finish("preflight_seconds", figures, TARGETS)
+
+
+if __name__ == "__main__":
+    main()

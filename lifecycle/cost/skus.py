@@ -1,0 +1,112 @@
+"""What a training would cost on every machine of the price table.
+
+Measured is this machine alone. Of another one only a lower bound is known: no kernel starts in less than
+KERNEL_SECONDS, and no accelerator computes faster than its data sheet says. So it can be told that another machine
+is not worth it, and never that it is: that takes a run there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from lifecycle.cost.prices import Prices, Sku
+from lifecycle.preflight.duration import RunTime, StepTime
+from lifecycle.records import Frozen
+
+# Launching a kernel takes 3 to 10 microseconds on a CUDA device, whatever it computes (NVIDIA's own figures).
+KERNEL_SECONDS = 3e-6
+# Below this share of its cores a machine is not used up, and a second one is no help.
+USED_UP = 0.6
+
+
+class SkuCost(Frozen):
+    """Cost of the training on a machine; `seconds_high` and `usd_high` are None where only a lower bound is known.
+
+    `spot_usd_low` and `spot_usd_high` count interruptions; None if the table has no spot price. `told` says what is
+    missing or old.
+    """
+
+    sku: str
+    measured: bool
+    seconds_low: float
+    seconds_high: float | None
+    usd_low: float
+    usd_high: float | None
+    spot_usd_low: float | None = None
+    spot_usd_high: float | None = None
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    """A training as it was measured here: an update, the whole, and its forecast seconds."""
+
+    step: StepTime
+    whole: RunTime
+    precision: Literal["fp32", "bf16"]
+    checkpoint_every_steps: int
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """How much of the training lies between two checkpoints."""
+        return self.checkpoint_every_steps * self.step.seconds
+
+
+def costs(work: Work, prices: Prices, here: str, today: date) -> tuple[SkuCost, ...]:
+    """One row a machine: `here`, which was measured, first, then by the lowest possible cost."""
+    rows = [_cost(name, sku, work, name == here, today) for name, sku in prices.skus.items()]
+    return tuple(sorted(rows, key=lambda row: (row.sku != here, row.usd_low)))
+
+
+def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCost:
+    told = [sku.stale(today)] if sku.stale(today) else []
+    if measured:
+        forecast = work.whole.forecast()
+        low, high = forecast.low, forecast.high
+    else:
+        low, high = work.whole.beside_seconds + work.whole.updates * fastest_update(work, sku), None
+        told.append("a lower bound: nothing was measured there")
+    spot = None if sku.spot_usd_per_hour is None else sku.spot_usd_per_hour / 3600
+    if spot is None:
+        told.append("no spot price")
+    elif sku.interruptions_per_hour is None:
+        told.append("no rate of interruptions: counted as none")
+    lost = _lost(sku, work)
+    rate = sku.usd_per_hour / 3600
+    return SkuCost(
+        sku=name, measured=measured, seconds_low=low, seconds_high=high, usd_low=low * rate,
+        usd_high=None if high is None else high * rate,
+        spot_usd_low=None if spot is None else low * spot * lost,
+        spot_usd_high=None if spot is None or high is None else high * spot * lost,
+        told=tuple(told),
+    )  # fmt: skip
+
+
+def _lost(sku: Sku, work: Work) -> float:
+    """By how much interruptions lengthen a training: each costs half a checkpoint's distance and a start."""
+    per_second = (sku.interruptions_per_hour or 0.0) / 3600
+    return 1 + per_second * (work.checkpoint_seconds / 2 + work.whole.start_seconds / 3)
+
+
+def fastest_update(work: Work, sku: Sku) -> float:
+    """Seconds below which no update of this work can be on a machine."""
+    peak = (sku.tflops_bf16 if work.precision == "bf16" else sku.tflops_fp32) or 0.0
+    computing = work.step.flops / (peak * 1e12 * max(1, sku.gpus)) if peak else 0.0
+    starting = work.step.operations * KERNEL_SECONDS if sku.gpus else 0.0
+    return max(computing, starting)
+
+
+def advice(rows: tuple[SkuCost, ...], step: StepTime) -> str:
+    """Whether the machine that was measured, the first of the rows, is enough: in a sentence or two."""
+    (here, *others), told = rows, []
+    cheaper = [row for row in others if here.usd_high is not None and row.usd_low < here.usd_high]
+    if here.usd_high is not None and others and not cheaper:
+        told.append(f"{here.sku} is enough: no other machine of prices.yaml can cost less")
+    elif cheaper:
+        names = ", ".join(f"{row.sku} (at least {row.usd_low:.4f} USD)" for row in cheaper[:3])
+        told.append(f"may cost less, which only a run there tells: {names}")
+    if step.device == "cpu" and step.cores_busy + step.others_busy < USED_UP * step.cores:
+        told.append(f"this machine is not yet used up: {step.cores_busy:.1f} of {step.cores} cores were busy")
+    return "; ".join(told)

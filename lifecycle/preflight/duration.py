@@ -1,0 +1,79 @@
+"""How long an update takes, and the whole training: what was measured, and the forecast that is made of it."""
+
+from __future__ import annotations
+
+from lifecycle.records import Forecast, Frozen
+
+# Ends of the interval, as shares of the forecast: docs/benchmarks.md has the errors that they were chosen by.
+LOW, HIGH = 0.6, 2.0
+
+
+class StepTime(Frozen):
+    """Seconds of an update, and of its parts that are not computing.
+
+    `rows_seconds` is what choosing the rows of a batch takes, `augment_seconds` changing them, `checkpoint_seconds` one
+    checkpoint. `cores_busy` of `cores` is how many this process kept busy, `others_busy` how many other work did.
+    `operations` and `flops` count what an update does; flops are those of matrix products and convolutions. `joules`
+    of the whole machine, None if it has no readable meter.
+    """
+
+    seconds: float
+    rows_seconds: float
+    augment_seconds: float
+    checkpoint_seconds: float
+    cores_busy: float
+    others_busy: float
+    cores: int
+    flops: float
+    operations: int
+    joules: float | None
+    device: str
+
+    @property
+    def waiting(self) -> float:
+        """Share of an update that goes by before the network computes."""
+        return (self.rows_seconds + self.augment_seconds) / self.seconds
+
+
+class RunTime(Frozen):
+    """Wall seconds of the three stages by part, and the updates that they make.
+
+    `start_seconds` are the three workers' starts until rows are read, `prepare_seconds` the features of the rows,
+    `train_seconds` the updates, `checkpoint_seconds` what is written meanwhile, `finish_seconds` validation and export.
+    """
+
+    start_seconds: float
+    prepare_seconds: float
+    train_seconds: float
+    checkpoint_seconds: float
+    finish_seconds: float
+    updates: int
+
+    @property
+    def seconds(self) -> float:
+        return self.beside_seconds + self.train_seconds + self.checkpoint_seconds
+
+    @property
+    def beside_seconds(self) -> float:
+        """What does not grow with the updates."""
+        return self.start_seconds + self.prepare_seconds + self.finish_seconds
+
+    def forecast(self) -> Forecast:
+        """The whole with its interval."""
+        value = self.seconds
+        return Forecast(name="seconds", unit="seconds", value=value, low=value * LOW, high=value * HIGH)
+
+
+def in_words(whole: RunTime, step: StepTime) -> str:
+    """Where the time goes, and the energy where it could be measured."""
+    parts = {
+        "starts": whole.start_seconds, "preparing": whole.prepare_seconds, "updates": whole.train_seconds,
+        "checkpoints": whole.checkpoint_seconds, "validating and exporting": whole.finish_seconds,
+    }  # fmt: skip
+    told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())
+    if step.joules is None or step.joules < 0:
+        energy = "energy could not be measured here"
+    else:
+        energy = f"about {step.joules * whole.updates / 3.6e6:.4f} kWh for the updates"
+    others = f"; other work kept {step.others_busy:.1f} cores busy meanwhile" if step.others_busy > 0.25 else ""
+    return f"{whole.updates:,} updates of {step.seconds * 1e3:.2f} ms{others}; {told}; {energy}"

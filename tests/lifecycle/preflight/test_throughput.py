@@ -1,0 +1,64 @@
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from lifecycle.preflight.step_time import measure_step
+from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.throughput import MOST_WAITING, waits_little
+from lifecycle.training.loop import Recipe, TrainData
+from lifecycle.training.plan import Plan
+
+
+class Linear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 1)
+
+    def forward(self, inputs):
+        return self.layer(inputs["x"]).squeeze(1)
+
+
+def subject(steps: int = 100, augment=None) -> Subject:
+    def build():
+        torch.manual_seed(0)
+        return Linear()
+
+    x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
+    data = TrainData({"x": x}, (x[:, 0] > 0).float())
+    recipe = Recipe(
+        lambda o, t: nn.functional.binary_cross_entropy_with_logits(o, t, reduction="none"),
+        learning_rate=lambda step: 0.01, clip_norm=1.0, augment=augment,
+    )  # fmt: skip
+    plan = Plan(rows=64, batch_size=16, steps_per_epoch=4, horizon_steps=steps, first_step=0, last_step=steps, seed=0)
+    return Subject(build, lambda model: (torch.optim.SGD(model.parameters(), lr=0.01),), recipe, data, data, plan)
+
+
+def slow(inputs, targets, generator):
+    # Longer than the update of such a network by far.
+    time.sleep(0.05)
+    return inputs, targets
+
+
+def test_step_is_timed_with_its_parts_and_leaves_no_trace():
+    found = measure_step(subject())
+    assert 0 < found.rows_seconds < found.seconds
+    assert found.augment_seconds == 0
+    assert found.operations > 10
+    # A product of (16, 8) and (8, 1), forward and for the weights' gradient; two operations each.
+    assert found.flops == 2 * 2 * 16 * 8
+    assert found.cores_busy > 0
+
+
+def test_slow_augmentation_of_a_long_run_is_told_with_its_name():
+    found = waits_little(subject(steps=100_000, augment=slow))
+    assert found.status == "fail"
+    assert float(found.observed or 0) > MOST_WAITING
+    assert "augmentation" in found.cause
+    assert "augment" in found.fix
+
+
+@pytest.mark.parametrize("given", [subject(steps=100_000), subject(steps=100, augment=slow)], ids=["long", "short"])
+def test_run_that_waits_little_in_all_passes(given):
+    assert waits_little(given).status == "pass"
