@@ -264,5 +264,7 @@ HEALTHY: dict[str, Callable[[int], Subject]] = {name: _subject_of(make) for name
 # What the loss of those is that an output could not tell from a good one without looking at the inputs.
 CONSTANTS: dict[str, Callable[[Subject], float]] = {
     "in_batch_negatives": lambda subject: math.log(32),
+    "log_probabilities": lambda subject: math.log(10),
+    "variational": lambda subject: float(subject.held_out.inputs["image"].var(0).mean()),
     "autoencoder": lambda subject: float(subject.held_out.inputs["image"].var(0).mean()),
 }
