@@ -26,21 +26,11 @@ from benchmarks.networks import (
     tabular,
     unet,
 )
-from benchmarks.setup import ForwardOf, Setup
+from benchmarks.setup import ForwardOf, Setup, with_inputs, with_targets
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.training.loop import TrainData
 
 Inputs = dict[str, Tensor]
-
-
-def with_targets(base: Setup, change: Callable[[Tensor], Tensor]) -> Setup:
-    training, held_out = (replace(part, targets=change(part.targets)) for part in (base.training, base.held_out))
-    return replace(base, training=training, held_out=held_out)
-
-
-def with_inputs(base: Setup, change: Callable[[Inputs], Inputs]) -> Setup:
-    training, held_out = (replace(part, inputs=change(part.inputs)) for part in (base.training, base.held_out))
-    return replace(base, training=training, held_out=held_out)
 
 
 def numbers(seed: int, outputs: int, targets: Tensor, loss_fn: Callable[[Tensor, Tensor], Tensor]) -> Setup:
