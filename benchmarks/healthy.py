@@ -138,7 +138,7 @@ def several_optimizers(seed: int) -> Setup:
 def batch_of_one(seed: int) -> Setup:
     return replace(
         mlp(seed), network=lambda: ForwardOf("numbers", normed(12, 32, 1)), batch_size=1, epochs=2,
-        optimizer="sgd", learning_rate=3e-3, **split(tabular(seed, 800)),
+        optimizer="sgd", learning_rate=1e-3, **split(tabular(seed, 1500)),
     )  # fmt: skip
 
 

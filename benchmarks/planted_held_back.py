@@ -116,11 +116,6 @@ def another_vocabulary(seed: int) -> Setup:
     )
 
 
-def integer_division(seed: int) -> Setup:
-    """Pixels of 0 to 16 divided by 16 as whole numbers: nearly all are zero."""
-    return with_inputs(cnn(seed), lambda found: {"image": (found["image"] > 1.885).float() * 0})
-
-
 def padded_away(seed: int) -> Setup:
     """Every window holds padding alone."""
     return with_inputs(gpt(seed), lambda found: {"tokens": torch.zeros_like(found["tokens"])})
@@ -447,7 +442,6 @@ FAULTS: dict[str, Fault] = {
     "inf_in_validation": (inf_in_validation, ("inputs.*",)),
     "columns_in_another_order": (columns_in_another_order, ("inputs.*",)),
     "another_vocabulary": (another_vocabulary, ("inputs.*", "overfit.held_out")),
-    "integer_division": (integer_division, ("inputs.*",)),
     "padded_away": (padded_away, ("inputs.*",)),
     "nan_targets": (nan_targets, ("inputs.*",)),
     "percentages_for_answers": (percentages_for_answers, ("inputs.*",)),
