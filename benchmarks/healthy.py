@@ -138,7 +138,7 @@ def several_optimizers(seed: int) -> Setup:
 def batch_of_one(seed: int) -> Setup:
     return replace(
         mlp(seed), network=lambda: ForwardOf("numbers", normed(12, 32, 1)), batch_size=1, epochs=2,
-        optimizer="sgd", learning_rate=3e-3, **split(tabular(seed, 800)),
+        optimizer="sgd", learning_rate=1e-3, **split(tabular(seed, 1500)),
     )  # fmt: skip
 
 
@@ -264,5 +264,7 @@ HEALTHY: dict[str, Callable[[int], Subject]] = {name: _subject_of(make) for name
 # What the loss of those is that an output could not tell from a good one without looking at the inputs.
 CONSTANTS: dict[str, Callable[[Subject], float]] = {
     "in_batch_negatives": lambda subject: math.log(32),
+    "log_probabilities": lambda subject: math.log(10),
+    "variational": lambda subject: float(subject.held_out.inputs["image"].var(0).mean()),
     "autoencoder": lambda subject: float(subject.held_out.inputs["image"].var(0).mean()),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -83,6 +83,16 @@ class Setup:
             training=self.training, held_out=self.held_out, plan=plan, predict=self.predict, groups=self.groups,
             claims=self.claims,
         )  # fmt: skip
+
+
+def with_targets(base: Setup, change: Callable[[Tensor], Tensor]) -> Setup:
+    training, held_out = (replace(part, targets=change(part.targets)) for part in (base.training, base.held_out))
+    return replace(base, training=training, held_out=held_out)
+
+
+def with_inputs(base: Setup, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Setup:
+    training, held_out = (replace(part, inputs=change(part.inputs)) for part in (base.training, base.held_out))
+    return replace(base, training=training, held_out=held_out)
 
 
 class ForwardOf(nn.Module):

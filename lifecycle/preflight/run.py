@@ -29,6 +29,7 @@ from lifecycle.preflight.check import Check, Trial, untried
 from lifecycle.preflight.memory import forecast_memory, training_bytes
 from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.seconds import run_time
+from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput import step_time
 from lifecycle.progress import say
 from lifecycle.records import Forecast
@@ -79,6 +80,12 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
         untried=problem,
         device=device,
     )
+
+
+def run_battery(subject: Subject) -> tuple[Trial, ...]:
+    """Every check that needs no more than the subject, so that a network can be tried without a use case."""
+    checks = (*SUBJECT, *overfit.CHECKS)
+    return run_checks(checks, subject, device=subject.device, not_applicable=subject.claims.not_applicable)
 
 
 def _ended(trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None) -> PreflightResult:

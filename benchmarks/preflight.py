@@ -1,0 +1,179 @@
+"""The battery of preflight on healthy odd trainings, on planted faults, and on flight_delays.
+
+False alarms: each healthy set-up of healthy.py with five seeds, those of ODD with one. Detection: each planted fault
+(planted.py, planted_held_back.py); it counts as found if a check of those that it names fails, and as told rightly if
+the first failing check is one of them. Then preflight_flight_delays, and what the forecasts of memory and seconds are
+off by.
+
+    make bench NAME=preflight                                     about 30 minutes on 2 cores
+    python -m benchmarks.preflight healthy --seeds 1 mlp gru      one part, or some set-ups of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import torch
+
+from benchmarks.healthy import HEALTHY, ODD
+from benchmarks.planted import PLANTED, Planted
+from benchmarks.planted_held_back import HELD_BACK
+from benchmarks.process import run
+from benchmarks.result import finish, hardware
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.run import run_battery
+from lifecycle.preflight.subject import Subject
+from resources.settings import PROJECT
+
+PARTS = ("healthy", "planted", "held_back", "flights", "forecasts")
+FORECASTS = ("preflight_memory", "preflight_seconds")
+TARGETS = {
+    "false_alarms": 0, "warnings": 0, "not_told": 0, "updates": 100, "planted_missed": 0.05, "held_back_missed": 0.15,
+    "held_back_misnamed": 0.3, "flights_seconds": 60, "flights_updates": 100,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A battery on one subject."""
+
+    name: str
+    seed: int
+    trials: tuple[Trial, ...]
+    seconds: float
+
+    def of(self, *kinds: str) -> list[Trial]:
+        return [trial for trial in self.trials if kind(trial) in kinds]
+
+    @property
+    def updates(self) -> int:
+        return updates(self.trials)
+
+
+def kind(trial: Trial) -> str:
+    """alarm: it would stop a run. warning. not_told: it could not say. Else its status."""
+    if trial.status in ("fail", "error"):
+        return "alarm" if trial.severity == "error" else "warning"
+    return "not_told" if trial.status == "insufficient" else trial.status
+
+
+def updates(trials: Iterable[Trial]) -> int:
+    """Updates of optimizers outside the overfit family."""
+    return sum(trial.optimizer_steps for trial in trials if trial.family != "overfit")
+
+
+def battery(name: str, seed: int, make: Callable[[int], Subject]) -> Tried:
+    subject, started = make(seed), time.perf_counter()
+    trials = run_battery(subject)
+    return Tried(name, seed, trials, time.perf_counter() - started)
+
+
+def false_alarms(names: Sequence[str], seeds: int) -> dict[str, float]:
+    """A line for each run and for each check that is no pass; the sums."""
+    rounds = {name: range(1 if name in ODD and not names else seeds) for name in HEALTHY if not names or name in names}
+    done = []
+    for name, of in rounds.items():
+        done += [_shown(battery(name, seed, HEALTHY[name])) for seed in of]
+    sums = {word: float(sum(len(one.of(word)) for one in done)) for word in ("alarm", "warning", "not_told")}
+    print(f"{len(done)} healthy runs: {sums}; slowest {max(one.seconds for one in done):.1f} s")
+    return {
+        "false_alarms": sums["alarm"], "warnings": sums["warning"], "not_told": sums["not_told"],
+        "updates": max(one.updates for one in done), "healthy_runs": len(done),
+        "healthy_seconds": sum(one.seconds for one in done) / len(done),
+    }  # fmt: skip
+
+
+def detection(part: str, faults: Mapping[str, Planted], names: Sequence[str], seeds: int) -> dict[str, float]:
+    """A line for each fault: found, by which checks, and whether the first one names it."""
+    missed, misnamed, tried = 0, 0, 0
+    for name, (make, ids) in faults.items():
+        for seed in range(seeds) if not names or name in names else ():
+            told = battery(name, seed, make).of("alarm", "warning")
+            found, first = any(_matches(trial, ids) for trial in told), bool(told) and _matches(told[0], ids)
+            tried, missed, misnamed = tried + 1, missed + (not found), misnamed + (not first)
+            word = "found  " if first else "late   " if found else "MISSED "
+            print(f"{word} {name} {seed}: {', '.join(trial.check for trial in told) or 'nothing'}", flush=True)
+            if not found:
+                _explain(told)
+    print(f"{part}: {tried - missed} of {tried} found, {tried - misnamed} with the right check first")
+    return {f"{part}_missed": missed / max(1, tried), f"{part}_misnamed": misnamed / max(1, tried)}
+
+
+def _matches(trial: Trial, ids: Sequence[str]) -> bool:
+    return any(fnmatch(trial.check, pattern) for pattern in ids)
+
+
+def _shown(one: Tried) -> Tried:
+    told = one.of("alarm", "warning", "not_told")
+    word = "ALARM" if one.of("alarm") else "warns" if one.of("warning") else "quiet"
+    print(f"{word} {one.name} {one.seed}: {one.seconds:.1f} s, {one.updates} updates", flush=True)
+    _explain(told)
+    return one
+
+
+def _explain(trials: Iterable[Trial]) -> None:
+    for trial in trials:
+        print(f"        {kind(trial)} {trial.check} ({trial.status}): {trial.evidence}", flush=True)
+
+
+def flights() -> dict[str, float]:
+    """The checks of preflight on flight_delays, in a fresh state folder: their seconds and updates."""
+    command = [
+        sys.executable, "-m", "dagster", "job", "execute", "-m", "pipeline.definitions",
+        "-j", "preflight_flight_delays", "-c", "use_cases/flight_delays/first_model.yaml",
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as var:
+        run(command, {**os.environ, "TRAINWORTHY_VAR": var, "PYTHONPATH": str(PROJECT)}, PROJECT)
+        (answer,) = (Path(var) / "preflight" / "flight_delays").glob("*/result.json")
+        trials = [Trial.model_validate(found) for found in json.loads(answer.read_text())["result"]["trials"]]
+    families = dict.fromkeys(trial.family for trial in trials)
+    for family in families:
+        of = [trial for trial in trials if trial.family == family]
+        print(f"{family:<16}{len(of):>3} checks {sum(t.seconds for t in of):>7.2f} s")
+    _explain(trial for trial in trials if kind(trial) in ("alarm", "warning", "not_told"))
+    return {"flights_seconds": sum(trial.seconds for trial in trials), "flights_updates": updates(trials)}
+
+
+def forecasts() -> dict[str, float]:
+    """The benchmarks of the two forecasts, each in a process of its own with a JSON line of its own."""
+    for name in FORECASTS:
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], cwd=PROJECT, check=True)
+    return {}
+
+
+def main() -> None:
+    """Run all parts, or the one that is named."""
+    parser = argparse.ArgumentParser(description="Benchmarks of preflight's battery")
+    parser.add_argument("part", nargs="?", choices=PARTS, help="all of them without it")
+    parser.add_argument("names", nargs="*", help="set-ups of that part; all of them without it")
+    parser.add_argument("--seeds", type=int, default=0, help="seeds of each; else five of healthy, one of planted")
+    asked = parser.parse_args()
+    print(hardware(), flush=True)
+    # The networks are so small that a second thread costs more than it gives.
+    torch.set_num_threads(1)
+    seeds, figures = asked.seeds, {}
+    parts: dict[str, Callable[[], dict[str, float]]] = {
+        "healthy": lambda: false_alarms(asked.names, seeds or 5),
+        "planted": lambda: detection("planted", PLANTED, asked.names, seeds or 1),
+        "held_back": lambda: detection("held_back", HELD_BACK, asked.names, seeds or 1),
+        "flights": flights,
+        "forecasts": forecasts,
+    }
+    for name in [asked.part] if asked.part else PARTS:
+        figures |= parts[name]()
+    targets = TARGETS if not asked.part else {name: bound for name, bound in TARGETS.items() if name in figures}
+    finish("preflight", figures, targets)
+
+
+if __name__ == "__main__":
+    main()
