@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
@@ -50,6 +50,11 @@ def preflight_checks(
             result,
         ),
     )
+
+
+def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
+    """The trials that the families' checks hold in their details."""
+    return tuple(Trial.model_validate(row) for check in checks if check.name in FAMILIES for row in check.details)
 
 
 def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> CheckResult:
