@@ -1,4 +1,4 @@
-"""Whether the checks exist that a use case declares not to apply. Reads model.py as text, so that no torch is needed."""
+"""Whether the checks exist that a use case declares not to apply. Reads model.py as text: no torch is needed."""
 
 from __future__ import annotations
 

@@ -101,14 +101,15 @@ def _cut(rates: Rates, steps: int, peak: float, declared: float | None) -> Found
 
     Decays that level off (exponential, inverse square root), steps and plateaus are whole at any length.
     """
-    start = max(number for number, (_, rate) in enumerate(rates) if rate >= 0.9999 * peak)
-    values = [rate for _, rate in rates[start:]]
-    end = values[-1]
-    if len(values) < 10 or not UNFINISHED * peak < end < 0.9995 * peak or not _rises(values[::-1]):
+    top = next(number for number, (_, rate) in enumerate(rates) if rate >= peak * (1 - 1e-9))
+    falling = rates[top:]
+    values, end = [rate for _, rate in falling], rates[-1][1]
+    if len(values) < 10 or not UNFINISHED * peak < end < 0.9995 * peak or not end < values[-2]:
         return None
-    rising_before = _rises([rate for _, rate in rates[: start + 1]])
-    middle, chord = values[len(values) // 2], (values[0] + end) / 2
-    if not rising_before or middle <= chord + 0.02 * (peak - end):
+    half = (falling[0][0] + steps - 1) / 2
+    middle = min(falling, key=lambda found: abs(found[0] - half))[1]
+    faster = middle > (peak + end) / 2 + 0.02 * (peak - end)
+    if not (faster and _rises(values[::-1]) and _rises([rate for _, rate in rates[:top]])):
         return None
     told = f"the rate is still falling, faster and faster, when the run ends: the last is {end / peak:.0%} of the peak"
     cause = "the decay is built for more steps than the run has"
