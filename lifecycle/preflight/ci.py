@@ -99,7 +99,7 @@ def _lines(row: Row, width: int) -> Iterator[str]:
     status = row.status if row.stops or row.status == "insufficient" else "warning"
     left = [row.id] if len(row.id) <= width else [row.id, ""]
     room = WIDTH - width - 17
-    parts = (("", row.evidence), ("cause: ", row.cause), ("fix: ", row.fix))
+    parts = (("", row.evidence), ("fix: ", row.fix))
     right = [line for label, text in parts if text for line in textwrap.wrap(f"{label}{printable(text)}", room)]
     if len(left) > 1:
         yield f"  {status:<12}  {row.id}"

@@ -54,7 +54,8 @@ def preflight_checks(
 
 def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
     """The trials that the families' checks hold in their details."""
-    return tuple(Trial.model_validate(row) for check in checks if check.name in FAMILIES for row in check.details)
+    held = (row for check in checks if check.name in FAMILIES for row in check.details if "check" in row)
+    return tuple(Trial.model_validate(row) for row in held)
 
 
 def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> CheckResult:
