@@ -11,7 +11,7 @@ from lifecycle.preflight.ci import WIDTH, github_annotations, junit, rows_of, su
 EVIL = 'a%b\r\nc: d, e ::error:: <b>&"\x00\x1b[31m\x08\ud800 é漢 ]]>'
 PASSED = Trial(check="wiring.batch", status="pass", evidence="rows are apart", seconds=0.25, device="cpu")
 FAILED = Trial(
-    check="wiring.uses_labels", status="fail", evidence="the loss is the same for other labels (model.py:12 in loss_fn)",
+    check="wiring.uses_labels", status="fail", evidence="the loss ignores the labels (model.py:12 in loss_fn)",
     symptom="the loss falls, and the metric stays", cause="targets are not used", fix="use the targets in loss_fn",
     seconds=0.5, device="cpu",
 )  # fmt: skip
@@ -71,11 +71,10 @@ def test_annotation_names_the_line_and_escapes_every_text():
     error, warning = github_annotations(rows(failed, WARNED, UNTRIED, PASSED, LEFT_OUT), "use_cases/to:y,x%")
     assert error == (
         "::error file=use_cases/to%3Ay%2Cx%25/model.py,line=12,title=wiring.uses_labels::"
-        "the loss is the same for other labels (model.py:12 in loss_fn)%0AFix: 100 %25, at: once"
+        "the loss ignores the labels (model.py:12 in loss_fn)%0AFix: 100 %25, at: once"
     )
-    assert warning.startswith(
-        "::warning file=use_cases/to%3Ay%2Cx%25/use_case.yaml,line=1,title=configuration.precision"
-    )
+    place = "file=use_cases/to%3Ay%2Cx%25/use_case.yaml,line=1,title=configuration.precision"
+    assert warning.startswith(f"::warning {place}::")
     (evil,) = github_annotations(rows(FAILED.model_copy(update={"evidence": EVIL})), "use_cases/toy")
     assert "\n" not in evil
     assert "\r" not in evil

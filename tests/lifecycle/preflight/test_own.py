@@ -71,9 +71,8 @@ def test_own_names_are_read_from_the_text_alone():
 
 
 def test_own_checks_of_model_py_run_with_the_subject_and_end_in_their_family(splits, tmp_path):
-    use_case = toy_jobs.changed_use_case(
-        tmp_path / "toy", ("def predict(outputs):", f"{CHECKS}\n\ndef predict(outputs):")
-    )
+    place = "def predict(outputs):"
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (place, f"{CHECKS}\n\n{place}"))
     result = run_preflight(toy_jobs.preflight_job(splits, tmp_path, use_case=use_case))
     own = {trial.check: trial for trial in result.trials if trial.family == "own"}
     assert own["own.width"].status == "pass"
