@@ -12,6 +12,8 @@ import dagster as dg
 from lifecycle.checks import CheckResult
 from lifecycle.cost.forecast_error import error_figures
 from lifecycle.errors import TrainworthyError
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.gate import trials_of
 from lifecycle.provenance import commit_url, git_state
 from lifecycle.records import (
     STAGES,
@@ -227,6 +229,14 @@ def picture(png: bytes, name: str) -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{name}](data:image/png;base64,{base64.b64encode(png).decode()})")
 
 
+def _shown(trial: Trial) -> dict[str, str | float]:
+    """A row of a family's table: what was seen first, and words only where a check did not pass."""
+    return {
+        "check": trial.check, "status": trial.status, "seen": trial.evidence, "symptom": trial.symptom,
+        "cause": trial.cause, "fix": trial.fix, "device": trial.device, "seconds": round(trial.seconds, 3),
+    }  # fmt: skip
+
+
 def check_result(check: CheckResult) -> dg.AssetCheckResult:
     """A CheckResult as Dagster's: what stops is a failed ERROR, other misses a WARN, not applicable a pass."""
     passed = check.status in ("pass", "not_applicable")
@@ -239,7 +249,9 @@ def check_result(check: CheckResult) -> dg.AssetCheckResult:
     }
     if check.fix:
         metadata["fix"] = check.fix
-    if check.details:
+    if trials := trials_of([check]):
+        metadata["checks"] = dg.MetadataValue.table([dg.TableRecord(_shown(trial)) for trial in trials])
+    elif check.details:
         # Through text, since NaN is no JSON for the UI.
         metadata["details"] = dg.MetadataValue.json(json.loads(json.dumps(check.details, default=str)))
     description = f"{check.evidence} Fix: {check.fix}" if check.fix and not passed else check.evidence

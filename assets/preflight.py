@@ -10,7 +10,9 @@ from assets.step import Outcome, StepRun
 from assets.training import job_base
 from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.jobs import PreflightJob, PreflightResult
-from lifecycle.preflight.gate import cost_forecast, preflight_checks
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.declared import Host, file_system, is_writable
+from lifecycle.preflight.gate import cost_forecast, preflight_checks, trials_of
 from lifecycle.records import PreflightReport, Record, Snapshot
 from lifecycle.use_case import UseCase
 
@@ -26,15 +28,36 @@ def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
         kinds={"pytorch"},
         pool=gpu_pool(use_case),
         # An experiment may have made an equal preflight, and its reuse must not skip the questions to a candidate.
-        reusable=lambda run, record: forecasts_still_fit(run, record) and not candidate_is_refused(run),
+        reusable=lambda run, record: still_fits(run, record) and not candidate_is_refused(run),
     )
 
 
 def try_out(run: StepRun) -> Outcome:
-    """Run the worker's preflight and hold its answer against memory and budget."""
+    """Look from the host, run the worker's preflight, and hold its answer against memory and budget."""
+    # Here, since the whole catalogue comes with it, which loading the definitions does not need.
+    from lifecycle.preflight.host import before_worker, not_started, stops
+
     refuse_candidate(run)
+    spec = run.use_case.spec
+    host = host_of(run)
+    first = before_worker(host)
+    result = not_started(first, host) if stops(first) else worker_result(run, host, first)
+    cost = cost_forecast(result.seconds, run.sku)
+    return Outcome(
+        checks=preflight_checks(
+            result, cost, memory_limit_bytes(run.sku.memory_gb), spec.budget.run_usd, machines(run, result)
+        ),
+        fields={"memory_bytes": result.memory, "seconds": result.seconds, "cost_usd": cost},
+        device=result.device,
+        seeds=(spec.training.seed,),
+    )
+
+
+def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> PreflightResult:
+    """What the worker found, between what the host found before and after it."""
+    from lifecycle.preflight.host import with_host
+
     spec, snapshot, state = run.use_case.spec, run.record("snapshot", Snapshot), run.workspace.state
-    limit = memory_limit_bytes(run.sku.memory_gb)
     job = PreflightJob(
         **job_base(run, snapshot, state.folder("preflight", run.use_case.name, run.run_id)),
         training=spec.training,
@@ -46,17 +69,11 @@ def try_out(run: StepRun) -> Outcome:
         split=spec.split,
         prediction_time=spec.prediction_time,
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),
-        memory_limit_bytes=limit,
+        memory_limit_bytes=memory_limit_bytes(run.sku.memory_gb),
     )
     result = run.launcher.run(run.context, job)
     assert isinstance(result, PreflightResult)
-    cost = cost_forecast(result.seconds, run.sku)
-    return Outcome(
-        checks=preflight_checks(result, cost, limit, spec.budget.run_usd, machines(run, result)),
-        fields={"memory_bytes": result.memory, "seconds": result.seconds, "cost_usd": cost},
-        device=result.device,
-        seeds=(spec.training.seed,),
-    )
+    return with_host(result, first, host, run.launcher.uses_cuda(spec.compute))
 
 
 def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
@@ -68,9 +85,29 @@ def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
     return costs(work, run.workspace.prices, run.use_case.spec.compute.sku, date.today())
 
 
-def forecasts_still_fit(run: StepRun, record: Record) -> bool:
-    """True if the forecasts keep today's budget, price and memory, which are no part of the identity."""
+def host_of(run: StepRun) -> Host:
+    """What is known before the worker starts."""
+    state, use_case = run.workspace.state, run.use_case
+    return Host(
+        spec=use_case.spec,
+        training_rows=run.record("snapshot", Snapshot).splits["training"].rows,
+        stores={
+            "MLflow": run.tracking.reach,
+            "records": lambda: is_writable(state.folder("records", use_case.name)),
+            "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
+        },
+        disk=file_system(state.root),
+    )
+
+
+def still_fits(run: StepRun, record: Record) -> bool:
+    """True if the record keeps today's budget, price, memory, device and stores, which are no part of the identity."""
+    from lifecycle.preflight.host import still_holds
+
     assert isinstance(record, PreflightReport)
+    host = host_of(run).after(record.seconds)
+    if not still_holds(trials_of(record.checks), host, run.launcher.uses_cuda(run.use_case.spec.compute)):
+        return False
     memory, cost = record.memory_bytes, cost_forecast(record.seconds, run.sku)
     if memory is None or cost is None or cost != record.cost_usd:
         return False

@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 
 import dagster as dg
 
+from assets import ci
 from assets.metadata import check_result, refusal_metadata, step_metadata
-from assets.output import write_report
+from assets.output import run_records, write_report
 from assets.track import last_step, track
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
@@ -23,8 +24,10 @@ from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
+from lifecycle.preflight.ci import rows_of, table
+from lifecycle.preflight.gate import trials_of
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep
+from lifecycle.records import RECORD_TYPES, STEPS, Record, Step, StoppedStep
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
@@ -121,6 +124,8 @@ def run_step(
     A TrainworthyError of the work ends the step with its record, cost and report, and one clear message.
     """
     meter, workspace = Meter(), resources.workspace
+    if step == STEPS[0] and _intent(context) == ci.PREFLIGHT:
+        ci.forget(workspace.state, use_case.name)
     use_case = use_case.at_version(resources.declared.dataset_version)
     try:
         run = _step_run(context, resources, use_case, step, read)
@@ -164,6 +169,8 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         report = write_report(run, tracked, stopped_at=run.step if stopped else None)
     if tracked is not None:
         track(run, tracked, record, reused, report)
+    if run.intent == ci.PREFLIGHT and (stopped or run.step == last_step(run.context)):
+        ci.tell(run, run_records(run))
     metadata = step_metadata(run, record, tracked, reused=reused, report=report)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
@@ -196,12 +203,16 @@ def _step_run(
         name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }
     refuse_outdated(use_case, code, alone, workspace.records)
-    intent = context.run.tags.get(INTENT_TAG, "candidate")
+    intent = _intent(context)
     identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(
         context, workspace, resources.tracking, resources.launcher, resources.declared, use_case, step,
         context.run.run_id, intent, upstream, identity, code, sku,
     )  # fmt: skip
+
+
+def _intent(context: dg.AssetExecutionContext) -> str:
+    return context.run.tags.get(INTENT_TAG, "candidate")
 
 
 def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str) -> bool:
@@ -251,7 +262,9 @@ def _error_check(error: TrainworthyError) -> CheckResult:
 
 
 def _message(checks: tuple[CheckResult, ...]) -> str:
-    """The stopping checks as lines: what was found and how to fix it."""
+    """The stopping checks as lines: what was found and how to fix it; of preflight each trial that did not pass."""
+    if trials_of(checks):
+        return table(rows_of("preflight", checks))
     lines = []
     for check in stopping(checks):
         found = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""

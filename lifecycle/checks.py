@@ -41,9 +41,12 @@ class CheckResult(BaseModel):
     @property
     def stops(self) -> bool:
         """True if the step must not go on."""
-        if self.status in ("fail", "error"):
-            return self.severity == "error"
-        return self.status == "insufficient" and self.required
+        return stops_the_step(self.status, self.severity, self.required)
+
+
+def stops_the_step(status: Status, severity: Severity, required: bool) -> bool:
+    """True if a step with such a check must not go on."""
+    return severity == "error" if status in ("fail", "error") else status == "insufficient" and required
 
 
 def stopping(checks: Iterable[CheckResult]) -> tuple[CheckResult, ...]:

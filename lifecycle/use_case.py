@@ -269,8 +269,13 @@ class UseCase(Frozen):
 def load_use_case(folder: Path) -> UseCase:
     """The use case in `folder`. Raises UseCaseError with every independent problem."""
     folder = folder.resolve()
-    spec, problems = _read_spec(folder)
+    spec, problems, declared = _read_spec(folder)
     problems += model_problems(folder / "model.py")
+    if declared:
+        # Only here: the catalogue of checks costs imports that most use cases do not need.
+        from lifecycle.preflight.not_applicable import not_applicable_problems
+
+        problems += not_applicable_problems(declared, folder / "model.py")
     for name in ("contract.yaml", "dataset.py"):
         if not (folder / name).is_file():
             problems.append(Problem(name, "the file is missing", f"create {name} in the folder {folder.name}"))
@@ -284,26 +289,33 @@ def load_use_case(folder: Path) -> UseCase:
     return UseCase(spec=spec, folder=folder)
 
 
-def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem]]:
+def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], tuple[str, ...]]:
+    """The spec, None if there are problems, and the ids of the checks that it declares not to apply."""
     path = folder / "use_case.yaml"
     if not path.is_file():
-        return None, [
-            Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
-        ]
+        missing = Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
+        return None, [missing], ()
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")]
+        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")], ()
     if not isinstance(values, dict):
-        return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)]
+        return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], ()
     name, problems = values.get("name"), []
     if isinstance(name, str) and name != folder.name:
         fix = f"write name: {folder.name}, or rename the folder"
         problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
+    declared = _declared(values.get("preflight"))
     try:
-        return UseCaseSpec.model_validate(values), problems
+        return UseCaseSpec.model_validate(values), problems, declared
     except ValidationError as error:
-        return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()]
+        return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], declared
+
+
+def _declared(preflight: Any) -> tuple[str, ...]:
+    """Keys of preflight.not_applicable, also of a file that has mistakes elsewhere."""
+    found = preflight.get("not_applicable") if isinstance(preflight, dict) else None
+    return tuple(map(str, found)) if isinstance(found, dict) else ()
 
 
 def model_problems(path: Path) -> list[Problem]:

@@ -7,9 +7,10 @@ import re
 
 import dagster as dg
 
+from assets.ci import forget
 from lifecycle.errors import UseCaseError
 from pipeline.factory import JOBS
-from resources.workspace import Intent
+from resources.workspace import Intent, Workspace
 
 # Dagster refuses other names; no loaded use case has one either.
 _JOB_NAME = re.compile(r"\w+", re.ASCII)
@@ -22,7 +23,8 @@ def broken_jobs(error: UseCaseError) -> list[dg.JobDefinition]:
 
     # It asks for the intent, so that the run configs of the jobs that it stands for are accepted.
     @dg.op(name=f"{error.name}__problems", out=dg.Out(dg.Nothing), description=str(error))
-    def problems(intent: Intent) -> None:
+    def problems(intent: Intent, workspace: Workspace) -> None:
+        forget(workspace.state, error.name)
         raise dg.Failure(str(error), allow_retries=False)
 
     return [_job(name, error, problems) for name, *_ in JOBS]

@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from lifecycle.jobs import AnyJob, AnyResult
+from lifecycle.use_case import ComputeSpec
 from lifecycle.worker import job_sha256
 from resources.worker_process import no_answer, run_worker
 
@@ -20,6 +21,11 @@ class Launcher(dg.ConfigurableResource):
         default="as_declared", description="Overrides the device that use cases declare."
     )
     grace_seconds: float = Field(default=10.0, description="Seconds between SIGTERM and SIGKILL when a run is ended.")
+
+    def uses_cuda(self, compute: ComputeSpec) -> bool:
+        """True if the job is meant for a GPU, whether there is one here or not."""
+        device = compute.device if self.device == "as_declared" else self.device
+        return device == "cuda" or (device == "auto" and compute.gpus > 0)
 
     def run(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, job: AnyJob) -> AnyResult:
         """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""

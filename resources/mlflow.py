@@ -111,6 +111,10 @@ class Tracking(dg.ConfigurableResource):
             client.search_experiments(max_results=1)
         return client
 
+    def reach(self) -> None:
+        """Ask the store for one experiment. Raises what MLflow raises if it does not answer."""
+        self.client.search_experiments(max_results=1)
+
     @property
     def uri(self) -> str:
         return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self._folder}/mlflow.db"

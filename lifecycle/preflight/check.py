@@ -6,7 +6,7 @@ The functions look only; battery.py calls them, counts and times them, and conta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -96,6 +96,12 @@ def untried(check: Check[Any], why: str, status: Literal["insufficient", "not_ap
         check=check.id, status=status, severity=check.severity, required=status == "insufficient", evidence=why,
         fix="mend what the other checks found, then run again" if status == "insufficient" else "",
     )  # fmt: skip
+
+
+def untried_as_declared(check: Check[Any], why: str, not_applicable: Mapping[str, str]) -> Trial:
+    """The same, unless it is declared not to apply: that holds whether it was come to or not."""
+    reason = not_applicable.get(check.id)
+    return untried(check, why) if reason is None else untried(check, f"declared: {reason}", "not_applicable")
 
 
 def _plain(value: float | int | str | bool | None) -> float | int | str | bool | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
@@ -53,6 +53,12 @@ def preflight_checks(
         ),
         _cost(cost, budget_usd, result, machines),
     )
+
+
+def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
+    """The trials that the families' checks hold in their details."""
+    held = (row for check in checks if check.name in FAMILIES for row in check.details if "check" in row)
+    return tuple(Trial.model_validate(row) for row in held)
 
 
 def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> CheckResult:

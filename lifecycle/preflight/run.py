@@ -12,21 +12,12 @@ from typing import Any
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
-from lifecycle.preflight import (
-    configuration,
-    determinism,
-    inputs,
-    learning_rate,
-    one_batch,
-    overfit,
-    own,
-    start,
-    throughput,
-    wiring,
-)
+from lifecycle.preflight import configuration, one_batch, overfit
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.check import Check, Trial, untried
+from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
+from lifecycle.preflight.check import Check, Trial, untried_as_declared
 from lifecycle.preflight.memory import forecast_memory, training_bytes
+from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.seconds import run_time
 from lifecycle.preflight.subject import Subject
@@ -36,11 +27,6 @@ from lifecycle.records import Forecast
 from lifecycle.task import told_of
 from lifecycle.training.scoring import choose_device
 
-# In the order of their cost. Those of SUBJECT see the subject alone, those of SAMPLE the job and its sample.
-SUBJECT: tuple[Check[Any], ...] = (
-    *configuration.CHECKS, *inputs.CHECKS, *wiring.CHECKS, *start.CHECKS, *determinism.CHECKS, *learning_rate.CHECKS,
-)  # fmt: skip
-
 
 def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightResult:
     """Try the use case out. What one failed batch makes impossible is left unmeasured, never guessed.
@@ -48,24 +34,25 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     `began` is when the process did, in seconds of time.time(); a stage's worker takes as long to its rows. None: now.
     """
     began = time.time() if began is None else began
-    device = choose_device(job.device)
+    # A job for CUDA is tried on the CPU where there is no GPU, and host.py says what that does not clear.
+    device = choose_device("auto" if job.device == "cuda" else job.device)
     rows = read_rows(job.training_file, job.rows)
     start_seconds = time.time() - began
     sample = draw_sample(job, rows, device)
     trained, problem = _training_bytes(job, sample)
     memory = None if trained is None else forecast_memory(job, sample, rows, trained)
     if memory is not None and memory.high > job.memory_limit_bytes:
-        return _ended((), "not tried, since the model may not fit into memory", device, memory)
+        return _ended(job, sample, (), "not tried, since the model may not fit into memory", device, memory)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
-        return _ended(trials, "not tried, since one batch failed", device)
-    trials += _tried(job, sample, device, SUBJECT, sample.subject)
+        return _ended(job, sample, trials, "not tried, since one batch failed", device)
+    trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample))
+    trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject)
     trials += _tried(job, sample, device, overfit.CHECKS, (job, sample))
-    trials += _tried(job, sample, device, own.CHECKS, (job, sample))
+    trials += _tried(job, sample, device, _own(job, sample), sample.subject)
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
     memory = None if trained is None else forecast_memory(job, sample, rows, trained)
-    trials += _tried(job, sample, device, throughput.CHECKS, sample.subject)
     step = step_time(sample.subject)
     whole = run_time(job, sample, rows, step, start_seconds, trials)
     say("preflight: leakage")
@@ -84,15 +71,17 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
 
 def run_battery(subject: Subject) -> tuple[Trial, ...]:
     """Every check that needs no more than the subject, so that a network can be tried without a use case."""
-    checks = (*SUBJECT, *overfit.CHECKS)
+    checks = (*SUBJECT_CHECKS, *overfit.CHECKS)
     return run_checks(checks, subject, device=subject.device, not_applicable=subject.claims.not_applicable)
 
 
-def _ended(trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None) -> PreflightResult:
+def _ended(
+    job: PreflightJob, sample: Sample, trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None
+) -> PreflightResult:
     """The answer of a battery that ended early: what it did not come to is untried, which stops the step."""
     done = {trial.check for trial in trials}
-    rest = (check for check in (*one_batch.CHECKS, *SUBJECT, *overfit.CHECKS) if check.id not in done)
-    trials += tuple(untried(check, why) for check in rest)
+    rest = (check for check in (*WORKER_CHECKS, *_own(job, sample)) if check.id not in done)
+    trials += tuple(untried_as_declared(check, why, job.claims.not_applicable) for check in rest)
     return PreflightResult(memory=memory, seconds=None, trials=trials, untried=why, device=device)
 
 
@@ -104,6 +93,10 @@ def _tried(
     return run_checks(
         checks, seen, device=device, not_applicable=job.claims.not_applicable, told=lambda error: _told(error, job)
     )
+
+
+def _own(job: PreflightJob, sample: Sample) -> tuple[Check[Any], ...]:
+    return own_checks(sample.task, sensitive=bool(job.rows.sensitive_features))
 
 
 def _told(error: BaseException, job: PreflightJob) -> str:

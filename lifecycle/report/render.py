@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle import wording
 from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
-from lifecycle.report import figures, first_page, formatting, origins, outcome, sections
+from lifecycle.report import battery, figures, first_page, formatting, origins, outcome, sections
 from lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def render(
             question=question,
             first_page=first_page,
             origins=origins,
+            battery=battery,
             sections=sections,
             format=formatting,
             reading=outcome.reading,

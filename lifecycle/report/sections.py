@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from lifecycle.checks import CheckResult, Status
 from lifecycle.cost.forecast_error import Reckoning, reckonings
+from lifecycle.preflight.check import Trial
 from lifecycle.records import (
     STAGES,
     STEPS,
@@ -129,7 +130,7 @@ def stage_metric(name: str, value: float) -> str:
     return f"{words(name.removesuffix('_bytes'))} {amount}"
 
 
-def check_summary(checks: Iterable[CheckResult]) -> str:
+def check_summary(checks: Iterable[CheckResult | Trial]) -> str:
     """How many checks ended how, in words."""
     counts: dict[str, int] = {}
     for check in checks:

@@ -59,6 +59,11 @@ def make_plan(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str)
     )
 
 
+def rows_of_stage(rows: int, stages: StagesSpec, stage: str) -> int:
+    """How many of all training rows a stage's plan is made for; stage_rows rounds up once a label value."""
+    return rows if stages.mode == "continue" else math.ceil(stages.fraction(stage) * rows)
+
+
 def _pause(stages: StagesSpec, stage: str, horizon: int) -> tuple[int, int]:
     """First and last step of a stage of one continued run; each stage has MIN_STEPS while steps are left."""
     first = last = 0

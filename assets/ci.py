@@ -1,0 +1,51 @@
+"""What the job preflight_<use case> leaves for a pull request: table, annotations, JUnit XML."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.preflight.ci import github_annotations, junit, rows_of, summary, table
+from lifecycle.records import Record, Step
+from lifecycle.storage.state import StateFolder, write_atomic
+
+if TYPE_CHECKING:
+    from assets.step import StepRun
+
+# The intent of the job that serves pull requests.
+PREFLIGHT = "preflight"
+
+
+def junit_path(state: StateFolder, use_case: str) -> Path:
+    """Where CI finds the results: the same place in every run."""
+    return state.folder("reports", use_case, "preflight.xml")
+
+
+def forget(state: StateFolder, use_case: str) -> None:
+    """Remove the results of the run before, so that whatever ends this one early leaves none that look like its own."""
+    junit_path(state, use_case).unlink(missing_ok=True)
+
+
+def tell(run: StepRun, records: Mapping[Step, Record]) -> None:
+    """XML of all checks of the run so far, annotations under GitHub Actions, and a summary line."""
+    rows = [row for step, record in records.items() for row in rows_of(step, record.checks)]
+    path = junit_path(run.workspace.state, run.use_case.name)
+    record = records[run.step]
+    about = {"run": run.run_id, "commit": record.provenance.git_commit or "none", "device": record.provenance.device}
+    write_atomic(path, junit(run.use_case.name, rows, record.provenance.created_at, about))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        # At the start of a line of stdout, where GitHub reads them.
+        for line in github_annotations(rows, _from_root(run.use_case.folder)):
+            print(line, file=sys.stdout, flush=True)
+    # A stop tells its table itself, as the last lines.
+    quiet = not record.passed or all(row.quiet for row in rows)
+    run.context.log.info("\n".join([summary(rows), *([] if quiet else [table(rows)]), f"  JUnit: {path}"]))
+
+
+def _from_root(folder: Path) -> str:
+    """The folder as GitHub names it: from the checkout on, or from the working directory."""
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve()
+    return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else folder.as_posix()

@@ -1,0 +1,131 @@
+"""What the host can say of a training without building it: its sums, its stores, a machine that may be taken away."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lifecycle.preflight.check import Found
+from lifecycle.records import STAGES, Forecast
+from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
+from lifecycle.use_case import UseCaseSpec
+
+# What a spot machine may lose at most.
+DURABLE_SECONDS = 15 * 60
+# Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
+ADDED_EPOCHS = 2
+NETWORK_DISKS = ("nfs", "cifs", "smb", "fuse.", "lustre", "ceph", "gpfs", "beegfs", "9p", "virtiofs", "glusterfs")
+LOST_DISKS = ("tmpfs", "ramfs", "overlay", "aufs")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is known before the worker starts.
+
+    `stores` are by name what opens a store, or raises. `disk` is the file system of the state folder, `seconds` the
+    forecast of the three stages, once there is one.
+    """
+
+    spec: UseCaseSpec
+    training_rows: int
+    stores: Mapping[str, Callable[[], object]]
+    disk: str
+    seconds: Forecast | None = None
+
+    def after(self, seconds: Forecast | None) -> Host:
+        """The same with the worker's forecast."""
+        return replace(self, seconds=seconds)
+
+    def plan(self, stage: str) -> Plan:
+        """A stage's plan, as the worker will make it."""
+        rows = rows_of_stage(self.training_rows, self.spec.stages, stage)
+        return make_plan(rows, self.spec.training, self.spec.stages, stage)
+
+
+def steps_add_up(host: Host) -> Found:
+    """Updates times their rows, against the rows times the epochs that are declared."""
+    training, plan = host.spec.training, host.plan("full")
+    update = training.batch_size * training.accumulate
+    declared = f"{training.batch_size} rows × {training.accumulate} accumulated = {update:,} rows an update"
+    if update > plan.rows:
+        told = f"{declared}, and the training split has {plan.rows:,}: an epoch has no whole update"
+        cause = (
+            "the batch is larger than the data" if training.accumulate == 1 else "accumulated over more than an epoch"
+        )
+        return Found("fail", told, update, plan.rows, cause=cause)
+    epochs = plan.horizon_steps // plan.steps_per_epoch
+    told = f"{declared}; full: {plan.horizon_steps:,} updates, {epochs} epochs of {plan.steps_per_epoch:,}"
+    if epochs > ADDED_EPOCHS * training.epochs:
+        told += f", where training.epochs is {training.epochs}: fewer than {MIN_STEPS} updates train nothing"
+        return Found("insufficient", told, epochs, training.epochs)
+    left = plan.rows - plan.steps_per_epoch * update
+    told += f", {left:,} rows left out of each" if left else ""
+    smaller = [stage for stage in STAGES if host.plan(stage).batch_size < update]
+    return Found("pass", told + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)
+
+
+def stores_are_reachable(host: Host) -> Found:
+    """Each store is opened; what it raises is told."""
+    broken = []
+    for name, reach in host.stores.items():
+        try:
+            reach()
+        except Exception as error:
+            # Whatever a client of a server raises.
+            broken.append(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}")
+    if broken:
+        return Found("fail", "; ".join(broken), len(broken), 0)
+    return Found("pass", f"opened: {', '.join(host.stores)}", 0, 0)
+
+
+def checkpoints_survive(host: Host) -> Found:
+    """On a spot machine: how much work lies between two checkpoints, and whether they outlive the machine."""
+    if not host.spec.compute.spot:
+        return Found("not_applicable", "compute.spot is false: the machine stays")
+    if host.seconds is None:
+        return Found("insufficient", "there is no forecast of the seconds a step")
+    plans = [host.plan(stage) for stage in STAGES]
+    steps = sum(plan.last_step - plan.first_step for plan in plans)
+    # A stage ends with a checkpoint, however far apart the others are.
+    between = min(host.spec.training.checkpoint_every_steps, max(plan.last_step - plan.first_step for plan in plans))
+    likely, high = (between * seconds / steps for seconds in (host.seconds.value, host.seconds.high))
+    told = (
+        f"a checkpoint every {between:,} steps, {_minutes(likely)} apart and at most {_minutes(high)} by the forecast"
+    )
+    if likely > DURABLE_SECONDS:
+        return Found("fail", told, round(likely), DURABLE_SECONDS)
+    told += f"; they lie on {host.disk}"
+    if host.disk.startswith(LOST_DISKS):
+        cause = "the state folder lies in memory or in a container's own layer, which go with the machine"
+        return Found("fail", told, host.disk, cause=cause, fix=_ELSEWHERE)
+    if high > DURABLE_SECONDS:
+        return Found("insufficient", told, round(high), DURABLE_SECONDS)
+    if not host.disk.startswith(NETWORK_DISKS):
+        told += ", a local disk: whether it outlives the machine cannot be seen from here"
+        return Found("insufficient", told, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
+    return Found("pass", told, round(high), DURABLE_SECONDS)
+
+
+_ELSEWHERE = "put the state folder on storage that outlives the machine and name it in TRAINWORTHY_VAR"
+_DECLARE = "if its disk does, say so under preflight.not_applicable"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def is_writable(folder: Path) -> None:
+    """Raises OSError unless files can be made in the folder, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def file_system(folder: Path) -> str:
+    """Kind of the file system that a folder lies on, such as ext4, nfs4 or tmpfs; unknown where it can't be told."""
+    import psutil
+
+    mounts = [part for part in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(part.mountpoint)]
+    return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else "unknown"

@@ -1,0 +1,68 @@
+"""What the host looks at around the worker: the sums and the stores before it starts, spot machines after it.
+
+No torch here: Dagster's process runs this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lifecycle.checks import stops_the_step
+from lifecycle.jobs import PreflightResult
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS, WORKER_CHECKS
+from lifecycle.preflight.check import Check, Trial, untried_as_declared
+from lifecycle.preflight.declared import Host
+
+NOT_STARTED = "not tried, since what is declared cannot work: the worker was not started"
+# How the evidence begins of what a CPU saw for a job that will use CUDA.
+CPU_ONLY = "seen on a CPU only; this does not clear a CUDA job"
+
+
+def before_worker(host: Host) -> tuple[Trial, ...]:
+    """The trials of what needs no worker."""
+    return _tried(HOST_CHECKS, host)
+
+
+def not_started(trials: tuple[Trial, ...], host: Host) -> PreflightResult:
+    """The answer of a preflight whose worker was not started: its checks are untried, all told at once."""
+    declared = host.spec.preflight.not_applicable
+    rest = (untried_as_declared(check, NOT_STARTED, declared) for check in (*WORKER_CHECKS, *AFTER_CHECKS))
+    return PreflightResult(memory=None, seconds=None, trials=(*trials, *rest), untried=NOT_STARTED, device="host")
+
+
+def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, uses_cuda: bool) -> PreflightResult:
+    """The worker's answer, the host's trials around it, and the device that each was seen on held against the job."""
+    after = _tried(AFTER_CHECKS, host.after(result.seconds))
+    seen = tuple(for_device(trial, uses_cuda) for trial in result.trials)
+    return result.model_copy(update={"trials": (*trials, *seen, *after)})
+
+
+def for_device(trial: Trial, uses_cuda: bool) -> Trial:
+    """A CPU's pass clears no CUDA job: it becomes insufficient, which caps the verdict and does not stop."""
+    if not (uses_cuda and trial.device == "cpu" and trial.status == "pass"):
+        return trial
+    fix = "run preflight where the job will run, with a GPU and a CUDA build of torch"
+    told = f"{CPU_ONLY}: {trial.evidence}"
+    return trial.model_copy(update={"status": "insufficient", "required": False, "evidence": told, "fix": fix})
+
+
+def still_holds(recorded: tuple[Trial, ...], host: Host, uses_cuda: bool) -> bool:
+    """True if a recorded preflight says of this machine and these declarations what a new one would.
+
+    Compute, the interval of checkpoints and the stores are no part of its identity.
+    """
+    if any(trial.evidence.startswith(CPU_ONLY) or for_device(trial, uses_cuda) != trial for trial in recorded):
+        return False
+    before = {trial.check: trial.status for trial in recorded}
+    now = (*before_worker(host), *_tried(AFTER_CHECKS, host))
+    return all(before.get(trial.check) == trial.status for trial in now)
+
+
+def stops(trials: Iterable[Trial]) -> bool:
+    """True if one of them stops the step."""
+    return any(stops_the_step(trial.status, trial.severity, trial.required) for trial in trials)
+
+
+def _tried(checks: tuple[Check[Host], ...], host: Host) -> tuple[Trial, ...]:
+    return run_checks(checks, host, device="host", not_applicable=host.spec.preflight.not_applicable)

@@ -1,0 +1,352 @@
+"""Configuration: the schedule walked, the parameters counted, sums, room, stores and spot machines."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import toy_jobs
+from torch import nn
+
+from lifecycle.jobs import PreflightResult
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.configuration import CHECKS
+from lifecycle.preflight.declared import Host, file_system, is_writable
+from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
+from lifecycle.preflight.room import checkpoints, room, state_bytes
+from lifecycle.preflight.schedule import judged, schedule_fits, walk
+from lifecycle.preflight.subject import Subject
+from lifecycle.records import Forecast
+from lifecycle.training.loop import Recipe, TrainData
+from lifecycle.training.plan import Plan, learning_rate
+from lifecycle.training.recipe import make_optimizers
+from lifecycle.use_case import OptimizerSpec
+
+RATE = 0.01
+CHECK = {check.id.partition(".")[2]: check for check in (*CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}
+
+
+class Network(nn.Sequential):
+    def forward(self, inputs):
+        return super().forward(inputs["x"].to(next(self.parameters()).dtype))
+
+
+def network(change=lambda model: None):
+    def build() -> nn.Module:
+        torch.manual_seed(0)
+        model = Network(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+        change(model)
+        return model
+
+    return build
+
+
+def subject(build=None, optimizers=None, steps=200, rate=lambda step: RATE, claims=None, **recipe) -> Subject:
+    def loss_fn(outputs, targets):
+        return nn.functional.binary_cross_entropy_with_logits(outputs.squeeze(1), targets, reduction="none")
+
+    spec = OptimizerSpec(name="adamw", learning_rate=RATE, weight_decay=0.01)
+    plan = Plan(rows=256, batch_size=32, steps_per_epoch=8, horizon_steps=steps, first_step=0, last_step=steps, seed=0)
+    x = torch.randn(64, 2)
+    return Subject(
+        build=build or network(),
+        optimizers=optimizers or (lambda model: make_optimizers(object(), model, spec)),
+        recipe=Recipe(loss_fn=loss_fn, learning_rate=rate, clip_norm=1.0, **recipe),
+        training=TrainData({"x": x}, (x[:, 0] > 0).float()),
+        held_out=TrainData({"x": x}, (x[:, 0] > 0).float()),
+        plan=plan,
+        claims=claims or PreflightSpec(),
+    )
+
+
+def tried(name: str, seen) -> Trial:
+    (trial,) = run_checks((CHECK[name],), seen, device="cpu", not_applicable={})
+    return trial
+
+
+def declared(steps: int, **schedule):
+    training = toy_jobs.spec_with(training={"schedule": {"warmup": 0.1, "decay": "cosine"} | schedule}).training
+    return lambda step: learning_rate(step, steps, training)
+
+
+def warm_restarts(step: int, cycle: int = 50) -> float:
+    return RATE * 0.5 * (1 + math.cos(math.pi * (step % cycle) / cycle))
+
+
+HEALTHY_RATES = {
+    "declared_cosine": declared(200),
+    "declared_constant": declared(200, decay="constant", warmup=0.0),
+    "restarts": warm_restarts,
+    "restarts_through_zero": lambda step: RATE * abs(math.cos(math.pi * step / 50)) if step % 50 != 25 else 0.0,
+    "cut_restart": lambda step: warm_restarts(step, 70),
+    "one_cycle": lambda step: RATE * (0.04 + 0.96 * (step / 90 if step < 90 else (199 - step) / 109)),
+    "triangles": lambda step: RATE * (0.1 + 0.9 * abs((step % 40) - 20) / 20),
+    "linear_to_zero_at_the_last": lambda step: RATE * (199 - step) / 199,
+    "warm_up_from_zero": lambda step: RATE * min(1.0, step / 10),
+    "inverse_root": lambda step: RATE * min((step + 1) / 20, (20 / (step + 1)) ** 0.5),
+    "exponential": lambda step: RATE * 0.999**step,
+    "one_step_down": lambda step: RATE * (0.6 if step > 150 else 1.0),
+    "steps": lambda step: RATE * 0.5 ** (step // 70),
+    "warm_stable_decay": lambda step: RATE * min(1.0, (step + 1) / 10, (200 - step) / 40),
+}
+
+
+@pytest.mark.parametrize("rate", HEALTHY_RATES.values(), ids=HEALTHY_RATES)
+def test_schedule_healthy_passes(rate):
+    found = schedule_fits(subject(rate=rate))
+    assert found.status == "pass", found.evidence
+
+
+UNFIT_RATES = {
+    "ends_early": (lambda step: RATE * max(0.0, 1 - step / 120), "fail", "from step 120"),
+    "cosine_of_a_shorter_run": (lambda step: declared(100)(min(step, 100)), "fail", "train nothing"),
+    "never_warm": (lambda step: RATE * (step + 1) / 1000, "fail", "rises until"),
+    "cosine_of_a_longer_run": (lambda step: declared(2000, warmup=0.0)(step), "fail", "still falling"),
+    "cosine_cut_before_its_half": (lambda step: declared(500, warmup=0.0)(step), "insufficient", "still falling"),
+    "negative": (lambda step: RATE * (1 - step / 150), "fail", "step 151 is -"),
+    "not_finite": (lambda step: RATE / (100 - step) if step != 100 else math.inf, "fail", "step 100 is inf"),
+    "zero": (lambda step: 0.0, "fail", "zero at all"),
+    "idle_start": (lambda step: 0.0 if step < 40 else RATE, "fail", "to step 39"),
+    "a_little_early": (lambda step: RATE * max(0.0, 1 - step / 194), "insufficient", "from step 194"),
+    "factors": (lambda step: 1.0, "insufficient", "declares 0.01"),
+}
+
+
+@pytest.mark.parametrize(("rate", "status", "told"), UNFIT_RATES.values(), ids=UNFIT_RATES)
+def test_schedule_of_another_run_is_found(rate, status, told):
+    trial = tried("learning_rate_schedule", subject(rate=rate))
+    assert trial.status == status, trial.evidence
+    assert told in trial.evidence
+    assert trial.symptom
+    assert trial.fix
+
+
+def test_schedule_of_many_steps_is_asked_for_a_bounded_number_of_them():
+    steps = 700_000
+    asked = []
+    rates = walk(lambda step: asked.append(step) or RATE * max(0.0, 1 - step / 300_000), steps)
+    assert len(asked) < 21_000
+    assert asked == sorted(set(asked))
+    assert (asked[0], asked[-1]) == (0, steps - 1)
+    assert judged(rates, steps, RATE).status == "fail"
+    assert judged(walk(declared(steps), steps), steps, RATE).status == "pass"
+
+
+def one(*groups):
+    return lambda model: tuple(torch.optim.SGD(list(group(model)), lr=RATE) for group in groups)
+
+
+def frozen_first(model) -> None:
+    model[0].requires_grad_(False)
+
+
+def tied(model) -> None:
+    model.append(nn.Linear(1, 8))
+    model.append(nn.Linear(8, 1))
+    model[4].weight = model[2].weight
+
+
+FROZEN = PreflightSpec(frozen=("0.*",))
+HEALTHY_PARAMETERS = {
+    "all_in_one": subject(),
+    "two_optimizers": subject(optimizers=one(lambda m: m[0].parameters(), lambda m: m[2].parameters())),
+    "frozen_as_claimed": subject(network(frozen_first), claims=FROZEN),
+    "frozen_by_being_left_out": subject(optimizers=one(lambda m: m[2].parameters()), claims=FROZEN),
+    "frozen_but_in_the_optimizer": subject(
+        network(frozen_first), one(lambda m: m.parameters()), claims=FROZEN
+    ),
+    "tied": subject(network(tied)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("healthy", HEALTHY_PARAMETERS.values(), ids=HEALTHY_PARAMETERS)
+def test_optimizers_that_hold_each_parameter_once_pass(healthy):
+    trial = tried("optimizer_parameters", healthy)
+    assert trial.status == "pass", trial.evidence
+
+
+OTHER = network()()
+UNFIT_PARAMETERS = {
+    "left_out": (subject(optimizers=one(lambda m: m[2].parameters())), "fail", "0.weight, 0.bias: in no optimizer"),
+    "twice": (subject(optimizers=one(lambda m: m.parameters(), lambda m: m[2].parameters())), "fail", "more than one"),
+    "of_another_model": (subject(optimizers=one(lambda m: OTHER.parameters())), "fail", "not this model's"),
+    "more_than_the_model": (
+        subject(optimizers=one(lambda m: [*m.parameters(), *OTHER.parameters()])), "insufficient", "no checkpoint",
+    ),
+    "frozen_unclaimed": (subject(network(frozen_first)), "fail", "0.weight, 0.bias: frozen, which nobody claims"),
+    "frozen_unclaimed_in_a_trained_one": (
+        subject(network(frozen_first), claims=PreflightSpec(start="trained")), "insufficient", "nobody claims",
+    ),
+    "claimed_but_trained": (subject(claims=FROZEN), "fail", "claimed frozen and trained"),
+    "claim_of_nothing": (
+        subject(network(frozen_first), claims=PreflightSpec(frozen=("0.*", "backbone.*"))), "fail", "'backbone.*'",
+    ),
+    "nothing_trains": (subject(network(lambda model: model.requires_grad_(False)), one(lambda m: m.parameters()),
+                               claims=PreflightSpec(frozen=("*",))), "fail", "no parameter of the model trains"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("unfit", "status", "told"), UNFIT_PARAMETERS.values(), ids=UNFIT_PARAMETERS)
+def test_optimizers_that_miss_a_parameter_are_found(unfit, status, told):
+    trial = tried("optimizer_parameters", unfit)
+    assert trial.status == status, trial.evidence
+    assert told in trial.evidence
+    assert trial.fix
+
+
+def test_constant_of_a_module_of_ones_own_is_no_fault_for_sure():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = nn.Parameter(torch.ones(1), requires_grad=False)
+            self.layer = nn.Linear(2, 1)
+
+    trial = tried("optimizer_parameters", subject(Shifted))
+    assert trial.status == "insufficient"
+    assert "preflight: {frozen: [shift]}" in trial.fix
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_precision_of_the_cpu_passes(precision):
+    trial = tried("precision", subject(precision=precision))
+    assert trial.status == "pass", trial.evidence
+    assert trial.device == "cpu"
+
+
+def test_weights_that_train_in_half_precision_are_a_warning():
+    trial = tried("precision", subject(network(lambda model: model.bfloat16())))
+    assert (trial.status, trial.severity) == ("fail", "warning")
+    assert "0.weight" in trial.evidence
+    assert tried("precision", subject(network(lambda m: m.bfloat16().requires_grad_(False)))).status == "pass"
+
+
+def host(rows: int = 5000, stores=None, disk: str = "ext4", seconds: float | None = 30.0, **sections) -> Host:
+    forecast = None if seconds is None else Forecast(
+        name="seconds", unit="seconds", value=seconds, low=seconds * 0.6, high=seconds * 2
+    )  # fmt: skip
+    return Host(toy_jobs.spec_with(**sections), rows, stores or {"MLflow": lambda: None}, disk, forecast)
+
+
+@pytest.mark.parametrize(
+    ("seen", "status", "told"),
+    [
+        (host(), "pass", "6 epochs of 39"),
+        (host(200, training={"batch_size": 32}), "pass", "6 epochs"),
+        (host(training={"batch_size": 32, "accumulate": 4}), "pass", "32 rows × 4 accumulated = 128 rows"),
+        (host(training={"batch_size": 1}), "pass", "5,000"),
+        (host(stages={"mode": "continue"}), "pass", "6 epochs"),
+        (host(100), "fail", "the training split has 100"),
+        (host(training={"accumulate": 64}), "fail", "128 rows × 64 accumulated = 8,192 rows"),
+        (host(300, training={"epochs": 1}), "insufficient", "training.epochs is 1"),
+    ],
+)
+def test_steps_add_up_or_are_told(seen, status, told):
+    trial = tried("steps", seen)
+    assert trial.status == status, trial.evidence
+    assert told in trial.evidence
+    assert trial.device == "host"
+
+
+def test_store_that_cannot_be_opened_stops_and_every_one_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    def refused() -> None:
+        raise ConnectionError("no answer")
+
+    stores = {
+        "MLflow": refused, "records": lambda: is_writable(tmp_path / "file" / "records"),
+        "snapshots": lambda: is_writable(tmp_path / "snapshots"),
+    }  # fmt: skip
+    trial = tried("stores_reachable", host(stores=stores))
+    assert trial.status == "fail"
+    assert "MLflow: ConnectionError: no answer" in trial.evidence
+    assert "records: NotADirectoryError" in trial.evidence
+    assert "snapshots" not in trial.evidence
+    assert tried("stores_reachable", host()).status == "pass"
+
+
+SPOT = {"compute": {"spot": True}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "status"),
+    [
+        (host(), "not_applicable"),
+        (host(disk="nfs4", **SPOT), "pass"),
+        (host(disk="ext4", **SPOT), "insufficient"),
+        (host(disk="overlay", **SPOT), "fail"),
+        (host(disk="nfs4", seconds=None, **SPOT), "insufficient"),
+        # 234 updates of full and 110 of the stages before it: ten hours, and a checkpoint every 25 steps.
+        (host(disk="nfs4", seconds=36_000, **SPOT), "fail"),
+        (host(disk="nfs4", seconds=36_000, training={"checkpoint_every_steps": 1}, **SPOT), "pass"),
+        (host(disk="nfs4", seconds=9_000, **SPOT), "insufficient"),
+    ],
+)
+def test_spot_machine_needs_checkpoints_that_survive_it(seen, status):
+    trial = tried("spot_checkpoints", seen)
+    assert trial.status == status, trial.evidence
+
+
+def test_file_system_of_a_folder_is_named(tmp_path):
+    assert file_system(tmp_path / "not" / "there")
+    assert file_system(tmp_path) != "unknown"
+
+
+def test_room_counts_weights_moments_and_checkpoints(splits, tmp_path):
+    made = subject()
+    weights, moments = state_bytes(made)
+    assert weights == 33 * 4
+    # AdamW: two moments of each weight, and a step count for each of four tensors.
+    assert moments == 2 * weights + 4 * 4
+    needed = 5 * (weights + moments) + 3 * weights
+    assert room(made, 5, 2 * needed).status == "pass"
+    short = room(made, 5, 2 * needed - 1)
+    assert short.status == "fail"
+    assert "5 checkpoints" in short.evidence
+    job = toy_jobs.preflight_job(splits, tmp_path)
+    # Every 25 steps: smoke's last, two of pilot and full, and one that is being written; else the last of each.
+    assert checkpoints(job, 5000) == 6
+    rare = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": 1000})})
+    assert checkpoints(rare, 5000) == 4
+
+
+def test_host_that_stops_leaves_the_worker_s_checks_untried_and_all_are_told():
+    seen = host(100, preflight={"not_applicable": {"overfit.ten_batches": "a generative model"}})
+    first = before_worker(seen)
+    assert stops(first)
+    result = not_started(first, seen)
+    told = {trial.check: trial for trial in result.trials}
+    assert told["one_batch.end_to_end"].status == "insufficient"
+    assert told["one_batch.end_to_end"].required
+    assert "worker was not started" in told["one_batch.end_to_end"].evidence
+    assert told["overfit.ten_batches"].status == "not_applicable"
+    assert told["overfit.ten_batches"].evidence == "declared: a generative model"
+    assert not stops(before_worker(host()))
+
+
+def test_trial_on_a_cpu_does_not_clear_a_cuda_job():
+    made = Trial(check="wiring.x", status="pass", device="cpu", evidence="well")
+    for same in (for_device(made, uses_cuda=False), for_device(made.model_copy(update={"device": "cuda"}), True)):
+        assert same.status == "pass"
+    assert for_device(made.model_copy(update={"device": "host"}), True).status == "pass"
+    capped = for_device(made, uses_cuda=True)
+    assert (capped.status, capped.required) == ("insufficient", False)
+    assert capped.evidence == f"{CPU_ONLY}: well"
+    failed = made.model_copy(update={"status": "fail"})
+    assert for_device(failed, uses_cuda=True) == failed
+
+
+def test_recorded_preflight_is_asked_again_when_device_or_stores_change():
+    trial = Trial(check="wiring.x", status="pass", device="cpu", evidence="well")
+    seen = host()
+    worker = PreflightResult(memory=None, seconds=seen.seconds, trials=(trial,), device="cpu")
+    recorded = with_host(worker, before_worker(seen), seen, uses_cuda=False).trials
+    assert still_holds(recorded, seen, uses_cuda=False)
+    assert not still_holds(recorded, seen, uses_cuda=True)
+    capped = with_host(worker, before_worker(seen), seen, uses_cuda=True).trials
+    # A GPU may be here now, which only the worker can tell.
+    assert not still_holds(capped, seen, uses_cuda=True)
+    assert not still_holds(recorded, replace(seen, spec=toy_jobs.spec_with(**SPOT)), uses_cuda=False)

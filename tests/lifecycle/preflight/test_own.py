@@ -1,0 +1,80 @@
+"""Own checks: functions of model.py named check_<something>, run last, told as own.<something>."""
+
+import types
+
+import pytest
+import toy_jobs
+
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.own import own_checks, own_names
+from lifecycle.preflight.run import run_preflight
+
+CHECKS = '''
+def check_width(subject):
+    """Is the network at least 16 wide?
+
+    A narrower one was never worth its time.
+    """
+    width = subject.build().layers[0].out_features
+    return f"it is {width} wide" if width < 16 else ""
+
+
+def check_rows(subject):
+    assert len(subject.training.targets) > 1_000_000, "too few rows for this"
+'''
+
+
+def tried(function, *, sensitive: bool = False) -> Trial:
+    (check,) = own_checks(types.SimpleNamespace(check_it=function, other=function, check_text="no function"),
+                          sensitive=sensitive)  # fmt: skip
+    (trial,) = run_checks((check,), None, device="host", not_applicable={})
+    return trial
+
+
+def asserts(subject):
+    assert not subject, "never"
+    raise AssertionError
+
+
+def raises(subject):
+    raise ValueError("planted")
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "told"),
+    [
+        (lambda subject: None, "pass", "nothing wrong"),
+        (lambda subject: "", "pass", "nothing wrong"),
+        (lambda subject: "three labels are missing", "fail", "three labels are missing"),
+        (asserts, "fail", "an assertion of check_it does not hold"),
+        (raises, "error", "ValueError: planted"),
+        (lambda subject: True, "error", "check_it gave bool, not None or a text"),
+    ],
+)
+def test_own_check_says_what_is_wrong_or_nothing(function, status, told):
+    trial = tried(function)
+    assert (trial.check, trial.status, trial.evidence) == ("own.it", status, told)
+    assert (status == "pass") == (not trial.fix)
+
+
+def test_own_check_of_sensitive_features_keeps_its_text_back():
+    trial = tried(lambda subject: "Ada Lovelace is twice in it", sensitive=True)
+    assert trial.status == "fail"
+    assert "Ada" not in trial.model_dump_json()
+
+
+def test_own_names_are_read_from_the_text_alone():
+    source = "from .checks import check_imported, other\nimport torch\n" + CHECKS + "\nwidth = 3\n"
+    assert own_names(source) == ("check_width", "check_rows", "check_imported")
+    assert own_names("def broken(:") == ()
+
+
+def test_own_checks_of_model_py_run_with_the_subject_and_end_in_their_family(splits, tmp_path):
+    place = "def predict(outputs):"
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (place, f"{CHECKS}\n\n{place}"))
+    result = run_preflight(toy_jobs.preflight_job(splits, tmp_path, use_case=use_case))
+    own = {trial.check: trial for trial in result.trials if trial.family == "own"}
+    assert own["own.width"].status == "pass"
+    assert own["own.rows"].status == "fail"
+    assert own["own.rows"].evidence == "too few rows for this"
