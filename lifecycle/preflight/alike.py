@@ -24,9 +24,13 @@ FEWEST_ROWS, BLOCKS, MOST_ROWS, MOST_COLUMNS = 20, 6, 4000, 64
 BEYOND, SCALE, SHIFT = 4.0, 1.5, 0.5
 # Of the columns that must be off for a tensor to be prepared otherwise; and a factor that convicts a column alone.
 MOST_OF, ALONE = 0.8, 30.0
+# A column has a scale if so many of its values are not its median.
+SPREAD_OUT = 0.05
 # Another order explains: identity so many times beyond the blocks, the other order at most so.
-UNLIKE, LIKE = 6.0, 2.0
-ATOM, NO_ATOM, CODES_APART = 0.02, 0.001, 0.3
+UNLIKE, LIKE = 4.0, 2.0
+ATOM, NO_ATOM, CODES_APART = 0.02, 0.001, 0.2
+# Mean images' correlation, taken from 1: less is a mean image without a direction.
+TURNED = 0.02
 
 
 @dataclass(frozen=True)
@@ -165,10 +169,14 @@ def _other_scale(sides: Sides) -> str:
     null = [_apart(*_sizes(block), mean, size) for block in sides.blocks]
     usual_ratio = np.max([np.abs(one[0]) for one in null], axis=0)
     usual_shift = np.max([np.abs(one[1]) for one in null], axis=0)
+    judged = _spread_out(sides.training) & _spread_out(sides.held_out)
     off = (np.abs(ratio) > np.log(SCALE) + BEYOND * usual_ratio) | (np.abs(shift) > SHIFT + BEYOND * usual_shift)
     alone = (np.abs(ratio) > np.log(ALONE) + BEYOND * usual_ratio) | (np.abs(shift) > ALONE + BEYOND * usual_shift)
-    # One column of few that drifts is no preparation; of a single one only a gross factor is.
-    enough = off.sum() >= max(2, MOST_OF * len(off)) or alone.any()
+    lost = _spread_out(sides.training) & (sides.held_out.std(axis=0) == 0)
+    off, alone = (off & judged) | lost, alone & judged
+    # A column or two that drift are no preparation; a single one counts if its scale, and not its place, is off.
+    single = len(off) == 1 and bool((np.abs(ratio) > np.log(2) + BEYOND * usual_ratio)[0])
+    enough = off.sum() >= max(2, MOST_OF * (judged | lost).sum()) or lost.all() or alone.any() or single
     if not enough:
         return ""
     worst = int(np.argmax(np.abs(ratio) / np.log(SCALE) + np.abs(shift) / SHIFT))
@@ -177,6 +185,13 @@ def _other_scale(sides: Sides) -> str:
         f"{int((off | alone).sum())} of {len(off)} columns have another scale: mean {mean[worst]:.4g} and deviation "
         f"{size[worst]:.4g} in training, {now[0][worst]:.4g} and {now[1][worst]:.4g} in validation"
     )
+
+
+def _spread_out(values: np.ndarray) -> np.ndarray:
+    """Columns that are not nearly always one value: a rare one's scale is that of a few rows."""
+    import numpy as np
+
+    return (values != np.median(values, axis=0)).mean(axis=0) >= SPREAD_OUT
 
 
 def _apart(
@@ -213,15 +228,17 @@ def _other_order(sides: Sides) -> str:
     spread = np.sqrt(np.mean([np.square(_signature(b, mean, size) - whole) for b in sides.blocks], axis=0))
     spread = np.maximum(spread, 1e-3 * (np.abs(whole).max() + 1e-12))
     cost = np.sqrt(np.square((other[None] - whole[:, None]) / spread[:, None]).mean(axis=2))
-    found, matched = linear_sum_assignment(np.minimum(cost, 100.0))
-    moved = [(int(a), int(b)) for a, b in zip(found, matched, strict=True) if a != b]
-    own = [cost[a, a] for a, _ in moved]
-    new = [cost[a, b] for a, b in moved]
-    clear = [(a, b) for (a, b), was, now in zip(moved, own, new, strict=True) if was > UNLIKE and now < LIKE]
-    if len(clear) < 2 or len(clear) < 0.5 * len(moved):
+    own = cost.diagonal().copy()
+    # Columns that are alike must not change places for nothing.
+    np.fill_diagonal(cost, np.where(own < LIKE, 0.0, own))
+    matched = linear_sum_assignment(np.minimum(cost, 100.0))[1]
+    unlike = np.flatnonzero(own > UNLIKE)
+    clear = [int(a) for a in unlike if matched[a] != a and cost[a, matched[a]] < LIKE]
+    # They must have changed places among themselves: drift makes columns unlike, and seldom makes them each other.
+    if len(clear) < 2 or len(clear) < MOST_OF * len(unlike) or {int(matched[a]) for a in clear} != set(clear):
         return ""
-    shown = ", ".join(f"{b} where training has {a}" for a, b in clear[:4])
-    return f"{len(clear)} of {columns} columns stand in another place: validation has column {shown}"
+    shown = ", ".join(f"{a} at {matched[a]}" for a in clear[:4])
+    return f"{len(clear)} of {columns} columns stand in another place: validation has training's column {shown}"
 
 
 def _other_codes(sides: Sides) -> str:
@@ -237,7 +254,7 @@ def _other_codes(sides: Sides) -> str:
         usual = max(_between(_shares(block[:, column], codes), here) for block in sides.blocks)
         apart = _between(here, there)
         best = _between(np.sort(here), np.sort(there))
-        if apart > CODES_APART + 2 * usual and best < 0.5 * apart and best < 0.1 + usual:
+        if apart > CODES_APART + 1.5 * usual and best < apart / 3 and best < 0.1 + usual:
             return (
                 f"column {column} has other codes: the shares of its {len(codes)} values differ by {apart:.2f}, and by "
                 f"{best:.2f} in another order"
@@ -297,13 +314,10 @@ def _turned(training: Tensor, held_out: Tensor) -> str:
         turns["transposed"] = other.transpose(-1, -2)
         turns["turned by 90°"] = torch.rot90(other, 1, (-2, -1))
         turns["turned by 270°"] = torch.rot90(other, 3, (-2, -1))
-    own = _match(other, mean)
     best = max(turns, key=lambda name: _match(turns[name], mean))
-    better = _match(turns[best], mean)
-    if usual > 0.5 and better > usual - 0.1 and own < better - max(0.1, 3 * (1 - usual)):
-        return (
-            f"validation images are {best}: their mean image matches training's by {better:.2f}, and {own:.2f} as it is"
-        )
+    own, turned, usual = (1 - one for one in (_match(other, mean), _match(turns[best], mean), usual))
+    if own > max(TURNED, 10 * usual) and turned < max(0.01, 3 * usual) and turned < 0.5 * own:
+        return f"images are {best}: their mean image is {turned:.3f} from training's that way, and {own:.3f} as it is"
     return ""
 
 

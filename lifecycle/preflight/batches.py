@@ -45,12 +45,9 @@ def shuffled(subject: Subject) -> Found:
         return Found("pass", "every batch holds all rows")
     windows = _windows(plan)
     labels = _labels(subject)
-    if labels is not None:
-        by_label = _uneven(_cells(labels)[windows])
-        if by_label.alarms:
-            return _sorted(
-                f"labels differ between batches {by_label.times:.1f} times as much as in a fair order", by_label
-            )
+    by_label = _uneven(_cells(labels)[windows]) if labels is not None else Uneven(1.0, 1.0)
+    if by_label.alarms:
+        return _sorted(f"labels differ between batches {by_label.times:.1f} times as much as in a fair order", by_label)
     by_place = _uneven(windows * CELLS // plan.rows)
     alike = _neighbours_alike(subject) if by_place.alarms else ""
     if by_place.alarms and alike:

@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 LARGE, SMALL, APART = 30.0, 0.003, 1000.0
 # A layer's input that changes by less when the raw one is rescaled was normalised before it.
 SAME = 0.1
-FEWEST_COLUMNS = 2
+# Of a column's size: what varies by less is constant but for rounding.
+SMALLEST = 1e-6
+MOST_VALUES = 10_000
 
 
 @dataclass(frozen=True)
 class Entering:
-    """Sizes of the columns of a tensor that meets its first weights, and their median."""
+    """Sizes of the columns of a tensor that meets its first weights, and how far each varies."""
 
     call: int
     sizes: Tensor
+    deviations: Tensor
 
     @property
     def largest(self) -> float:
@@ -40,9 +43,9 @@ class Entering:
 
     @property
     def apart(self) -> float:
-        """How many times the largest column is larger than the median of those that are not all zero."""
-        used = self.sizes[self.sizes > 0]
-        return self.largest / float(used.median()) if len(used) >= FEWEST_COLUMNS else 1.0
+        """How many times the largest column is larger than the median of what varies."""
+        used = self.deviations[self.deviations > SMALLEST * self.sizes]
+        return self.largest / float(used.median()) if len(used) else 1.0
 
 
 @dataclass
@@ -65,7 +68,12 @@ def scaled(subject: Subject) -> Found:
     if subject.claims.start == "trained":
         return Found("pass", f"{told}; trained weights know their inputs' size", largest, LARGE)
     if apart > APART:
-        return Found("fail", f"{told}; the largest is {apart:.3g} times the median, and drowns it", apart, APART)
+        return Found(
+            "fail",
+            f"{told}; the largest is {apart:.3g} times what varies in the median one, and drowns it",
+            apart,
+            APART,
+        )
     odd = [one for one in trace.entering if not SMALL <= one.largest <= LARGE]
     if not odd or _normalised_later(subject, trace, odd):
         normed = "; a norm behind them takes it away" if odd else ""
@@ -132,7 +140,7 @@ def _watched(trace: Trace, factors: dict[int, float], model: nn.Module, rows: in
             call = len(trace.later)
             trace.later.append(data.detach().float())
             if not data.requires_grad:
-                trace.entering.append(Entering(call, _sizes(data, products[func])))
+                trace.entering.append(Entering(call, *_sizes(data, products[func])))
                 args = (data * factors.get(call, 1.0), *args[1:])
             return _passed(func(*args, **kwargs))
 
@@ -170,19 +178,19 @@ def _passed(result: Any) -> Any:
 _CHANNELS, _LAST, _ROWS_BY_WEIGHTS, _ELEMENTWISE = range(4)
 
 
-def _sizes(data: Tensor, axis: int) -> Tensor:
-    """Root mean square of each column along `axis`; the last 1 % of a column's values is cut, since it may be a typo.
+def _sizes(data: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Root mean square of each column, and its standard deviation.
 
-    A column that is mostly zero, such as a rare category, counts with its other values.
+    The last 1 % of a column's values is cut, since it may be a typo; a column that is mostly zero, such as a rare
+    category, has the size of its other values.
     """
     columns = data.detach().float().movedim(1 if axis in (_CHANNELS, _ELEMENTWISE) else -1, 0)
-    columns = columns.reshape(len(columns), -1).nan_to_num(0.0, 0.0, 0.0).abs()
-    if columns.shape[1] > 10_000:
-        columns = columns[:, :: columns.shape[1] // 10_000]
-    kept = columns.minimum(columns.quantile(0.99, dim=1, keepdim=True).clamp_min(1e-30))
-    kept = kept.where(kept > 2e-30, kept.new_zeros(()))
+    columns = columns.reshape(len(columns), -1).nan_to_num(0.0, 0.0, 0.0)
+    columns = columns[:, :: max(1, columns.shape[1] // MOST_VALUES)]
+    size = columns.abs()
+    kept = size.minimum(size.quantile(0.99, dim=1, keepdim=True))
     used = (kept > 0).sum(dim=1).clamp_min(1)
-    return (kept.square().sum(dim=1) / used).sqrt()
+    return (kept.square().sum(dim=1) / used).sqrt(), columns.std(dim=1, correction=0)
 
 
 def _products() -> dict[Callable[..., Any], int]:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROWS, FEWEST_ROWS = 16, 20
-# Outputs as confident as logits get, and probabilities; a loss below UNBOUNDED there has no lower bound.
-LOGIT, PROBABILITY, UNBOUNDED = 100.0, 1e-6, -5.0
+# Outputs as confident as logits get, or probabilities, and less so; a loss that falls from one to the other, to below
+# UNBOUNDED, has no lower bound.
+FURTHER = ((-50.0, -100.0), (50.0, 100.0), (1e-3, 1e-6), (1 - 1e-3, 1 - 1e-6))
+UNBOUNDED = -5.0
 # Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
 OUT_OF_REACH, FAR = 10.0, 30.0
 
@@ -155,17 +157,18 @@ def _unbounded(asked: Asked) -> Found | None:
     if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel():
         return None
     within = (targets > 0.5).to(targets.dtype)
-    for low, high in ((-LOGIT, LOGIT), (PROBABILITY, 1 - PROBABILITY)):
-        for value in (low, high):
-            given = asked.loss_at(outputs * 0 + value, targets)
-            bounded = asked.loss_at(outputs * 0 + value, within)
-            if given is None or bounded is None:
-                continue
-            if float(given.min()) < UNBOUNDED and float(bounded.min()) > UNBOUNDED / 10:
-                seen = asked.subject.training.targets.unique().cpu()
-                told = f"labels from {seen[0]:.6g} to {seen[-1]:.6g}, and the loss falls to {given.min():.3g}"
-                fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
-                return Found("fail", f"{told} at outputs of {value:.3g}", float(seen[-1]), 1.0, fix=fix)
+    for near, far in FURTHER:
+        given = [asked.loss_at(outputs * 0 + value, targets) for value in (near, far)]
+        bounded = asked.loss_at(outputs * 0 + far, within)
+        if given[0] is None or given[1] is None or bounded is None:
+            continue
+        # Ever lower, and not only low: a Poisson loss is below zero at its least.
+        falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
+        if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10:
+            seen = asked.subject.training.targets.unique().cpu()
+            told = f"labels from {seen[0]:.6g} to {seen[-1]:.6g}, and the loss falls to {given[1].min():.3g}"
+            fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
+            return Found("fail", f"{told} at outputs of {far:.3g}", float(seen[-1]), 1.0, fix=fix)
     return None
 
 
@@ -181,7 +184,7 @@ def _one_sided(asked: Asked, counted: Tensor) -> Found | None:
         return None
     # Of a loss between two classes the sum for 0 and 1 is the logit's size; a squared error's grows with its square.
     sums = [
-        asked.loss_at(outputs * 0 + value, asked.targets * 0 + label) for value in (50.0, LOGIT) for label in (0.0, 1.0)
+        asked.loss_at(outputs * 0 + value, asked.targets * 0 + label) for value in (50.0, 100.0) for label in (0.0, 1.0)
     ]
     if any(one is None for one in sums):
         return None

@@ -47,6 +47,8 @@ def pairs_together(subject: Subject) -> Found:
     pair = _pair(subject)
     if pair is None:
         return Found("not_applicable", "no input shares the targets' points")
+    if not _keeps_targets(subject):
+        return Found("not_applicable", "augmentation makes the targets anew, whatever they were")
     if not subject.training.inputs[pair.name].is_floating_point():
         return _sequences(subject, pair)
     return _marked(subject, pair)
@@ -77,6 +79,20 @@ def _covers(tensor: Tensor, axis: int, shape: tuple[int, ...]) -> bool:
     return others <= 1 and axis in (1, 1 + others)
 
 
+def _keeps_targets(subject: Subject) -> bool:
+    """Whether the targets that augmentation gives are made of those that it was given."""
+    import torch
+
+    rows, results = spread_rows(subject.training, ROWS), []
+    for other in (False, True):
+        inputs, targets = rows_of(subject.training, rows, subject.device)
+        _set_global_generators(0)
+        assert subject.recipe.augment is not None
+        given = _other_targets(targets) if other else targets
+        results.append(subject.recipe.augment(inputs, given, step_generator(subject, 0))[1])
+    return not torch.equal(*results)
+
+
 def _marked(subject: Subject, pair: Pair) -> Found:
     import torch
 
@@ -94,7 +110,7 @@ def _marked(subject: Subject, pair: Pair) -> Found:
         _mark(where, width, step)
         where = where.to(targets.device)
         image = _expanded(where, inputs[pair.name], pair.input_axis)
-        inputs[pair.name] = image * (bright - background) + background
+        inputs[pair.name] = image.to(inputs[pair.name].dtype) * (bright - background) + background
         wanted = _expanded(where, targets, pair.target_axis)
         targets = torch.where(wanted, torch.full_like(targets, high), torch.full_like(targets, low))
         _set_global_generators(0)
@@ -172,8 +188,7 @@ def _expanded(where: Tensor, like: Tensor, axis: int) -> Tensor:
         where = where.unsqueeze(1)
     while where.ndim < like.ndim:
         where = where.unsqueeze(-1)
-    expanded = where.expand(like.shape)
-    return expanded.to(like.dtype) if like.is_floating_point() and axis else expanded
+    return where.expand(like.shape)
 
 
 def _places(changed: Tensor, pair: Pair, axis: int, width: list[int]) -> list[tuple[float, ...] | None]:
@@ -299,6 +314,7 @@ def _moved_by_another(subject: Subject, rows: Tensor, name: str, step: int) -> t
     """
     import torch
 
+    assert subject.recipe.augment is not None
     inputs, targets = rows_of(subject.training, rows, subject.device)
     size = inputs[name].float().nan_to_num(0.0, 0.0, 0.0).std().clamp_min(1e-6).to(inputs[name].dtype)
     shares = torch.zeros(len(rows))
