@@ -60,6 +60,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         plan=plan,
         predict=task.predict,
         groups=held_out[job.rows.group].to_numpy(),
+        labels=rows[job.rows.label].to_numpy(),
         claims=job.claims,
         device=device,
     )

@@ -26,7 +26,8 @@ class Subject:
 
     `build` gives a fresh model on the CPU, each time with the same weights; `optimizers` what updates it.
     `training` and `held_out` are samples of rows that the model will train on and will not, prepared as they will be;
-    `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `predict` turns
+    `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `labels` are those
+    of all training rows, by the numbers that the plan draws; None if `training` holds all rows. `predict` turns
     outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's.
     """
 
@@ -38,6 +39,7 @@ class Subject:
     plan: Plan
     predict: Callable[[Tensor], Tensor] | None = None
     groups: np.ndarray | None = None
+    labels: np.ndarray | None = None
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -1,0 +1,250 @@
+"""Is every batch a fair draw of the rows? The plan alone is asked: nothing is trained.
+
+Batches are joined to windows of at least WINDOW_ROWS draws, since a batch of one row holds one label. A window's
+labels, and the places of its rows in the file, are counted and held against those of all windows together: whatever
+is drawn more often on purpose is more often in every window.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.plan import Plan
+
+if TYPE_CHECKING:
+    import numpy as np
+
+WINDOW_ROWS, MOST_WINDOWS, MOST_BATCHES, CELLS = 64, 256, 20_000, 16
+# Odds of a false alarm for a fair order, by a gamma distribution with the mean and variance of 40 shuffles; and how
+# many times its mean the statistic must be. Sorted rows have as many times as a window has rows.
+FALSE_ALARM, TIMES, SHUFFLES = 1e-7, 1.5, 40
+ALIKE, ALIKE_ERRORS = 0.1, 6.0
+NEVER, REPEATED_EPOCHS = 0.01, 3
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """How unequal windows are: their chi-square over that of shuffled draws, and the odds of it."""
+
+    times: float
+    odds: float
+
+    @property
+    def alarms(self) -> bool:
+        return self.odds < FALSE_ALARM and self.times > TIMES
+
+
+def shuffled(subject: Subject) -> Found:
+    """Labels spread evenly over windows; neighbours in the file not together if they are alike; another order next."""
+    plan = subject.plan
+    if plan.batch_size >= plan.rows:
+        return Found("pass", "every batch holds all rows")
+    windows = _windows(plan)
+    labels = _labels(subject)
+    by_label = _uneven(_cells(labels)[windows]) if labels is not None else Uneven(1.0, 1.0)
+    if by_label.alarms:
+        return _sorted(f"labels differ between batches {by_label.times:.1f} times as much as in a fair order", by_label)
+    by_place = _uneven(windows * CELLS // plan.rows)
+    alike = _neighbours_alike(subject) if by_place.alarms else ""
+    if by_place.alarms and alike:
+        return _sorted(f"a batch holds rows that lie side by side in the file, and {alike} are alike there", by_place)
+    if _same_order(plan):
+        fix = "shuffle with a seed made of the run's seed and the epoch"
+        cause = "a shuffle that is seeded anew each epoch, or none"
+        return Found("fail", "the second epoch has the order of the first", True, False, fix=fix, cause=cause)
+    told = f"{len(windows)} windows of {windows.shape[1]} draws"
+    if labels is None:
+        return Found("pass", f"{told} are spread over the file; the sample's labels say nothing of single batches")
+    return Found("pass", f"{told}: labels differ {by_label.times:.2f} times as much as in a fair order",
+                 by_label.times, TIMES)  # fmt: skip
+
+
+def _sorted(evidence: str, uneven: Uneven) -> Found:
+    return Found("fail", evidence, round(uneven.times, 2), TIMES)
+
+
+def _windows(plan: Plan) -> np.ndarray:
+    """Row numbers of the first epoch's windows, (windows, rows of one); evenly spaced if there are too many."""
+    import numpy as np
+
+    joined = min(max(1, math.ceil(WINDOW_ROWS / plan.batch_size)), plan.steps_per_epoch)
+    count = plan.steps_per_epoch // joined
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_WINDOWS)).round().astype(int))
+    drawn = [[_rows(plan, int(start) * joined + step) for step in range(joined)] for start in chosen]
+    whole = [np.concatenate(one) for one in drawn]
+    least = min(len(one) for one in whole)
+    return np.stack([one[:least] for one in whole])
+
+
+def _rows(plan: Plan, step: int) -> np.ndarray:
+    return plan.batch(step).cpu().numpy()
+
+
+def _labels(subject: Subject) -> np.ndarray | None:
+    """One label for each row of the plan: all rows' if the subject has them, else the sample's if it is all rows."""
+    import numpy as np
+
+    labels = subject.labels
+    if labels is None and len(subject.training.targets) == subject.plan.rows:
+        targets = subject.training.targets.detach().float().cpu()
+        labels = targets.reshape(len(targets), -1).mean(dim=1).numpy()
+    return None if labels is None or len(np.unique(labels[: 10**6])) < 2 else labels
+
+
+def _cells(values: np.ndarray) -> np.ndarray:
+    """Values as class numbers: themselves if they are few, else CELLS quantiles."""
+    import numpy as np
+
+    kinds, numbers = np.unique(values, return_inverse=True)
+    if len(kinds) <= CELLS:
+        return numbers
+    edges = np.quantile(values, np.linspace(0, 1, CELLS + 1)[1:-1])
+    return np.searchsorted(edges, values, side="right")
+
+
+def _uneven(cells: np.ndarray) -> Uneven:
+    """Chi-square of the windows' counts against those of all, compared with shuffles of the same draws."""
+    import numpy as np
+    from scipy.stats import gamma
+
+    if len(cells) < 2:
+        return Uneven(1.0, 1.0)
+    generator = np.random.default_rng(0)
+    seen, flat = _chi_square(cells), cells.ravel().copy()
+    null = []
+    for _ in range(SHUFFLES):
+        generator.shuffle(flat)
+        null.append(_chi_square(flat.reshape(cells.shape)))
+    mean, variance = float(np.mean(null)), float(np.var(null))
+    if mean <= 0 or variance <= 0:
+        return Uneven(1.0, 1.0)
+    return Uneven(seen / mean, float(gamma.sf(seen, mean**2 / variance, scale=variance / mean)))
+
+
+def _chi_square(cells: np.ndarray) -> float:
+    import numpy as np
+
+    count = int(cells.max()) + 1
+    offset = cells + np.arange(len(cells))[:, None] * count
+    seen = np.bincount(offset.ravel(), minlength=len(cells) * count).reshape(len(cells), count)
+    expected = np.maximum(seen.mean(axis=0), 1e-12)
+    return float((np.square(seen - expected) / expected).sum())
+
+
+def _neighbours_alike(subject: Subject) -> str:
+    """What rows side by side have in common: "labels", or inputs by name; "" if the file's order says nothing."""
+    import numpy as np
+
+    data = subject.training
+    tensors = {"labels": data.targets, **data.inputs}
+    for name, tensor in tensors.items():
+        if name != "labels" and not tensor.is_floating_point():
+            continue
+        flat = tensor.detach().reshape(len(tensor), -1).float().nan_to_num(0.0, 0.0, 0.0).cpu().numpy()
+        flat = flat[:, :: max(1, flat.shape[1] // CELLS)]
+        flat = flat[:, flat.std(axis=0) > 0]
+        if not flat.shape[1] or len(flat) < WINDOW_ROWS:
+            continue
+        unit = (flat - flat.mean(axis=0)) / flat.std(axis=0)
+        together = float(np.max((unit[1:] * unit[:-1]).mean(axis=0)))
+        if together > ALIKE and together > ALIKE_ERRORS / math.sqrt(len(flat)):
+            return name
+    return ""
+
+
+def _same_order(plan: Plan) -> bool:
+    """Whether the epochs that are planned repeat the first one's order."""
+    import numpy as np
+
+    if plan.horizon_steps < plan.steps_per_epoch + 1:
+        return False
+    steps = range(min(8, plan.steps_per_epoch, plan.horizon_steps - plan.steps_per_epoch))
+    first = np.concatenate([_rows(plan, step) for step in steps])
+    second = np.concatenate([_rows(plan, plan.steps_per_epoch + step) for step in steps])
+    # A few rows in the same order may be chance.
+    return len(first) >= 8 and np.array_equal(first, second)
+
+
+def repeated_batch(subject: Subject) -> Found:
+    """Different batches within an epoch, and all rows met over the first epochs."""
+    import numpy as np
+
+    plan = subject.plan
+    epochs = max(1, min(REPEATED_EPOCHS, plan.horizon_steps // plan.steps_per_epoch))
+    if plan.steps_per_epoch * epochs > MOST_BATCHES:
+        epochs = 1
+    per_epoch = min(plan.steps_per_epoch, MOST_BATCHES)
+    drawn = [[_rows(plan, e * plan.steps_per_epoch + step) for step in range(per_epoch)] for e in range(epochs)]
+    again = _met_again(plan, drawn[0])
+    if again:
+        return Found("fail", f"{again} of the first epoch's {per_epoch} batches hold the rows of another", again, 0)
+    sets = [np.flatnonzero(np.bincount(np.concatenate(batches), minlength=plan.rows)) for batches in drawn]
+    met = np.flatnonzero(np.bincount(np.concatenate(sets), minlength=plan.rows))
+    told = f"{len(met):,} of {plan.rows:,} rows in {'the first epoch' if epochs == 1 else f'{epochs} epochs'}"
+    if per_epoch < plan.steps_per_epoch:
+        return Found("pass", f"{per_epoch:,} batches, none twice; {told}")
+    fault = _never(plan, sets, met)
+    if fault:
+        fix = "let the order run over all rows, and leave another remainder out each epoch"
+        return Found("fail", f"{told}; {fault}", len(met), plan.rows, fix=fix, cause="an order over a part of the rows")
+    return Found("pass", f"no batch twice; {told}", 0, 0)
+
+
+def _met_again(plan: Plan, batches: list[np.ndarray]) -> int:
+    """Batches with the rows of an earlier one; small ones are joined until that can't be chance."""
+    import numpy as np
+
+    # Decimal digits of the number of different windows: 12 is beyond chance for all pairs of MOST_BATCHES.
+    joined = next((j for j in range(1, len(batches) // 2 + 1) if _digits(plan.rows, j * plan.batch_size) >= 12), 0)
+    if not joined:
+        return 0
+    whole = [np.sort(np.concatenate(batches[i : i + joined])) for i in range(0, len(batches) - joined + 1, joined)]
+    return len(whole) - len({one.tobytes() for one in whole})
+
+
+def _digits(rows: int, chosen: int) -> float:
+    if chosen >= rows:
+        return 0.0
+    return (math.lgamma(rows + 1) - math.lgamma(chosen + 1) - math.lgamma(rows - chosen + 1)) / math.log(10)
+
+
+def _never(plan: Plan, sets: list[np.ndarray], met: np.ndarray) -> str:
+    """Rows that no epoch meets, "" if it is the remainder of a last batch or the luck of the draw."""
+    import numpy as np
+
+    missed = plan.rows - len(met)
+    draws = plan.steps_per_epoch * plan.batch_size
+    if missed <= max(NEVER * plan.rows, plan.rows - draws if len(sets) == 1 else 0):
+        return ""
+    if len(sets) > 1 and all(np.array_equal(sets[0], one) for one in sets[1:]):
+        return f"the same {missed:,} are left out each time"
+    places = np.bincount(met * CELLS // plan.rows, minlength=CELLS)
+    if draws * len(sets) >= CELLS * WINDOW_ROWS and not places.all():
+        return f"none from {int((places == 0).sum())} of {CELLS} parts of the file"
+    return ""
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        "inputs.shuffled",
+        question="Is every batch a fair draw of the rows, in another order each epoch?",
+        symptom="the loss saws up and down within an epoch, and batch statistics are those of one class or day",
+        cause="rows that are read in the file's order, or shuffled within a small buffer or block alone",
+        fix="draw every epoch's order from all rows",
+        look=shuffled,
+        on_device=False,
+    ),
+    Check(
+        "inputs.repeated_batch",
+        question="Are the batches of an epoch different ones, and do they meet all rows?",
+        symptom="the training loss falls to zero while the validation loss rises from the first epoch on",
+        cause="an iterator that is made anew each step, or workers that all read the same rows",
+        fix="make the iterator once an epoch, and give each worker its own part of the order",
+        look=repeated_batch,
+        on_device=False,
+    ),
+)

@@ -1,0 +1,291 @@
+"""Do the labels fit the loss and the head?
+
+The loss itself is asked, on the CPU, since a class beyond the head ends a CUDA process: it is given the rows with the
+extreme labels, and outputs that no healthy loss rewards without bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.probe import row_losses, rows_of, spread_rows
+from lifecycle.preflight.subject import Subject
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROWS, FEWEST_ROWS = 16, 20
+# Outputs as confident as logits get, or probabilities, and less so; a loss that falls from one to the other, to below
+# UNBOUNDED, has no lower bound.
+FURTHER = ((-50.0, -100.0), (50.0, 100.0), (1e-3, 1e-6), (1 - 1e-3, 1 - 1e-6))
+UNBOUNDED = -5.0
+# Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
+OUT_OF_REACH, FAR = 10.0, 30.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A few rows of extreme labels, and what the fresh network and the loss say of them, on the CPU."""
+
+    subject: Subject
+    targets: Tensor
+    outputs: Any
+    losses: Tensor
+
+    def loss_at(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Each row's loss of these outputs, None if the loss refuses them."""
+        try:
+            return self.subject.recipe.loss_fn(outputs, targets).detach()
+        except (RuntimeError, ValueError, IndexError, AssertionError):
+            return None
+
+
+def labels_in_range(subject: Subject) -> Found:
+    """More than one label, each within the head and the loss's range."""
+    values = subject.training.targets.flatten().cpu()
+    if subject.claims.labels == "unused":
+        return Found("not_applicable", "declared: the loss needs no labels")
+    few = Found("insufficient", f"{len(subject.training.targets)} rows say nothing about the labels")
+    beyond = _beyond_head(subject)
+    if beyond is not None:
+        return beyond
+    asked = _ask(subject)
+    if not bool(asked.losses.isfinite().all()):
+        rows = int((~asked.losses.isfinite()).sum())
+        span = f"labels from {values.min():.6g} to {values.max():.6g}"
+        return Found("fail", f"{span}: the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows")
+    unbounded = _unbounded(asked)
+    if unbounded is not None:
+        return unbounded
+    counted = _counted(asked, values)
+    if len(counted) > 1:
+        return _one_sided(asked, counted) or Found("pass", _told(counted))
+    if not _reads_labels(asked):
+        return Found("pass", "the loss is the same for other labels")
+    if len(subject.training.targets) < FEWEST_ROWS:
+        return few
+    only = f"label {counted[0]:.6g}" if len(counted) else "an ignored label"
+    cause = "rows cut from one end of sorted data, a label column that was overwritten, or a wrong positive class"
+    return Found("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
+
+
+def _told(counted: Tensor) -> str:
+    return f"{len(counted):,} different labels from {counted[0]:.6g} to {counted[-1]:.6g} fit the loss"
+
+
+def _ask(subject: Subject) -> Asked:
+    import torch
+
+    torch.manual_seed(0)
+    model = subject.build().eval()
+    inputs, targets = rows_of(subject.training, _extreme_rows(subject), "cpu")
+    with torch.no_grad():
+        outputs, losses = row_losses(replace(subject, device="cpu"), model, inputs, targets)
+    if isinstance(outputs, torch.Tensor):
+        outputs = outputs.float()
+    return Asked(subject, targets, outputs, losses)
+
+
+def _extreme_rows(subject: Subject) -> Tensor:
+    """The rows with the least and the largest label, and some between."""
+    import torch
+
+    targets = subject.training.targets
+    flat = targets.reshape(len(targets), -1)
+    ends = torch.stack([flat.amin(dim=1).argmin(), flat.amax(dim=1).argmax()]).cpu()
+    return torch.cat([ends, spread_rows(subject.training, ROWS - len(ends))])
+
+
+def _class_count(subject: Subject, outputs: Any, targets: Tensor) -> int:
+    """Size of the class dimension of the outputs, 0 if there is none: (N, C, ...) or (N, ..., C) for (N, ...)."""
+    import torch
+
+    whole = bool((targets == targets.round()).all()) if targets.is_floating_point() else targets.dtype != torch.bool
+    if not isinstance(outputs, torch.Tensor) or not whole or outputs.ndim != targets.ndim + 1:
+        return 0
+    shape = tuple(outputs.shape)
+    if shape[:1] + shape[2:] == tuple(targets.shape):
+        return shape[1]
+    return shape[-1] if shape[:-1] == tuple(targets.shape) else 0
+
+
+def _beyond_head(subject: Subject) -> Found | None:
+    """Class numbers beyond the head that the loss refuses, or takes for another class; None if all are within."""
+    import torch
+
+    torch.manual_seed(0)
+    inputs, targets = rows_of(subject.training, _extreme_rows(subject), "cpu")
+    with torch.no_grad():
+        outputs = subject.build().eval()(inputs)
+    classes = _class_count(subject, outputs, targets)
+    every = subject.training.targets
+    if classes < 2 or bool(((every >= 0) & (every < classes)).all()):
+        return None
+    outside = every[(every < 0) | (every >= classes)].unique().cpu()
+    used = [int(value) for value in outside[:20] if _is_used(subject, outputs.float(), targets, float(value))]
+    if not used:
+        return None
+    fix = f"map the labels to 0 … {classes - 1}, or give the head {int(every.max()) + 1} outputs"
+    if int(every.min()) == 1 and int(every.max()) == classes:
+        fix = "the labels start at 1: subtract 1, so that they run from 0"
+    told = f"the head has {classes} classes, and labels run from {int(every.min())} to {int(every.max())}"
+    return Found("fail", f"{told}; labels {used[:5]} lie outside, and the loss does not ignore them", used[-1],
+                 classes - 1, fix=fix)  # fmt: skip
+
+
+def _is_used(subject: Subject, outputs: Tensor, targets: Tensor, value: float) -> bool:
+    """Whether the loss refuses this label, or lets it pull at the outputs; ignore_index does neither."""
+    given = outputs.detach().requires_grad_(True)
+    try:
+        loss = subject.recipe.loss_fn(given, targets.new_full(targets.shape, value).to(targets.dtype))
+    except (RuntimeError, ValueError, IndexError, AssertionError):
+        return True
+    if not loss.requires_grad:
+        return False
+    loss.sum().backward()
+    return given.grad is not None and bool((given.grad.nan_to_num(0.0) != 0).any())
+
+
+def _unbounded(asked: Asked) -> Found | None:
+    """Labels that a two-class loss rewards without bound, found by asking for the same with labels of 0 and 1."""
+    import torch
+
+    outputs, targets = asked.outputs, asked.targets
+    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel():
+        return None
+    within = (targets > 0.5).to(targets.dtype)
+    for near, far in FURTHER:
+        given = [asked.loss_at(outputs * 0 + value, targets) for value in (near, far)]
+        bounded = asked.loss_at(outputs * 0 + far, within)
+        if given[0] is None or given[1] is None or bounded is None:
+            continue
+        # Ever lower, and not only low: a Poisson loss is below zero at its least.
+        falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
+        if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10:
+            seen = asked.subject.training.targets.unique().cpu()
+            told = f"labels from {seen[0]:.6g} to {seen[-1]:.6g}, and the loss falls to {given[1].min():.3g}"
+            fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
+            return Found("fail", f"{told} at outputs of {far:.3g}", float(seen[-1]), 1.0, fix=fix)
+    return None
+
+
+def _one_sided(asked: Asked, counted: Tensor) -> Found | None:
+    """Two labels on one side of 1/2 for a loss between two classes, such as a mask of 0 and 1 divided by 255."""
+    import torch
+
+    same_side = len(counted) == 2 and (float(counted[1]) < 0.5 or 0.5 < float(counted[0]) < 1)
+    outputs = asked.outputs
+    if not same_side or float(counted[0]) < 0 or not isinstance(outputs, torch.Tensor):
+        return None
+    if outputs.numel() != asked.targets.numel():
+        return None
+    # Of a loss between two classes the sum for 0 and 1 is the logit's size; a squared error's grows with its square.
+    sums = [
+        asked.loss_at(outputs * 0 + value, asked.targets * 0 + label) for value in (50.0, 100.0) for label in (0.0, 1.0)
+    ]
+    if any(one is None for one in sums):
+        return None
+    half, whole = (float(sums[i].mean() + sums[i + 1].mean()) for i in (0, 2))  # type: ignore[union-attr]
+    if not 1.5 < whole / max(half, 1e-9) < 2.5:
+        return None
+    told = f"the labels are {counted[0]:.6g} and {counted[1]:.6g}, both on one side of 1/2"
+    return Found("fail", told, float(counted[1]), 0.5, fix="make the labels 0 and 1")
+
+
+def _counted(asked: Asked, values: Tensor) -> Tensor:
+    """The different labels that the loss does not ignore, ascending."""
+    import torch
+
+    seen = values[values.isfinite()].unique() if values.is_floating_point() else values.unique()
+    if not isinstance(asked.outputs, torch.Tensor) or len(seen) > 50 or seen.dtype == torch.bool:
+        return seen
+    classes = _class_count(asked.subject, asked.outputs, asked.targets)
+    if classes < 2:
+        return seen
+    kept = [0 <= float(v) < classes or _is_used(asked.subject, asked.outputs, asked.targets, float(v)) for v in seen]
+    return seen[torch.tensor(kept)]
+
+
+def _reads_labels(asked: Asked) -> bool:
+    """Whether another label changes the loss; a loss that refuses it has read it."""
+    import torch
+
+    targets = asked.targets
+    other = ~targets if targets.dtype == torch.bool else torch.where(targets == 0, targets + 1, targets * 0)
+    losses = asked.loss_at(asked.outputs, other)
+    return losses is None or not torch.equal(losses, asked.losses.detach())
+
+
+def labels_scaled(subject: Subject) -> Found:
+    """Labels of a regression against what all planned updates can add to the outputs, each of them pushing one way."""
+    import torch
+
+    asked = _ask(subject)
+    outputs, targets = asked.outputs, asked.targets.float()
+    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or not _is_regression(subject):
+        return Found("not_applicable", "the labels are classes or probabilities, or no outputs stand beside them")
+    missing = float((targets - outputs.reshape(targets.shape)).square().mean().sqrt())
+    met = asked.loss_at(targets.reshape(outputs.shape), asked.targets)
+    if met is None or float(met.mean()) >= float(asked.losses.mean()):
+        return Found("pass", "the loss has its own scale: it is not least where outputs equal labels")
+    reach = _reach(subject)
+    told = f"labels lie {missing:.3g} from the fresh network's outputs, and all planned updates can add {reach:.3g}"
+    if missing > FAR and missing > OUT_OF_REACH * reach:
+        return Found("fail", told, missing, OUT_OF_REACH * reach)
+    return Found("pass", told, missing, OUT_OF_REACH * reach)
+
+
+def _is_regression(subject: Subject) -> bool:
+    targets = subject.training.targets
+    inside = bool(((targets >= 0) & (targets <= 1)).all())
+    return targets.is_floating_point() and not inside and bool(targets.isfinite().all())
+
+
+def _reach(subject: Subject) -> float:
+    """What the plan's updates add to a mean output to first order: each parameter by its rate, one way, every step.
+
+    SGD moves along the clipped gradient instead of by its signs.
+    """
+    import torch
+
+    state = subject.state()
+    inputs, _ = rows_of(subject.training, spread_rows(subject.training, ROWS), subject.device)
+    outputs = state.model.eval()(inputs)
+    outputs.float().mean().backward()
+    gradients = [p.grad.flatten().float() for p in state.model.parameters() if p.grad is not None]
+    if not gradients:
+        return math.inf
+    every = torch.cat(gradients)
+    signs = not any(isinstance(optimizer, torch.optim.SGD) for optimizer in state.optimizers)
+    step = float(every.abs().sum()) if signs else float(every.norm()) * subject.recipe.clip_norm * 10
+    horizon = subject.plan.horizon_steps
+    shown = range(0, horizon, max(1, horizon // 200))
+    rates = [subject.recipe.learning_rate(one) for one in shown]
+    return step * horizon * sum(rates) / len(rates)
+
+
+CHECKS = (
+    Check(
+        "inputs.labels_in_range",
+        question="Do the labels fit the loss and the head, and is there more than one?",
+        symptom="an index error or a CUDA assert deep in the epoch, a loss below zero, or a perfect score at once",
+        cause="labels that start at 1, a mask of 0 and 255, -1 for a class, or a head with too few outputs",
+        fix="map the labels to 0 … classes - 1, or to 0 and 1 for a loss between two classes",
+        look=labels_in_range,
+        on_device=False,
+    ),
+    Check(
+        "inputs.labels_scaled",
+        question="Can the planned updates reach the size of the labels?",
+        symptom="a regression predicts nearly the same for all rows, and its loss falls by a tiny share each epoch",
+        cause="labels in a large unit, and a head that starts near zero",
+        fix="standardise the labels on training rows in the loss, and undo it in predict; or start the head's bias at "
+        "their mean",
+        look=labels_scaled,
+        severity="warning",
+        on_device=False,
+    ),
+)

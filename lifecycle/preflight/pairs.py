@@ -1,0 +1,372 @@
+"""Are inputs and targets that belong together point by point changed together?
+
+The rows are replaced by markers: an input with one bright block, and a target with the same block of another label.
+Wherever augmentation takes the block of the input, it has to take that of the target. Colours may change as they will,
+since only the place of the block counts. Sequences of whole numbers carry their positions instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.preflight.augmentation import _set_global_generators
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.probe import rows_of, spread_rows, step_generator
+from lifecycle.preflight.subject import Subject
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ROWS, STEPS, FEWEST_POINTS, FEWEST_SEEN = 16, 6, 8, 8
+# Of the rows in which both blocks can be seen; and how far apart their centres may be, in widths of the block.
+MOST_APART, WIDTHS = 0.1, 0.5
+# A larger spread than so many times the block's own is not one block: mixed rows, or erased parts.
+SPREAD = 2.0
+OWN_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An input and where its points lie: sizes of the dimensions that it shares with the targets, and the first."""
+
+    name: str
+    shape: tuple[int, ...]
+    input_axis: int
+    target_axis: int
+
+
+def pairs_together(subject: Subject) -> Found:
+    """The same map for both, and no labels between labels."""
+    if subject.recipe.augment is None:
+        return Found("not_applicable", "there is no augmentation")
+    mixed = _mixed_without_targets(subject)
+    if mixed:
+        return Found("fail", mixed, True, False, cause="rows are mixed with others, and their targets are not",
+                     fix="mix the targets with the same shares as the inputs")  # fmt: skip
+    pair = _pair(subject)
+    if pair is None:
+        return Found("not_applicable", "no input shares the targets' points")
+    if not _keeps_targets(subject):
+        return Found("not_applicable", "augmentation makes the targets anew, whatever they were")
+    if not subject.training.inputs[pair.name].is_floating_point():
+        return _sequences(subject, pair)
+    return _marked(subject, pair)
+
+
+def _pair(subject: Subject) -> Pair | None:
+    """The input whose trailing (or inner, with channels last) dimensions are the targets'; images before tables."""
+    targets = subject.training.targets
+    shapes = [(1, tuple(targets.shape[1:]))]
+    if targets.ndim > 2:
+        shapes.append((2, tuple(targets.shape[2:])))
+    for target_axis, shape in shapes:
+        points = 1
+        for size in shape:
+            points *= size
+        if not shape or points < FEWEST_POINTS or (points == max(shape) and len(shape) > 1):
+            continue
+        for name, tensor in sorted(subject.training.inputs.items(), key=lambda one: -one[1].ndim):
+            for axis in range(1, tensor.ndim - len(shape) + 1):
+                if tuple(tensor.shape[axis : axis + len(shape)]) == shape and _covers(tensor, axis, shape):
+                    return Pair(name, shape, axis, target_axis)
+    return None
+
+
+def _covers(tensor: Tensor, axis: int, shape: tuple[int, ...]) -> bool:
+    """Points first or last: (N, ...), (N, C, ...) or (N, ..., C); a float table has no points but its columns."""
+    others = tensor.ndim - 1 - len(shape)
+    return others <= 1 and axis in (1, 1 + others)
+
+
+def _keeps_targets(subject: Subject) -> bool:
+    """Whether the targets that augmentation gives are made of those that it was given."""
+    import torch
+
+    rows, results = spread_rows(subject.training, ROWS), []
+    for other in (False, True):
+        inputs, targets = rows_of(subject.training, rows, subject.device)
+        _set_global_generators(0)
+        assert subject.recipe.augment is not None
+        given = _other_targets(targets) if other else targets
+        results.append(subject.recipe.augment(inputs, given, step_generator(subject, 0))[1])
+    return not torch.equal(*results)
+
+
+def _marked(subject: Subject, pair: Pair) -> Found:
+    import torch
+
+    data, width = subject.training, [max(2, size // 5) for size in pair.shape]
+    background, bright = _levels(data.inputs[pair.name])
+    low, high = _labels(data.targets)
+    if low is None or high is None:
+        return Found("insufficient", "the targets hold a single label, so that no block can be marked in them")
+    apart = seen = between = 0
+    example = ""
+    for step in range(STEPS):
+        rows = spread_rows(data, ROWS)
+        inputs, targets = rows_of(data, rows, subject.device)
+        where = torch.zeros(len(rows), *pair.shape, dtype=torch.bool)
+        _mark(where, width, step)
+        where = where.to(targets.device)
+        image = _expanded(where, inputs[pair.name], pair.input_axis)
+        inputs[pair.name] = image.to(inputs[pair.name].dtype) * (bright - background) + background
+        wanted = _expanded(where, targets, pair.target_axis)
+        targets = torch.where(wanted, torch.full_like(targets, high), torch.full_like(targets, low))
+        _set_global_generators(0)
+        assert subject.recipe.augment is not None
+        changed, changed_targets = subject.recipe.augment(inputs, targets, step_generator(subject, step))
+        between += _labels_between(data.targets, changed_targets, float(low), float(high))
+        given = _places(changed[pair.name], pair, pair.input_axis, width)
+        taken = _places(changed_targets, pair, pair.target_axis, width)
+        for row, (one, other) in enumerate(zip(given, taken, strict=True)):
+            if one is None or other is None:
+                continue
+            seen += 1
+            far = max(abs(a - b) / w for a, b, w in zip(one, other, width, strict=True))
+            if far > WIDTHS:
+                apart += 1
+                example = example or (
+                    f"in step {step} row {row} the input's block lies at {_shown(one)}, the target's at {_shown(other)}"
+                )
+    if seen < FEWEST_SEEN:
+        return Found("insufficient", f"the markers could be followed in {seen} of {ROWS * STEPS} rows only")
+    if apart > MOST_APART * seen:
+        return Found(
+            "fail", f"{apart} of {seen} targets are not where their input is: {example}", apart / seen, MOST_APART
+        )
+    if between and not _mixes(subject, pair.name):
+        fix = "resize and turn masks with nearest, never with bilinear"
+        told = f"{between} targets have values between the labels {low:g} and {high:g}"
+        return Found("fail", told, between, 0, fix=fix, cause="targets that are interpolated as images are")
+    return Found("pass", f"{seen} marked rows: input and target are moved alike", apart / seen, MOST_APART)
+
+
+def _levels(values: Tensor) -> tuple[float, float]:
+    """A background and a bright value that the input really has; zero is the background if it can be.
+
+    What is cut in from outside is mostly filled with zeros, and so can't be seen beside a background of zero.
+    """
+    flat = values[:64].float().flatten()
+    flat = flat[flat.isfinite()][:100_000]
+    low, high = (float(v) for v in flat.quantile(flat.new_tensor([0.02, 0.98])))
+    if high - low < 1e-6:
+        low, high = float(flat.min()), float(flat.max()) + 1.0
+    background = min(max(0.0, low), high)
+    far = high if high - background >= background - low else low
+    return background, far
+
+
+def _labels(targets: Tensor) -> tuple[float | None, float | None]:
+    """Two labels that lie far apart, without those that a loss ignores (negative beside class numbers)."""
+    import torch
+
+    if targets.dtype == torch.bool:
+        return 0.0, 1.0
+    values = targets[:256].flatten().float()
+    values = values[values.isfinite()]
+    if bool((values == values.round()).all()) and bool((values > 0).any()):
+        values = values[values >= 0]
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    return (low, high) if high > low else (None, None)
+
+
+def _mark(where: Tensor, width: list[int], step: int) -> None:
+    """One block a row, at places that no mirror, turn or shift leaves where they are."""
+    import torch
+
+    generator = torch.Generator().manual_seed(step)
+    for row in range(len(where)):
+        starts = [int(torch.randint(0, size - w + 1, (1,), generator=generator)) for size, w in
+                  zip(where.shape[1:], width, strict=True)]  # fmt: skip
+        where[(row, *(slice(s, s + w) for s, w in zip(starts, width, strict=True)))] = True
+
+
+def _expanded(where: Tensor, like: Tensor, axis: int) -> Tensor:
+    """The marks in the shape of a tensor whose points begin at `axis`: channels before or behind."""
+    for _ in range(axis - 1):
+        where = where.unsqueeze(1)
+    while where.ndim < like.ndim:
+        where = where.unsqueeze(-1)
+    return where.expand(like.shape)
+
+
+def _places(changed: Tensor, pair: Pair, axis: int, width: list[int]) -> list[tuple[float, ...] | None]:
+    """The centre of each row's block by its points, None if it left the row or is no single block."""
+    import torch
+
+    points = len(pair.shape)
+    values = changed.detach().float().nan_to_num(0.0, 0.0, 0.0)
+    if values.ndim > 1 + points:
+        values = values.movedim(tuple(range(axis, axis + points)), tuple(range(1, 1 + points)))
+        values = values.flatten(1 + points).mean(dim=-1)
+    flat = values.flatten(1)
+    away = (flat - flat.median(dim=1, keepdim=True).values).abs()
+    away = torch.where(away > 0.5 * away.amax(dim=1, keepdim=True), away, away.new_zeros(()))
+    away = away.reshape(values.shape)
+    found: list[tuple[float, ...] | None] = []
+    for row in away:
+        weight = float(row.sum())
+        centre, wide = [], []
+        for dimension, size in enumerate(row.shape):
+            others = tuple(d for d in range(points) if d != dimension)
+            share = (row.sum(dim=others) if others else row) / max(weight, 1e-12)
+            place = torch.arange(size, device=row.device, dtype=torch.float32)
+            middle = float((share * place).sum())
+            centre.append(middle)
+            wide.append(float((share * (place - middle).square()).sum().clamp_min(0).sqrt()))
+        # A block of width w has a standard deviation of w / sqrt(12); a zoom makes it larger.
+        single = all(one <= SPREAD * max(width) / 12**0.5 + 0.5 for one in wide)
+        found.append(tuple(centre) if weight > 0 and single else None)
+    return found
+
+
+def _shown(place: tuple[float, ...]) -> str:
+    return "(" + ", ".join(f"{one:.0f}" for one in place) + ")"
+
+
+def _labels_between(before: Tensor, changed: Tensor, low: float, high: float) -> int:
+    """Values strictly between the two labels, if the targets are labels at all; what fills a border lies outside."""
+    import torch
+
+    if before.dtype != torch.bool and not bool((before == before.round()).all() | (before.unique().numel() <= 8)):
+        return 0
+    if changed.dtype == torch.bool:
+        return 0
+    values, edge = changed.float(), 1e-4 * (high - low)
+    return int(((values > low + edge) & (values < high - edge) & (values != 0)).sum())
+
+
+def _sequences(subject: Subject, pair: Pair) -> Found:
+    """Positions as tokens: wherever a token goes, its target has to go along."""
+    import torch
+
+    data = subject.training
+    tokens, targets = data.inputs[pair.name], data.targets
+    offset = _offset(tokens, targets)
+    if len(pair.shape) != 1 or offset is None:
+        return Found("not_applicable", "the targets are no shifted inputs, so that no position can be followed")
+    top = max(2, int(tokens.max()))
+    wrong = seen = 0
+    for step in range(STEPS):
+        rows = spread_rows(data, ROWS)
+        inputs, wanted = rows_of(data, rows, subject.device)
+        position = torch.arange(pair.shape[0], device=wanted.device).expand(len(rows), -1)
+        inputs[pair.name] = (position % top + 1).to(tokens.dtype)
+        wanted = ((position + offset) % top + 1).to(targets.dtype)
+        _set_global_generators(0)
+        assert subject.recipe.augment is not None
+        changed, changed_targets = subject.recipe.augment(inputs, wanted, step_generator(subject, step))
+        if changed[pair.name].shape != changed_targets.shape:
+            return Found("fail", f"in step {step} inputs have {tuple(changed[pair.name].shape)}, targets "
+                         f"{tuple(changed_targets.shape)}")  # fmt: skip
+        valid = changed_targets > 0
+        fits = (changed[pair.name].long() - 1 + offset) % top == (changed_targets.long() - 1) % top
+        seen += len(rows)
+        share = (fits & valid).sum(dim=1) / valid.sum(dim=1).clamp_min(1)
+        wrong += int((share < 0.5).sum())
+    if wrong > MOST_APART * seen:
+        told = f"{wrong} of {seen} rows: targets are no longer the inputs shifted by {offset}"
+        return Found("fail", told, wrong / seen, MOST_APART)
+    return Found("pass", f"targets stay the inputs shifted by {offset}", wrong / seen, MOST_APART)
+
+
+def _offset(tokens: Tensor, targets: Tensor) -> int | None:
+    """By how many positions targets are the inputs, read ahead; None if they are not."""
+    if tokens.shape != targets.shape:
+        return None
+    x, y = tokens[:256].long(), targets[:256].long()
+    shares = {}
+    for offset in (1, 0, 2, -1):
+        size = x.shape[1] - abs(offset)
+        a = x[:, max(0, offset) : max(0, offset) + size]
+        b = y[:, max(0, -offset) : max(0, -offset) + size]
+        kept = b >= 0
+        shares[offset] = float(((a == b) & kept).sum() / kept.sum().clamp_min(1))
+    best = max(shares, key=lambda one: shares[one])
+    return best if shares[best] > 0.8 else None
+
+
+def _mixed_without_targets(subject: Subject) -> str:
+    """Rows whose inputs are mostly another row's, while their targets depend on no other row."""
+
+    assert subject.recipe.augment is not None
+    data, rows = subject.training, spread_rows(subject.training, ROWS)
+    name = next((n for n, t in data.inputs.items() if t.is_floating_point() and t.ndim > 1), None)
+    if name is None or len(rows) < 2 or not (data.targets[rows.to(data.targets.device)].unique().numel() > 1):
+        return ""
+    for step in range(STEPS):
+        moved = _moved_by_another(subject, rows, name, step)
+        shares, targets_move = moved
+        if float(shares.max()) > OWN_SHARE and not targets_move:
+            row = int(shares.argmax())
+            share = f"{float(shares.max()):.0%}"
+            return f"in step {step} row {row} of {name} is made of other rows by {share}, and keeps its own target"
+        if targets_move:
+            return ""
+    return ""
+
+
+def _moved_by_another(subject: Subject, rows: Tensor, name: str, step: int) -> tuple[Tensor, bool]:
+    """How much of each row of an input comes from other rows, and whether any target does.
+
+    Half of the rows are raised by their deviation: what rises in the other half came from them.
+    """
+    import torch
+
+    assert subject.recipe.augment is not None
+    inputs, targets = rows_of(subject.training, rows, subject.device)
+    size = inputs[name].float().nan_to_num(0.0, 0.0, 0.0).std().clamp_min(1e-6).to(inputs[name].dtype)
+    shares = torch.zeros(len(rows))
+    moved = False
+    generator = torch.Generator().manual_seed(step)
+    raised = torch.rand(len(rows), generator=generator) < 0.5
+    raised[0], raised[-1] = True, False
+    up = raised.to(targets.device)
+    results = []
+    for change in (False, True):
+        given = {key: tensor.clone() for key, tensor in inputs.items()}
+        wanted = targets.clone()
+        if change:
+            given[name][up] = given[name][up] + size
+            # Each raised row gets another's target, so that only real labels are sent.
+            wanted[up] = _other_targets(targets)[up]
+        _set_global_generators(0)
+        assert subject.recipe.augment is not None
+        results.append(subject.recipe.augment(given, wanted, step_generator(subject, step)))
+    (before, targets_before), (after, targets_after) = results
+    if before[name].shape != after[name].shape or len(before[name]) != len(rows):
+        return shares, True
+    rise = ((after[name] - before[name]).float().flatten(1).mean(dim=1) / size.float()).abs().cpu()
+    shares = torch.where(raised, shares, rise)
+    moved = bool((targets_before[~up] != targets_after[~up]).any())
+    return shares, moved
+
+
+def _other_targets(targets: Tensor) -> Tensor:
+    """Each row's target replaced by a different one that is there, as far as there is one."""
+    import torch
+
+    flat = targets.reshape(len(targets), -1)
+    low, high = flat[flat.float().sum(dim=1).argmin()], flat[flat.float().sum(dim=1).argmax()]
+    is_low = (flat == low).all(dim=1, keepdim=True)
+    return torch.where(is_low, high, low).reshape(targets.shape)
+
+
+def _mixes(subject: Subject, name: str) -> bool:
+    """Whether the augmentation mixes rows, so that soft labels are meant."""
+    rows = spread_rows(subject.training, ROWS)
+    return any(float(_moved_by_another(subject, rows, name, step)[0].max()) > 0.02 for step in range(STEPS))
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        "inputs.augmentation_pairs",
+        question="Does augmentation move a target with its input, and keep its labels?",
+        symptom="masks never fit their images; the loss stops at a level that a small data set reaches without effort",
+        cause="a mirror, turn or crop that is drawn twice, or for the input alone",
+        fix="draw once, and apply the same map to the input and to its target",
+        look=pairs_together,
+        on_device=False,
+    ),
+)
