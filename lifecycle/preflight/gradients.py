@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ROWS = 64
-# Stirring of each look, and whether it is in training mode. In evaluation mode no path is dropped; stirred by its own
-# size a router of experts sends rows elsewhere.
-LOOKS = ((0.1, True), (0.1, False), (1.0, True), (1.0, False), (1.0, True))
+# Stirring of each look, and whether it is in training mode. In evaluation mode no path is dropped; stirred by twice its
+# own size a router of experts sends rows elsewhere.
+LOOKS = ((0.1, True), (0.1, False), (2.0, True), (2.0, False), (2.0, True))
 UPDATES = 2
 # An update below this share of the largest weight may be lost in float32.
 FLOAT32 = 1e-6

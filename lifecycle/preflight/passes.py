@@ -43,14 +43,14 @@ def others(subject: Subject, rows: int) -> TrainData:
 
 
 def stirred(model: nn.Module, share: float = 0.1, seed: int = 0) -> nn.Module:
-    """The same model, with noise of a share of each parameter's own size; of 0.02 if that is smaller."""
+    """The same model, with noise of a share of each parameter's own size, or of 0.2 where that is larger."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point() and parameter.numel():
-                size = max(0.02, share * float(parameter.float().square().mean().sqrt()))
+                size = share * max(0.2, float(parameter.float().square().mean().sqrt()))
                 noise = torch.randn(parameter.shape, generator=generator) * size
                 parameter.add_(noise.to(parameter.device, parameter.dtype))
     return model
