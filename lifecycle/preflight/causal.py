@@ -60,7 +60,8 @@ def _ahead(subject: Subject, model: nn.Module, name: str) -> int | None:
     0: the output's own position holds it. Of an input that is not claimed to be causal, 0 counts as none, since an
     autoencoder gives back what it was given.
     """
-    targets, values = subject.training.targets[:256], subject.training.inputs[name][:256]
+    known = few(subject, 256)
+    targets, values = known.targets, known.inputs[name]
     shift = _shift(values, targets)
     if shift is None:
         return None

@@ -30,6 +30,9 @@ def rows_apart(subject: Subject) -> Found:
     # A training of single rows has no other rows in its batches.
     for mode in ("evaluation", "training") if subject.batch_rows() > 1 else ("evaluation",):
         model.train(mode == "training")
+        if not _repeats(subject, model, data):
+            evidence = f"in {mode} mode equal passes give other losses, or none that are finite"
+            return Found("insufficient", evidence, required=True, cause="a state that forward keeps between calls")
         plain, told = _mixed(subject, model, data, nullcontext())
         if not plain:
             continue
@@ -40,6 +43,15 @@ def rows_apart(subject: Subject) -> Found:
         noted.append(mode)
     evidence = f"each of {len(data.targets)} rows' losses depends on its own row"
     return Found("pass", f"{evidence}, but for batch statistics in {' and '.join(noted)} mode" if noted else evidence)
+
+
+def _repeats(subject: Subject, model: nn.Module, data: TrainData) -> bool:
+    """Whether two passes with equal random numbers and buffers give the same; else nothing can be compared."""
+    import torch
+
+    with torch.no_grad():
+        one, other = (losses(model, data, subject.recipe.loss_fn).losses for _ in range(2))
+    return bool(one.isfinite().all()) and largest(other - one) <= 1e-5 * largest(one)
 
 
 def _mixed(

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.passes import FEW_ROWS, floats, forward, stirred
+from lifecycle.preflight.passes import FEW_ROWS, few, floats, forward, stirred
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+# Rows among which different targets are looked for.
+SEARCHED = 1024
 LAST_LAYERS, DRAWS, FACTORS = 3, 4, (10.0, 1000.0)
 # An output that follows grows a hundredfold between the two factors, one that is confined not at all.
 FOLLOWS = 1.5
@@ -75,7 +77,8 @@ def _different_rows(subject: Subject) -> TrainData:
     """A few rows, of as many different targets as there are."""
     import torch
 
-    targets = subject.training.targets
+    known = few(subject, SEARCHED)
+    targets = known.targets
     keys = targets.flatten(1).double().mean(1) if targets.ndim > 1 else targets.double()
     values, first = keys.cpu().unique(return_inverse=True)
     order = first.argsort(stable=True)
@@ -84,7 +87,7 @@ def _different_rows(subject: Subject) -> TrainData:
     if 1 < len(values) <= FEW_ROWS // 2:
         # Of a rare label, too.
         rows[: len(values)] = torch.stack([(first == value).int().argmax() for value in range(len(values))])
-    return take(subject.training, rows.to(targets.device))
+    return take(known, rows.to(targets.device))
 
 
 def _pushed(model: nn.Module, data: TrainData) -> list[list[Any]]:

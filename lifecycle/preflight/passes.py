@@ -27,10 +27,10 @@ FEW_ROWS = 8
 
 
 def few(subject: Subject, rows: int = FEW_ROWS) -> TrainData:
-    """The first rows of training, as many as there are."""
+    """The first rows of training, as many as there are, as the network sees them in training: augmented."""
     import torch
 
-    return take(subject.training, torch.arange(min(rows, len(subject.training.targets)), device=subject.device))
+    return _augmented(subject, torch.arange(min(rows, len(subject.training.targets)), device=subject.device))
 
 
 def others(subject: Subject, rows: int) -> TrainData:
@@ -38,8 +38,18 @@ def others(subject: Subject, rows: int) -> TrainData:
     import torch
 
     total = len(subject.training.targets)
-    places = (torch.arange(rows, device=subject.device) + max(1, min(total // 2, total - 1))) % total
-    return take(subject.training, places)
+    places = torch.arange(rows, device=subject.device) + max(1, min(total // 2, total - 1))
+    return _augmented(subject, places % total)
+
+
+def _augmented(subject: Subject, rows: Tensor) -> TrainData:
+    import torch
+
+    data, augment = take(subject.training, rows), subject.recipe.augment
+    if augment is None:
+        return data
+    with same_random_numbers():
+        return TrainData(*augment(data.inputs, data.targets, torch.Generator().manual_seed(0)), data.weights)
 
 
 def stirred(model: nn.Module, share: float = 0.1, seed: int = 0) -> nn.Module:

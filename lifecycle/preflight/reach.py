@@ -13,17 +13,23 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
+# Rows among which another label, or another value, is looked for.
+SEARCHED = 20_000
+
+
 def uses_labels(subject: Subject) -> Found:
     """Every row gets a label that differs from its own; loss and gradient must change."""
     if subject.claims.labels == "unused":
         return Found("not_applicable", "declared: the loss needs no labels")
     data = few(subject)
-    changed = _other_targets(subject.training.targets, data.targets)
+    changed = _other_targets(few(subject, SEARCHED).targets, data.targets)
     if changed is None:
         return Found("insufficient", "all labels of the sample are equal, so that none can be changed", required=True)
     model = stirred(subject.model()).train(subject.batch_rows() > 1)
     loss, gradient = _loss_and_gradient(subject, model, data)
     other_loss, other_gradient = _loss_and_gradient(subject, model, TrainData(data.inputs, changed))
+    if not all(bool(found.isfinite().all()) for found in (loss, gradient, other_loss, other_gradient)):
+        return Found("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
     by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
     told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
     if by_loss > 0 and by_gradient > 0:
@@ -86,7 +92,7 @@ def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None
     """Values of other rows; for a floating input that is constant, noise; None for any other constant one."""
     import torch
 
-    own, known = data.inputs[name], subject.training.inputs[name]
+    own, known = data.inputs[name], few(subject, SEARCHED).inputs[name]
     changed = others(subject, len(own)).inputs[name]
     if not changed.equal(own):
         return changed
