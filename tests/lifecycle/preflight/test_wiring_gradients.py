@@ -1,0 +1,298 @@
+"""Gradients and frozen parameters: each mechanism that keeps a parameter from learning, and what is healthy."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from wiring_subjects import CNN, GPT, MLP, alarms, cnn, gpt, mlp, table, trial
+
+
+class Unused(MLP):
+    def __init__(self):
+        super().__init__()
+        self.third = nn.Linear(16, 16)
+
+
+class Detached(MLP):
+    def hidden(self, x):
+        return functional.relu(self.second(functional.relu(self.first(x)).detach()))
+
+
+class DetachedBranch(CNN):
+    def hidden(self, x):
+        with torch.no_grad():
+            x = self.norm(self.first(x))
+        return functional.relu(self.second(x)).mean((2, 3))
+
+
+class NoGraph(MLP):
+    def forward(self, inputs):
+        with torch.no_grad():
+            return super().forward(inputs)
+
+
+class InAList(MLP):
+    def __init__(self):
+        super().__init__()
+        self.more = [nn.Linear(16, 16)]
+
+    def hidden(self, x):
+        return self.more[0](super().hidden(x))
+
+
+class InADict(GPT):
+    def __init__(self):
+        super().__init__()
+        self.scales = {"out": torch.ones(16, requires_grad=True)}
+
+    def attention(self, x):
+        return super().attention(x) * self.scales["out"]
+
+
+class FrozenByAccident(CNN):
+    def __init__(self):
+        super().__init__()
+        self.first.requires_grad_(False)
+
+
+class TimesZero(GPT):
+    def attention(self, x):
+        return super().attention(x) * 0
+
+
+class AllDead(MLP):
+    """No unit of the second layer ever fires."""
+
+    def hidden(self, x):
+        return functional.relu(self.second(functional.relu(self.first(x))) - 1e6)
+
+
+class LastForgotten(MLP):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+
+    def hidden(self, x):
+        x = super().hidden(x)
+        for layer in self.layers[:-1]:
+            x = functional.relu(layer(x))
+        return x
+
+
+FAULTS = {
+    "unused layer": (mlp(Unused), "third.weight"),
+    "detached": (mlp(Detached), "first.weight"),
+    "no_grad": (cnn(DetachedBranch), "first.weight"),
+    "no graph": (mlp(NoGraph), "first.weight"),
+    "list": (mlp(InAList), "16×16"),
+    "dict": (gpt(InADict), "16"),
+    "requires_grad": (cnn(FrozenByAccident), "first.weight"),
+    "times zero": (gpt(TimesZero), "qkv.weight"),
+    "dead": (mlp(AllDead), "second.weight"),
+    "last forgotten": (mlp(LastForgotten), "layers.2.weight"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_parameters_without_gradient_fail_by_name(name):
+    one, named = FAULTS[name]
+    told = trial(one, "gradients")
+    assert told.status == "fail"
+    assert named in told.evidence
+
+
+def without_head(model):
+    return (torch.optim.SGD([*model.first.parameters(), *model.second.parameters()], lr=0.1),)
+
+
+def head_at_zero(model):
+    rest = [*model.first.parameters(), *model.second.parameters()]
+    return (torch.optim.SGD([{"params": rest}, {"params": model.head.parameters(), "lr": 0.0}], lr=0.1),)
+
+
+@pytest.mark.parametrize("optimizers", [without_head, head_at_zero])
+def test_parameters_that_no_optimizer_moves_fail(optimizers):
+    told = trial(mlp(optimizers=optimizers), "gradients")
+    assert (told.status, "head.weight" in told.evidence) == ("fail", True)
+
+
+class LoRA(MLP):
+    """The first layer stays; A and B are beside it, B at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.first.requires_grad_(False)
+        self.a, self.b = nn.Parameter(torch.randn(2, 4)), nn.Parameter(torch.zeros(16, 2))
+
+    def hidden(self, x):
+        return functional.relu(self.second(functional.relu(self.first(x) + x @ self.a.T @ self.b.T)))
+
+
+class Gates(MLP):
+    """A branch behind a gate of zero, before a last layer of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.branch = nn.Parameter(torch.zeros(1)), nn.Linear(16, 16)
+        nn.init.zeros_(self.head.weight)
+
+    def hidden(self, x):
+        hidden = super().hidden(x)
+        return hidden + self.gate * self.branch(hidden)
+
+
+class Experts(MLP):
+    """Each row goes to one of four experts; at the start one takes them all."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(16, 4), nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+        nn.init.zeros_(self.router.weight)
+        self.router.bias.data.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+
+    def hidden(self, x):
+        x = super().hidden(x)
+        share = self.router(x).softmax(1)
+        best, result = share.argmax(1), torch.zeros_like(x)
+        for at, expert in enumerate(self.experts):
+            rows = (best == at).nonzero().squeeze(1)
+            if len(rows):
+                result = result.index_add(0, rows, expert(x[rows]) * share[rows, at : at + 1])
+        return result
+
+
+class LayerDrop(MLP):
+    """In training a layer is left out half of the time."""
+
+    def __init__(self):
+        super().__init__()
+        self.extra = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+    def hidden(self, x):
+        x = super().hidden(x)
+        for layer in self.extra:
+            if not self.training or torch.rand(()) < 0.5:
+                x = x + layer(x)
+        return x
+
+
+class Checkpointed(MLP):
+    def hidden(self, x):
+        return checkpoint(super().hidden, x, use_reentrant=False)
+
+
+class Teacher(MLP):
+    """A network that is kept out of parameters() on purpose, and gives no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.teacher = [nn.Linear(4, 16)]
+
+    def hidden(self, x):
+        with torch.no_grad():
+            known = self.teacher[0](x)
+        return super().hidden(x) + known
+
+
+class Positions(GPT):
+    """A fixed table of positions, kept as a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.place.requires_grad_(False)
+
+
+class BiasBeforeNorm(CNN):
+    def __init__(self):
+        super().__init__(lambda width: nn.BatchNorm2d(width, track_running_stats=False))
+
+
+class Sparse(MLP):
+    """Nine of ten units are dead, and a row's embedding is used by few rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.second.bias.data[:14] = -1e6
+        self.ids = nn.Embedding(1000, 4, sparse=False)
+
+    def joined(self, inputs):
+        return super().joined(inputs) + self.ids((inputs["x"][:, 0].abs() * 10).long())
+
+
+def split_optimizers(model):
+    return (
+        torch.optim.SGD(model.head.parameters(), lr=0.01),
+        torch.optim.AdamW([*model.first.parameters(), *model.second.parameters()], lr=1e-3),
+    )
+
+
+HEALTHY = {
+    "LoRA": mlp(LoRA, frozen=("first.*",), start="trained"),
+    "gates": mlp(Gates),
+    "experts": mlp(Experts),
+    "layer drop": mlp(LayerDrop),
+    "checkpointed": mlp(Checkpointed),
+    "teacher": mlp(Teacher),
+    "positions": gpt(Positions),
+    "bias before norm": cnn(BiasBeforeNorm),
+    "sparse": mlp(Sparse),
+    "optimizers": mlp(optimizers=split_optimizers),
+    "frozen": cnn(FrozenByAccident, frozen=("first.*",)),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_sound_odd_networks_raise_no_word(name):
+    assert alarms(HEALTHY[name]) == {}
+
+
+def decayed(model):
+    return (torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1),)
+
+
+class ByHand(CNN):
+    """Frozen, and moved by forward itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.first.requires_grad_(False)
+
+    def hidden(self, x):
+        if self.training:
+            self.first.weight.data.mul_(0.999)
+        return super().hidden(x)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        mlp(frozen=("first.*",)),
+        mlp(frozen=("first.*",), optimizers=decayed),
+        cnn(ByHand, frozen=("first.*",)),
+        cnn(FrozenByAccident, frozen=("firsst.*",)),
+    ],
+    ids=["requires_grad", "decay", "by hand", "misspelt"],
+)
+def test_frozen_parameters_that_move_fail(one):
+    assert trial(one, "frozen").status == "fail"
+
+
+class FrozenNorm(CNN):
+    def __init__(self):
+        super().__init__()
+        self.first.requires_grad_(False)
+        self.norm.requires_grad_(False)
+
+
+def test_running_statistics_of_frozen_layers_are_told_and_pass():
+    told = trial(cnn(FrozenNorm, frozen=("first.*", "norm.*")), "frozen")
+    assert (told.status, "buffers" in told.evidence) == ("pass", True)
+
+
+def test_looks_leave_few_updates_and_no_trace():
+    one = mlp()
+    before = {name: value.clone() for name, value in one.model().state_dict().items()}
+    assert trial(one, "gradients").optimizer_steps <= 2
+    assert all(value.equal(before[name]) for name, value in one.model().state_dict().items())
+    assert one.training.inputs["x"].equal(table().inputs["x"])
