@@ -150,7 +150,9 @@ def _saturated(seen: Seen) -> Found | None:
     name, share = max(seen.saturated, key=lambda one: one[1], default=("", 0.0))
     if share < SATURATED:
         return None
-    cause = "a sigmoid or tanh whose inputs are far from zero: inputs that are not scaled, or weights that are too large"
+    cause = (
+        "a sigmoid or tanh whose inputs are far from zero: inputs that are not scaled, or weights that are too large"
+    )
     fix = f"scale what enters {name} to about 1, by its inputs or by its initial weights"
     return Found("fail", f"{share:.0%} of the values of {name} are where its slope is nearly zero", share, SATURATED,
                  cause, fix)  # fmt: skip

@@ -12,7 +12,6 @@ from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import Recipe, TrainData, backward
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 ROWS, PARTS = 64, 4
@@ -94,7 +93,7 @@ def _elements(subject: Subject, outputs: Any, data: TrainData, whole: Tensor) ->
             said = f"a row's loss is a sum over its {count} elements: gradients are {count} times those of a mean"
             if count < FEWEST_SUMMED:
                 return Found("pass", said, count)
-            norm = f"; clip_norm {subject.recipe.clip_norm:g} then cuts nearly every update" 
+            norm = f"; clip_norm {subject.recipe.clip_norm:g} then cuts nearly every update"
             cause = "a sum where a mean was meant, or a sum on purpose"
             fix = "average over a row's elements; else keep in mind that learning rate and clip_norm mean the sum"
             return Found("fail", said + norm, count, FEWEST_SUMMED, cause, fix, severity="warning")
@@ -139,9 +138,7 @@ def micro_batches(subject: Subject) -> Found:
     return Found("insufficient", "two passes over the same rows give different gradients, in evaluation mode too")
 
 
-def _compared(
-    subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int
-) -> Found:
+def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int) -> Found:
     if not float(whole.norm()) > 0:
         return Found("insufficient", "there is no gradient to compare")
     apart, limit = _apart(whole, _gradients(model, subject.training, rows, recipe, parts)), _limit(subject, model)
