@@ -22,15 +22,18 @@ FLAT_SIGMOID, FLAT_TANH = 0.0025, 0.995
 TOO_SMALL, TOO_LARGE = 1e-4, 1e4
 # Share of what enters the last layer that differs between rows.
 SAME = 1e-3
+# Share of what enters a layer that differs between its units; fewer of them may be equal by design.
+ALIKE, FEWEST_UNITS = 1e-5, 4
 
 
 @dataclass
 class Layer:
-    """What entered or left one call of a layer."""
+    """What entered or left one call of a layer: its scale, and the shares of it that differ between rows and units."""
 
     name: str
     scale: float
     differs: float
+    apart: float
 
 
 @dataclass
@@ -48,7 +51,7 @@ def activations(subject: Subject) -> Found:
     """One forward pass in training mode without dropout, watched."""
     data = take(subject.training, spread_rows(subject, ROWS))
     seen = watched(subject, data.inputs, many=len(data.targets) > 1)
-    for judge in (_dead, _saturated, _scale):
+    for judge in (_dead, _saturated, _alike, _scale):
         if (found := judge(seen)) is not None:
             return found
     told = f"scale {seen.entered[-1].scale:.3g} into the last layer {seen.entered[-1].name}" if seen.entered else "-"
@@ -62,7 +65,7 @@ def watched(subject: Subject, inputs: dict[str, Tensor], *, many: bool) -> Seen:
 
     model, seen = subject.model(), Seen()
     if many:
-        steady(model, statistics=True)
+        steady(model)
     else:
         model.eval()
     for name, module in model.named_modules():
@@ -102,8 +105,12 @@ def _is_float(value: Any) -> bool:
 def _layer(name: str, tensor: Tensor) -> Layer:
     rows = tensor.detach().float()
     scale = rows.square().mean().sqrt()
-    apart = (rows - rows.mean(0)).square().mean().sqrt()
-    return Layer(name, float(scale), float(apart / scale.clamp_min(1e-38)))
+    units = 1 if rows.ndim in (2, 4, 5) else -1
+    differs, apart = (
+        (rows - rows.mean(axis, keepdim=True)).square().mean().sqrt() / scale.clamp_min(1e-38) for axis in (0, units)
+    )
+    enough = rows.ndim > 1 and rows.shape[units] >= FEWEST_UNITS
+    return Layer(name, float(scale), float(differs), float(apart) if enough else 1.0)
 
 
 def _functions(seen: Seen) -> Any:
@@ -156,6 +163,15 @@ def _saturated(seen: Seen) -> Found | None:
     fix = f"scale what enters {name} to about 1, by its inputs or by its initial weights"
     return Found("fail", f"{share:.0%} of the values of {name} are where its slope is nearly zero", share, SATURATED,
                  cause, fix)  # fmt: skip
+
+
+def _alike(seen: Seen) -> Found | None:
+    same = [layer for layer in seen.entered if layer.apart < ALIKE and layer.scale > 0]
+    if not same:
+        return None
+    cause = "equal initial weights: units that start alike have equal gradients and stay alike"
+    fix = "draw the weights at random"
+    return Found("fail", f"all units that enter {same[0].name} are equal", same[0].apart, ALIKE, cause, fix)
 
 
 def _scale(seen: Seen) -> Found | None:

@@ -29,7 +29,7 @@ DECADES, FIRST_GAIN = 4.6, 1e-3
 # The loss at the declared peak against where it starts, at its worst.
 DIVERGED, UNSTEADY = 3.0, 1.5
 # What all planned updates gain, against what the range gained at its best; a trained start may want to move little.
-NO_PROGRESS, SLOW, NO_PROGRESS_TRAINED = 0.15, 0.4, 0.01
+NO_PROGRESS, SLOW, NO_PROGRESS_TRAINED = 0.15, 0.2, 0.01
 # A smaller gain, of the loss, may be noise of the batches.
 LEAST_GAIN = 0.005
 
@@ -122,7 +122,7 @@ def _direction(subject: Subject, data: TrainData) -> Direction:
     import torch
 
     state = subject.state()
-    steady(state.model, statistics=True)
+    steady(state.model)
     loss = _loss(subject, state.model, data)
     before = [parameter.detach().clone() for parameter in state.model.parameters()]
     _set_rate(state, 1.0)
@@ -145,7 +145,7 @@ def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: flo
     import torch
 
     state, found = subject.state(), []
-    steady(state.model, statistics=True)
+    steady(state.model)
     count = len(subject.training.targets)
     size = min(subject.plan.batch_size, MOST_BATCH, count)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(subject.recipe.seed)).to(subject.device)

@@ -14,8 +14,8 @@ CHECKS: tuple[Check[Any], ...] = (
         "start.initial_loss",
         question="Does the untrained network start near what a constant output gets?",
         symptom="the loss falls steeply at first and then goes on as if nothing had been won, or starts too good",
-        cause="a last layer that starts with large weights, or a loss that does not fit the outputs",
-        fix="start the last layer near zero, and give the loss what it takes: logits, or probabilities",
+        cause="a last layer with large weights, inputs that are not scaled, or a loss that does not fit the outputs",
+        fix="scale the inputs, start the last layer near zero, give the loss what it takes: logits or probabilities",
         look=initial_loss,
     ),
     Check(

@@ -20,15 +20,27 @@ def spread_rows(subject: Subject, most: int) -> Tensor:
     return torch.linspace(0, count - 1, min(most, count), device=subject.device).round().long()
 
 
-def steady(model: nn.Module, *, statistics: bool) -> nn.Module:
-    """The model in training mode with its dropout off; with `statistics` batch norm still uses the batch's own."""
-    from torch.nn.modules.batchnorm import _BatchNorm
+def steady(model: nn.Module) -> nn.Module:
+    """The model in training mode with its dropout off; batch norm uses the batch's own statistics."""
     from torch.nn.modules.dropout import _DropoutNd
 
     model.train()
     for module in model.modules():
-        if isinstance(module, _DropoutNd) or (isinstance(module, _BatchNorm) and not statistics):
+        if isinstance(module, _DropoutNd):
             module.eval()
+    return model
+
+
+def evaluating(model: nn.Module) -> nn.Module:
+    """The model in evaluation mode, where it can still go backward: cuDNN has a recurrent layer's gradient in training
+    mode only."""
+    import torch
+
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.RNNBase):
+            module.train()
+            module.dropout = 0.0
     return model
 
 
