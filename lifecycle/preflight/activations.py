@@ -143,9 +143,10 @@ def _dead_share(zero: Tensor) -> float:
 
 
 def _dead(seen: Seen) -> Found | None:
-    name, share, rows = max(seen.dead, key=lambda one: one[1], default=("", 0.0, 0))
-    if share < DEAD:
+    first = next((one for one in seen.dead if one[1] >= DEAD), None)
+    if first is None:
         return None
+    name, share, rows = first
     said = f"{share:.0%} of the units of {name} are zero for every one of {rows} rows"
     if rows < FEWEST_ROWS:
         return Found("insufficient", f"{said}; so few rows do not tell dead units from sparse ones", share, DEAD)
@@ -154,9 +155,10 @@ def _dead(seen: Seen) -> Found | None:
 
 
 def _saturated(seen: Seen) -> Found | None:
-    name, share = max(seen.saturated, key=lambda one: one[1], default=("", 0.0))
-    if share < SATURATED:
+    first = next((one for one in seen.saturated if one[1] >= SATURATED), None)
+    if first is None:
         return None
+    name, share = first
     cause = (
         "a sigmoid or tanh whose inputs are far from zero: inputs that are not scaled, or weights that are too large"
     )
