@@ -18,8 +18,10 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True)
 class Found:
-    """What a check saw. `cause` and `fix` say more than the check's own words if what was seen tells more;
-    `severity` is set where what was seen is less than what the check asks about."""
+    """What a check saw. `cause` and `fix` say more than the check's own words if what was seen tells more.
+
+    `severity` is what this finding weighs, where it weighs less than the check's own. `curve` are points (x, y).
+    """
 
     status: Status
     evidence: str
@@ -29,6 +31,7 @@ class Found:
     fix: str = ""
     required: bool = False
     severity: Severity | None = None
+    curve: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Trial(Frozen):
     fix: str = ""
     seconds: float = 0.0
     optimizer_steps: int = 0
+    curve: tuple[tuple[float, float], ...] = ()
 
     @property
     def family(self) -> str:
@@ -88,7 +92,7 @@ def tried(check: Check[Any], found: Found, device: str, seconds: float = 0.0, op
         check=check.id, status=found.status, severity=found.severity or check.severity, required=found.required,
         device=device if check.on_device else "host", observed=_plain(found.observed),
         threshold=_plain(found.threshold), evidence=found.evidence, seconds=seconds, optimizer_steps=optimizer_steps,
-        **({} if found.status in ("pass", "not_applicable") else words),
+        curve=found.curve, **({} if found.status in ("pass", "not_applicable") else words),
     )  # fmt: skip
 
 

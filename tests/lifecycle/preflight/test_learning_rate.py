@@ -1,0 +1,85 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.healthy import HEALTHY
+from benchmarks.networks import cnn, gpt, mlp
+from benchmarks.setup import Setup
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.learning_rate import CHECKS, suggested_range
+
+ODD = (
+    "fine_tuning", "lora", "batch_of_one", "several_optimizers", "restarts", "noisy_regression", "in_batch_negatives",
+    "autoencoder", "bf16", "accumulation", "long_warmup", "plain_descent",
+)  # fmt: skip
+
+
+def tried(setup):
+    subject = setup.subject() if isinstance(setup, Setup) else setup
+    (trial,) = run_checks(CHECKS, subject, device="cpu", not_applicable={})
+    return trial
+
+
+def sgd(setup: Setup, rate: float) -> Setup:
+    return replace(setup, optimizer="sgd", learning_rate=rate)
+
+
+TUNED = {"mlp": mlp(3), "mlp sgd": sgd(mlp(3), 0.3), "cnn": cnn(3), "cnn sgd": sgd(cnn(3), 0.1), "gpt": gpt(3)}
+
+
+def times(name: str, factor: float) -> Setup:
+    return replace(TUNED[name], learning_rate=TUNED[name].learning_rate * factor)
+
+
+@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize("factor", [0.1, 1.0, 10.0])
+def test_rate_within_ten_times_of_a_tuned_one_does_not_fail(name, factor):
+    trial = tried(times(name, factor))
+    assert trial.status == "pass" or trial.severity == "warning", trial.evidence
+    assert factor != 1.0 or trial.status == "pass", trial.evidence
+
+
+@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize(("factor", "cause"), [(1e-4, "too small"), (1e-3, "too small"), (100, "too large")])
+def test_rate_that_is_far_off_fails_with_the_side_named(name, factor, cause):
+    trial = tried(times(name, factor))
+    assert (trial.status, trial.severity) == ("fail", "error"), trial.evidence
+    assert cause in trial.cause
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_healthy_odd_trainings_pass(name):
+    trial = tried(HEALTHY[name](5))
+    assert trial.status == "pass", trial.evidence
+
+
+def test_rates_are_tried_in_at_most_45_updates_and_the_curve_is_kept():
+    setup = mlp(0)
+    trial = tried(setup)
+    assert trial.optimizer_steps <= 45
+    assert all(rate > 0 for rate, _ in trial.curve)
+    low, high = suggested_range(trial.curve)
+    assert low < setup.learning_rate < high
+    assert trial.observed == setup.learning_rate
+
+
+def test_more_planned_updates_make_a_small_rate_enough():
+    """No progress is a matter of all planned updates, not of the few that are tried."""
+    short, long = replace(cnn(0), learning_rate=2e-5), replace(cnn(0), learning_rate=2e-5, epochs=600)
+    assert tried(short).status == "fail"
+    assert tried(long).status == "pass"
+
+
+def test_weights_that_get_no_gradient_are_insufficient():
+    setup = mlp(0)
+    trial = tried(replace(setup, loss_fn=lambda outputs, targets: outputs * 0))
+    assert trial.status == "insufficient"
+
+
+def test_loss_beyond_all_bounds_is_too_large_and_no_error():
+    trial = tried(replace(mlp(0), optimizer="sgd", learning_rate=1e30))
+    assert trial.status == "fail"
+    assert "too large" in trial.cause
+    assert all(abs(loss) < float("inf") for _, loss in trial.curve)
+    assert torch.isfinite(torch.tensor(trial.curve)).all()

@@ -1,0 +1,253 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.healthy import HEALTHY
+from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
+from benchmarks.setup import ForwardOf
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.constant import constant_losses
+from lifecycle.preflight.start import CHECKS
+from lifecycle.training.loop import TrainData
+
+ODD = (
+    "label_smoothing", "tied_weights", "sparse_relu", "declared_imbalance", "bf16", "multi_task", "batch_of_one",
+    "noisy_regression", "batch_statistics", "in_batch_negatives", "autoencoder", "monte_carlo_dropout", "lora",
+    "focal_loss", "hinge_loss", "log_probabilities", "probabilities", "heteroscedastic", "counts", "zero_head",
+    "fine_tuning", "saturating", "reparametrised",
+)  # fmt: skip
+
+
+def tried(setup, name: str = ""):
+    """The trials of the family by name, or the named one."""
+    subject = setup.subject() if hasattr(setup, "subject") else setup
+    found = {trial.check: trial for trial in run_checks(CHECKS, subject, device="cpu", not_applicable={})}
+    return found[name] if name else found
+
+
+def raised(trials) -> dict[str, str]:
+    return {name: trial.evidence for name, trial in trials.items() if trial.status not in ("pass", "not_applicable")}
+
+
+@pytest.mark.parametrize("host", [mlp, cnn, unet, gpt])
+def test_healthy_hosts_pass_every_check(host):
+    assert raised(tried(host(5))) == {}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_healthy_odd_trainings_raise_nothing(name):
+    assert raised(tried(HEALTHY[name](5))) == {}
+
+
+def test_best_constant_of_a_log_loss_is_the_entropy_of_the_shares():
+    targets = torch.tensor([0] * 70 + [1] * 20 + [2] * 10)
+    loss = lambda outputs, targets: functional.cross_entropy(outputs, targets, reduction="none")
+    found = constant_losses(loss, torch.randn(100, 3), targets)
+    shares = torch.tensor([0.7, 0.2, 0.1])
+    assert found.best == pytest.approx(float(-(shares * shares.log()).sum()), rel=1e-3)
+    assert found.neutral == pytest.approx(1.0986, rel=1e-3)
+
+
+@pytest.mark.parametrize("link", ["probabilities", "log_probabilities"])
+def test_best_constant_stays_in_the_range_of_the_outputs(link):
+    logits, targets = torch.randn(64, 4), torch.arange(64) % 4
+    if link == "probabilities":
+        outputs, loss = logits.softmax(1), lambda p, y: functional.nll_loss(p.log(), y, reduction="none")
+    else:
+        outputs, loss = logits.log_softmax(1), lambda p, y: functional.nll_loss(p, y, reduction="none")
+    assert constant_losses(loss, outputs, targets).best == pytest.approx(1.3863, rel=1e-3)
+
+
+def test_best_constant_of_a_squared_error_is_the_variance():
+    targets = torch.randn(200) * 3 + 50
+    found = constant_losses(lambda outputs, targets: (outputs - targets) ** 2, torch.randn(200), targets)
+    assert found.best == pytest.approx(float(targets.var(correction=0)), rel=1e-3)
+
+
+def network_of(change):
+    def make():
+        model = ForwardOf("numbers", feed_forward(12, 32, 1))
+        with torch.no_grad():
+            change(model.layers)
+        return model
+
+    return make
+
+
+def test_head_with_large_weights_fails_initial_loss():
+    setup = replace(mlp(0), network=network_of(lambda layers: layers[4].weight.mul_(200)))
+    trial = tried(setup, "start.initial_loss")
+    assert trial.status == "fail"
+    assert trial.severity == "error"
+    assert trial.symptom
+    assert trial.fix
+
+
+def test_label_among_the_inputs_of_a_sure_network_fails_initial_loss():
+    setup = mlp(0)
+    data = setup.training
+
+    class Tells(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gain = nn.Parameter(torch.tensor(8.0))
+
+        def forward(self, inputs):
+            return self.gain * (inputs["told"] - 0.5)
+
+    leaked = TrainData({"told": data.targets}, data.targets)
+    trial = tried(replace(setup, network=Tells, training=leaked), "start.initial_loss")
+    assert trial.status == "fail"
+    assert "label" in trial.cause
+
+
+def test_forecast_that_starts_from_the_last_value_is_no_failure():
+    """A network whose output passes an input on starts near its target, and no label has leaked."""
+    last = torch.randn(300)
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.change = nn.Linear(1, 1)
+
+        def forward(self, inputs):
+            return inputs["last"] + 0.01 * self.change(inputs["last"][:, None]).squeeze(1)
+
+    data = TrainData({"last": last}, last + 0.1 * torch.randn(300))
+    loss = lambda outputs, targets: (outputs - targets) ** 2
+    trial = tried(replace(mlp(0), network=Last, training=data, loss_fn=loss), "start.initial_loss")
+    assert trial.status == "insufficient"
+    assert not trial.required
+
+
+def test_targets_far_from_zero_are_a_warning():
+    setup = HEALTHY["noisy_regression"](0)
+    far = replace(setup, training=replace(setup.training, targets=setup.training.targets + 1000))
+    trial = tried(far, "start.initial_loss")
+    assert (trial.status, trial.severity) == ("fail", "warning")
+    assert "not normalised" in trial.cause
+
+
+def test_trained_start_whose_weights_were_not_loaded_fails():
+    setup = replace(cnn(0), claims=PreflightSpec(start="trained"))
+    trial = tried(setup, "start.initial_loss")
+    assert trial.status == "fail"
+    assert "not loaded" in trial.cause
+
+
+def test_loss_of_the_wrong_sign_fails_initial_loss():
+    setup = cnn(0)
+    trial = tried(replace(setup, loss_fn=lambda o, y: -setup.loss_fn(o, y)), "start.initial_loss")
+    assert trial.status == "fail"
+    assert "sign" in trial.cause
+
+
+def deep(activation, depth: int, std: float):
+    def make():
+        layers = [nn.Linear(12, 32)]
+        for _ in range(depth):
+            layers += [activation(), nn.Linear(32, 32)]
+        model = ForwardOf("numbers", nn.Sequential(*layers, activation(), nn.Linear(32, 1)))
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=std)
+                nn.init.zeros_(module.bias)
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("network", "where"),
+    [
+        (network_of(lambda layers: layers[0].bias.fill_(-50)), "layers.1"),
+        (deep(nn.Tanh, 20, 0.01), "layers.42"),
+        (deep(nn.ReLU, 12, 3.0), "layers.26"),
+        (deep(nn.Sigmoid, 12, 0.2), "layers.26"),
+        (deep(nn.Tanh, 2, 30.0), "layers.1"),
+        (network_of(lambda layers: [p.fill_(0.1) for p in layers[0].parameters()]), "layers.2"),
+    ],
+    ids=["dead", "vanishing", "exploding", "equal_rows", "saturated", "equal_units"],
+)
+def test_broken_initial_weights_fail_activations_with_the_layer_named(network, where):
+    trial = tried(replace(mlp(0), network=network), "start.activations")
+    assert trial.status == "fail"
+    assert where in trial.evidence
+
+
+@pytest.mark.parametrize(("activation", "gain"), [(nn.ReLU, 2**0.5), (nn.Tanh, 5 / 3), (nn.SiLU, 1.6)])
+def test_deep_networks_with_a_fitting_start_pass_activations(activation, gain):
+    trial = tried(replace(mlp(0), network=deep(activation, 12, gain / 32**0.5)), "start.activations")
+    assert trial.status == "pass", trial.evidence
+
+
+def of_batch(outputs, targets):
+    losses = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    return losses, len(losses)
+
+
+@pytest.mark.parametrize(
+    ("loss", "cause"),
+    [
+        (lambda o, y: of_batch(o, y)[0] * of_batch(o, y)[1], "grow with the batch"),
+        (lambda o, y: of_batch(o, y)[0] / of_batch(o, y)[1], "divided by the number of rows"),
+        (lambda o, y: of_batch(o, y)[0] * y.mean(), "statistic of the whole batch"),
+        (lambda o, y: of_batch(o, y)[0].mean().expand(len(y)), "statistic of the whole batch"),
+    ],
+    ids=["sum", "divided", "weighted", "mean"],
+)
+def test_loss_that_depends_on_other_rows_fails_reduction_and_a_claim_takes_it_out(loss, cause):
+    setup = replace(mlp(0), loss_fn=loss)
+    trial = tried(setup, "start.reduction")
+    assert trial.status == "fail"
+    assert cause in trial.cause
+    claimed = tried(replace(setup, claims=PreflightSpec(rows="together")))
+    assert claimed["start.reduction"].status == claimed["start.micro_batches"].status == "not_applicable"
+
+
+def test_loss_summed_over_a_rows_tokens_is_a_warning():
+    setup = replace(gpt(0), loss_fn=lambda o, y: functional.cross_entropy(o.mT, y, reduction="none").sum(1))
+    trial = tried(setup, "start.reduction")
+    assert (trial.status, trial.severity, trial.observed) == ("fail", "warning", setup.training.targets.shape[1])
+
+
+class Mixes(nn.Module):
+    """Subtracts the mean of the batch, in evaluation too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = feed_forward(12, 32, 1)
+
+    def forward(self, inputs):
+        hidden = inputs["numbers"] - inputs["numbers"].mean(0)
+        outputs = self.layers(hidden).squeeze(1)
+        return outputs - outputs.mean()
+
+
+class Forgets(nn.Module):
+    """Takes its own gradients away before each pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = feed_forward(12, 32, 1)
+
+    def forward(self, inputs):
+        self.zero_grad(set_to_none=True)
+        return self.layers(inputs["numbers"]).squeeze(1)
+
+
+@pytest.mark.parametrize("network", [Mixes, Forgets])
+def test_parts_that_do_not_make_the_whole_fail_micro_batches(network):
+    assert tried(replace(mlp(0), network=network), "start.micro_batches").status == "fail"
+
+
+def test_one_row_of_data_is_told_and_raises_no_error():
+    setup = mlp(0)
+    one = TrainData({"numbers": setup.training.inputs["numbers"][:1]}, setup.training.targets[:1])
+    statuses = {name: trial.status for name, trial in tried(replace(setup, training=one)).items()}
+    assert "error" not in statuses.values()
+    assert statuses["start.micro_batches"] == "insufficient"
