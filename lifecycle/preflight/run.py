@@ -51,7 +51,7 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     if any(trial.status in ("fail", "error") for trial in trials):
         return _ended(trials, "not tried, since one batch failed", device)
     trials += _tried(job, sample, device, SUBJECT, sample.subject)
-    trials += _tried(job, sample, device, overfit.CHECKS, (job, sample))
+    trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, own.CHECKS, (job, sample))
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
