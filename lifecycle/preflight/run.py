@@ -48,7 +48,7 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
         return _ended(job, sample, trials, "not tried, since one batch failed", device)
     trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample))
     trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject)
-    trials += _tried(job, sample, device, overfit.CHECKS, (job, sample))
+    trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, _own(job, sample), sample.subject)
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.

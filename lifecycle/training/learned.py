@@ -17,6 +17,7 @@ training labels it found nothing either, and 10 of 10 such runs went on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lifecycle.evaluation.interval import mean_estimate
@@ -106,7 +107,18 @@ def _halves(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def permutation_rises(
     labels: np.ndarray, predictions: dict[str, np.ndarray], groups: np.ndarray, seed: int
 ) -> dict[str, np.ndarray]:
-    """Rise of each row's log loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model.
+    """Rise of each row's log loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model."""
+    import numpy as np
+
+    rises = {name: np.zeros(len(labels)) for name in predictions}
+    for permuted in permutations_within(groups, seed):
+        for name, probabilities in predictions.items():
+            rises[name] += log_loss(labels, probabilities[permuted]) - log_loss(labels, probabilities)
+    return {name: rise / PERMUTATIONS for name, rise in rises.items()}
+
+
+def permutations_within(groups: np.ndarray, seed: int) -> Iterator[np.ndarray]:
+    """PERMUTATIONS orders of the rows `(N,)` in which each row stays in its group.
 
     Groups of fewer than LEAST_PERMUTED rows are permuted together: in a group of one row nothing moves.
     """
@@ -117,10 +129,7 @@ def permutation_rises(
     sizes = np.bincount(codes)
     codes = np.where(sizes[codes] < LEAST_PERMUTED, len(sizes), codes)
     in_place = np.argsort(codes, kind="stable")
-    rises = {name: np.zeros(len(labels)) for name in predictions}
     for _ in range(PERMUTATIONS):
-        permuted = np.empty(len(labels), dtype=np.int64)
-        permuted[in_place] = np.lexsort((generator.random(len(labels)), codes))
-        for name, probabilities in predictions.items():
-            rises[name] += log_loss(labels, probabilities[permuted]) - log_loss(labels, probabilities)
-    return {name: rise / PERMUTATIONS for name, rise in rises.items()}
+        permuted = np.empty(len(groups), dtype=np.int64)
+        permuted[in_place] = np.lexsort((generator.random(len(groups)), codes))
+        yield permuted
