@@ -67,13 +67,14 @@ def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Found:
 
 
 def _why_not_equal(subject: Subject) -> str:
-    """Random numbers, if equal ones make the answers equal; else a state."""
+    """Random numbers, if others give other answers; else a state."""
     import torch
 
     model, data = stirred(subject.model()).eval(), few(subject)
     with torch.no_grad():
-        equal = _difference(floats(forward(model, data.inputs)), floats(forward(model, data.inputs))) <= EQUAL
-    return "random numbers are drawn in evaluation mode: dropout or noise that is not switched off" if equal else ""
+        one, other = (floats(forward(model, data.inputs, seed)) for seed in (0, 1))
+    drawn = _difference(one, other) > EQUAL
+    return "random numbers are drawn in evaluation mode: dropout or noise that is not switched off" if drawn else ""
 
 
 def _difference(one: list[Tensor], other: list[Tensor]) -> float:

@@ -68,8 +68,9 @@ def stirred(model: nn.Module, share: float = 0.1, seed: int = 0) -> nn.Module:
 
 @contextlib.contextmanager
 def put_back(model: nn.Module) -> Iterator[None]:
-    """Buffers are afterwards as they were: a pass in training mode moves running statistics, queues and counters."""
-    before = buffers(model)
+    """Buffers, and numbers and tensors in attributes, are afterwards as they were: a pass in training mode moves
+    running statistics, queues and counters. Modes are left as they come out."""
+    before, plain = buffers(model), [(module, _plain(module)) for module in model.modules()]
     try:
         yield
     finally:
@@ -77,6 +78,15 @@ def put_back(model: nn.Module) -> Iterator[None]:
             # .data, since autograd would take a change of what a pass has saved for an error.
             buffer.data.copy_(value)
             module._buffers[name] = buffer
+        for module, values in plain:
+            vars(module).update(values)
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    import torch
+
+    kinds = (int, float, torch.Tensor)
+    return {name: value for name, value in vars(module).items() if isinstance(value, kinds) and name != "training"}
 
 
 def buffers(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
