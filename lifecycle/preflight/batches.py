@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 WINDOW_ROWS, MOST_WINDOWS, MOST_BATCHES, CELLS = 64, 256, 20_000, 16
-# Odds of a fair order by a gamma distribution with the mean and variance of 40 shuffles, whose tail is too thin for rare
-# labels (3e-8 in 17,000 fair orders, hence the distance); and how many times its mean the statistic must be. Sorted rows have as many times as a window has rows.
+# Odds of a fair order, by a gamma distribution with the mean and variance of 40 shuffles; its tail is too thin for rare
+# labels, which gave 3e-8 in 17,000 fair orders, hence the distance. And how many times its mean the statistic must be:
+# sorted rows have as many as a window has rows.
 FALSE_ALARM, TIMES, SHUFFLES = 1e-12, 1.5, 40
 # A label that has fewer rows in the mean window counts as the most frequent one.
 FEWEST_EACH = 1.0
