@@ -50,12 +50,17 @@ def varies(subject: Subject) -> Found:
     return Found("pass", f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible")
 
 
-def _augmented(subject: Subject, rows: Tensor, step: int, globally: int) -> list[Tensor]:
-    """The rows of a step, with the global generators at one of two states."""
+def augmented(
+    subject: Subject, inputs: dict[str, Tensor], targets: Tensor, step: int, globally: int = 0
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What the loop's step makes of a batch, with the global generators in one of two states."""
     _set_global_generators(globally)
     assert subject.recipe.augment is not None
-    given = rows_of(subject.training, rows, subject.device)
-    return _flat(*subject.recipe.augment(*given, step_generator(subject, step)))
+    return subject.recipe.augment(inputs, targets, step_generator(subject, step))
+
+
+def _augmented(subject: Subject, rows: Tensor, step: int, globally: int) -> list[Tensor]:
+    return _flat(*augmented(subject, *rows_of(subject.training, rows, subject.device), step, globally))
 
 
 def _set_global_generators(state: int) -> None:

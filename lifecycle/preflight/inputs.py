@@ -1,7 +1,6 @@
 """What enters the network: finite, varying, of a size to train on; labels, order, preprocessing and augmentation.
 
-This file looks at the tensors; the other files of the family are first_layer, labels, batches, alike, augmentation
-and pairs.
+This file looks at the tensors alone; the family's other checks lie in the files that it imports.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight import alike, augmentation, batches, first_layer, labels, pairs
+from lifecycle.preflight import alike, augmentation, batches, first_layer, label_scale, labels, pairs
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.probe import MOST_ROWS, row_losses, rows_of, spread_rows, step_generator
 from lifecycle.preflight.subject import Subject
@@ -165,6 +164,7 @@ CHECKS: tuple[Check[Any], ...] = (
     ),
     *first_layer.CHECKS,
     *labels.CHECKS,
+    *label_scale.CHECKS,
     *batches.CHECKS,
     *alike.CHECKS,
     *augmentation.CHECKS,

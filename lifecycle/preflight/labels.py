@@ -6,7 +6,6 @@ extreme labels, and outputs that no healthy loss rewards without bound.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ ROWS, FEWEST_ROWS = 16, 20
 # UNBOUNDED, has no lower bound.
 FURTHER = ((-50.0, -100.0), (50.0, 100.0), (1e-3, 1e-6), (1 - 1e-3, 1 - 1e-6))
 UNBOUNDED = -5.0
-# Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
-OUT_OF_REACH, FAR = 10.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ def labels_in_range(subject: Subject) -> Found:
     beyond = _beyond_head(subject)
     if beyond is not None:
         return beyond
-    asked = _ask(subject)
+    asked = ask(subject)
     if not bool(asked.losses.isfinite().all()):
         rows = int((~asked.losses.isfinite()).sum())
         span = f"labels from {values.min():.6g} to {values.max():.6g}"
@@ -76,7 +73,7 @@ def _told(counted: Tensor) -> str:
     return f"{len(counted):,} different labels from {counted[0]:.6g} to {counted[-1]:.6g} fit the loss"
 
 
-def _ask(subject: Subject) -> Asked:
+def ask(subject: Subject) -> Asked:
     import torch
 
     torch.manual_seed(0)
@@ -219,54 +216,6 @@ def _reads_labels(asked: Asked) -> bool:
     return losses is None or not torch.equal(losses, asked.losses.detach())
 
 
-def labels_scaled(subject: Subject) -> Found:
-    """Labels of a regression against what all planned updates can add to the outputs, each of them pushing one way."""
-    import torch
-
-    asked = _ask(subject)
-    outputs, targets = asked.outputs, asked.targets.float()
-    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or not _is_regression(subject):
-        return Found("not_applicable", "the labels are classes or probabilities, or no outputs stand beside them")
-    missing = float((targets - outputs.reshape(targets.shape)).square().mean().sqrt())
-    met = asked.loss_at(targets.reshape(outputs.shape), asked.targets)
-    if met is None or float(met.mean()) >= float(asked.losses.mean()):
-        return Found("pass", "the loss has its own scale: it is not least where outputs equal labels")
-    reach = _reach(subject)
-    told = f"labels lie {missing:.3g} from the fresh network's outputs, and all planned updates can add {reach:.3g}"
-    if missing > FAR and missing > OUT_OF_REACH * reach:
-        return Found("fail", told, missing, OUT_OF_REACH * reach)
-    return Found("pass", told, missing, OUT_OF_REACH * reach)
-
-
-def _is_regression(subject: Subject) -> bool:
-    targets = subject.training.targets
-    inside = bool(((targets >= 0) & (targets <= 1)).all())
-    return targets.is_floating_point() and not inside and bool(targets.isfinite().all())
-
-
-def _reach(subject: Subject) -> float:
-    """What the plan's updates add to a mean output to first order: each parameter by its rate, one way, every step.
-
-    SGD moves along the clipped gradient instead of by its signs.
-    """
-    import torch
-
-    state = subject.state()
-    inputs, _ = rows_of(subject.training, spread_rows(subject.training, ROWS), subject.device)
-    outputs = state.model.eval()(inputs)
-    outputs.float().mean().backward()
-    gradients = [p.grad.flatten().float() for p in state.model.parameters() if p.grad is not None]
-    if not gradients:
-        return math.inf
-    every = torch.cat(gradients)
-    signs = not any(isinstance(optimizer, torch.optim.SGD) for optimizer in state.optimizers)
-    step = float(every.abs().sum()) if signs else float(every.norm()) * subject.recipe.clip_norm * 10
-    horizon = subject.plan.horizon_steps
-    shown = range(0, horizon, max(1, horizon // 200))
-    rates = [subject.recipe.learning_rate(one) for one in shown]
-    return step * horizon * sum(rates) / len(rates)
-
-
 CHECKS = (
     Check(
         "inputs.labels_in_range",
@@ -275,17 +224,6 @@ CHECKS = (
         cause="labels that start at 1, a mask of 0 and 255, -1 for a class, or a head with too few outputs",
         fix="map the labels to 0 … classes - 1, or to 0 and 1 for a loss between two classes",
         look=labels_in_range,
-        on_device=False,
-    ),
-    Check(
-        "inputs.labels_scaled",
-        question="Can the planned updates reach the size of the labels?",
-        symptom="a regression predicts nearly the same for all rows, and its loss falls by a tiny share each epoch",
-        cause="labels in a large unit, and a head that starts near zero",
-        fix="standardise the labels on training rows in the loss, and undo it in predict; or start the head's bias at "
-        "their mean",
-        look=labels_scaled,
-        severity="warning",
         on_device=False,
     ),
 )

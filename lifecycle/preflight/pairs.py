@@ -10,20 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.augmentation import _set_global_generators
+from lifecycle.preflight.augmentation import augmented
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.probe import rows_of, spread_rows, step_generator
+from lifecycle.preflight.mixing import ROWS, STEPS, mixed_without_targets, mixes_rows, other_targets
+from lifecycle.preflight.probe import rows_of, spread_rows
+from lifecycle.preflight.sequences import sequences_together
 from lifecycle.preflight.subject import Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROWS, STEPS, FEWEST_POINTS, FEWEST_SEEN = 16, 6, 8, 8
+FEWEST_POINTS, FEWEST_SEEN = 8, 8
 # Of the rows in which both blocks can be seen; and how far apart their centres may be, in widths of the block.
 MOST_APART, WIDTHS = 0.1, 0.5
 # A larger spread than so many times the block's own is not one block: mixed rows, or erased parts.
 SPREAD = 2.0
-OWN_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def pairs_together(subject: Subject) -> Found:
     """The same map for both, and no labels between labels."""
     if subject.recipe.augment is None:
         return Found("not_applicable", "there is no augmentation")
-    mixed = _mixed_without_targets(subject)
+    mixed = mixed_without_targets(subject)
     if mixed:
         return Found("fail", mixed, True, False, cause="rows are mixed with others, and their targets are not",
                      fix="mix the targets with the same shares as the inputs")  # fmt: skip
@@ -50,7 +51,7 @@ def pairs_together(subject: Subject) -> Found:
     if not _keeps_targets(subject):
         return Found("not_applicable", "augmentation makes the targets anew, whatever they were")
     if not subject.training.inputs[pair.name].is_floating_point():
-        return _sequences(subject, pair)
+        return sequences_together(subject, pair.name)
     return _marked(subject, pair)
 
 
@@ -86,10 +87,8 @@ def _keeps_targets(subject: Subject) -> bool:
     rows, results = spread_rows(subject.training, ROWS), []
     for other in (False, True):
         inputs, targets = rows_of(subject.training, rows, subject.device)
-        _set_global_generators(0)
-        assert subject.recipe.augment is not None
-        given = _other_targets(targets) if other else targets
-        results.append(subject.recipe.augment(inputs, given, step_generator(subject, 0))[1])
+        given = other_targets(targets) if other else targets
+        results.append(augmented(subject, inputs, given, 0)[1])
     return not torch.equal(*results)
 
 
@@ -113,9 +112,7 @@ def _marked(subject: Subject, pair: Pair) -> Found:
         inputs[pair.name] = image.to(inputs[pair.name].dtype) * (bright - background) + background
         wanted = _expanded(where, targets, pair.target_axis)
         targets = torch.where(wanted, torch.full_like(targets, high), torch.full_like(targets, low))
-        _set_global_generators(0)
-        assert subject.recipe.augment is not None
-        changed, changed_targets = subject.recipe.augment(inputs, targets, step_generator(subject, step))
+        changed, changed_targets = augmented(subject, inputs, targets, step)
         between += _labels_between(data.targets, changed_targets, float(low), float(high))
         given = _places(changed[pair.name], pair, pair.input_axis, width)
         taken = _places(changed_targets, pair, pair.target_axis, width)
@@ -135,7 +132,7 @@ def _marked(subject: Subject, pair: Pair) -> Found:
         return Found(
             "fail", f"{apart} of {seen} targets are not where their input is: {example}", apart / seen, MOST_APART
         )
-    if between and not _mixes(subject, pair.name):
+    if between and not mixes_rows(subject, pair.name):
         fix = "resize and turn masks with nearest, never with bilinear"
         told = f"{between} targets have values between the labels {low:g} and {high:g}"
         return Found("fail", told, between, 0, fix=fix, cause="targets that are interpolated as images are")
@@ -235,128 +232,6 @@ def _labels_between(before: Tensor, changed: Tensor, low: float, high: float) ->
         return 0
     values, edge = changed.float(), 1e-4 * (high - low)
     return int(((values > low + edge) & (values < high - edge) & (values != 0)).sum())
-
-
-def _sequences(subject: Subject, pair: Pair) -> Found:
-    """Positions as tokens: wherever a token goes, its target has to go along."""
-    import torch
-
-    data = subject.training
-    tokens, targets = data.inputs[pair.name], data.targets
-    offset = _offset(tokens, targets)
-    if len(pair.shape) != 1 or offset is None:
-        return Found("not_applicable", "the targets are no shifted inputs, so that no position can be followed")
-    top = max(2, int(tokens.max()))
-    wrong = seen = 0
-    for step in range(STEPS):
-        rows = spread_rows(data, ROWS)
-        inputs, wanted = rows_of(data, rows, subject.device)
-        position = torch.arange(pair.shape[0], device=wanted.device).expand(len(rows), -1)
-        inputs[pair.name] = (position % top + 1).to(tokens.dtype)
-        wanted = ((position + offset) % top + 1).to(targets.dtype)
-        _set_global_generators(0)
-        assert subject.recipe.augment is not None
-        changed, changed_targets = subject.recipe.augment(inputs, wanted, step_generator(subject, step))
-        if changed[pair.name].shape != changed_targets.shape:
-            return Found("fail", f"in step {step} inputs have {tuple(changed[pair.name].shape)}, targets "
-                         f"{tuple(changed_targets.shape)}")  # fmt: skip
-        valid = changed_targets > 0
-        fits = (changed[pair.name].long() - 1 + offset) % top == (changed_targets.long() - 1) % top
-        seen += len(rows)
-        share = (fits & valid).sum(dim=1) / valid.sum(dim=1).clamp_min(1)
-        wrong += int((share < 0.5).sum())
-    if wrong > MOST_APART * seen:
-        told = f"{wrong} of {seen} rows: targets are no longer the inputs shifted by {offset}"
-        return Found("fail", told, wrong / seen, MOST_APART)
-    return Found("pass", f"targets stay the inputs shifted by {offset}", wrong / seen, MOST_APART)
-
-
-def _offset(tokens: Tensor, targets: Tensor) -> int | None:
-    """By how many positions targets are the inputs, read ahead; None if they are not."""
-    if tokens.shape != targets.shape:
-        return None
-    x, y = tokens[:256].long(), targets[:256].long()
-    shares = {}
-    for offset in (1, 0, 2, -1):
-        size = x.shape[1] - abs(offset)
-        a = x[:, max(0, offset) : max(0, offset) + size]
-        b = y[:, max(0, -offset) : max(0, -offset) + size]
-        kept = b >= 0
-        shares[offset] = float(((a == b) & kept).sum() / kept.sum().clamp_min(1))
-    best = max(shares, key=lambda one: shares[one])
-    return best if shares[best] > 0.8 else None
-
-
-def _mixed_without_targets(subject: Subject) -> str:
-    """Rows whose inputs are mostly another row's, while their targets depend on no other row."""
-
-    assert subject.recipe.augment is not None
-    data, rows = subject.training, spread_rows(subject.training, ROWS)
-    name = next((n for n, t in data.inputs.items() if t.is_floating_point() and t.ndim > 1), None)
-    if name is None or len(rows) < 2 or not (data.targets[rows.to(data.targets.device)].unique().numel() > 1):
-        return ""
-    for step in range(STEPS):
-        moved = _moved_by_another(subject, rows, name, step)
-        shares, targets_move = moved
-        if float(shares.max()) > OWN_SHARE and not targets_move:
-            row = int(shares.argmax())
-            share = f"{float(shares.max()):.0%}"
-            return f"in step {step} row {row} of {name} is made of other rows by {share}, and keeps its own target"
-        if targets_move:
-            return ""
-    return ""
-
-
-def _moved_by_another(subject: Subject, rows: Tensor, name: str, step: int) -> tuple[Tensor, bool]:
-    """How much of each row of an input comes from other rows, and whether any target does.
-
-    Half of the rows are raised by their deviation: what rises in the other half came from them.
-    """
-    import torch
-
-    assert subject.recipe.augment is not None
-    inputs, targets = rows_of(subject.training, rows, subject.device)
-    size = inputs[name].float().nan_to_num(0.0, 0.0, 0.0).std().clamp_min(1e-6).to(inputs[name].dtype)
-    shares = torch.zeros(len(rows))
-    moved = False
-    generator = torch.Generator().manual_seed(step)
-    raised = torch.rand(len(rows), generator=generator) < 0.5
-    raised[0], raised[-1] = True, False
-    up = raised.to(targets.device)
-    results = []
-    for change in (False, True):
-        given = {key: tensor.clone() for key, tensor in inputs.items()}
-        wanted = targets.clone()
-        if change:
-            given[name][up] = given[name][up] + size
-            # Each raised row gets another's target, so that only real labels are sent.
-            wanted[up] = _other_targets(targets)[up]
-        _set_global_generators(0)
-        assert subject.recipe.augment is not None
-        results.append(subject.recipe.augment(given, wanted, step_generator(subject, step)))
-    (before, targets_before), (after, targets_after) = results
-    if before[name].shape != after[name].shape or len(before[name]) != len(rows):
-        return shares, True
-    rise = ((after[name] - before[name]).float().flatten(1).mean(dim=1) / size.float()).abs().cpu()
-    shares = torch.where(raised, shares, rise)
-    moved = bool((targets_before[~up] != targets_after[~up]).any())
-    return shares, moved
-
-
-def _other_targets(targets: Tensor) -> Tensor:
-    """Each row's target replaced by a different one that is there, as far as there is one."""
-    import torch
-
-    flat = targets.reshape(len(targets), -1)
-    low, high = flat[flat.float().sum(dim=1).argmin()], flat[flat.float().sum(dim=1).argmax()]
-    is_low = (flat == low).all(dim=1, keepdim=True)
-    return torch.where(is_low, high, low).reshape(targets.shape)
-
-
-def _mixes(subject: Subject, name: str) -> bool:
-    """Whether the augmentation mixes rows, so that soft labels are meant."""
-    rows = spread_rows(subject.training, ROWS)
-    return any(float(_moved_by_another(subject, rows, name, step)[0].max()) > 0.02 for step in range(STEPS))
 
 
 CHECKS: tuple[Check[Any], ...] = (

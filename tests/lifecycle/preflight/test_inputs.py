@@ -14,7 +14,8 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.first_layer import scaled
 from lifecycle.preflight.inputs import CHECKS, constant, finite
-from lifecycle.preflight.labels import labels_in_range, labels_scaled
+from lifecycle.preflight.label_scale import labels_scaled
+from lifecycle.preflight.labels import labels_in_range
 
 
 def on(look, setup: Setup) -> Found:
