@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 
 from lifecycle.preflight.learning_rate import suggested_range
-from lifecycle.records import Comparison, EvaluationReport, PreflightReport, StageReport
+from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
 from lifecycle.report.formatting import estimate, number
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
@@ -46,8 +46,8 @@ def figures(records: Records) -> dict[str, Figure]:
 
 
 def _rates(records: Records) -> Figure | None:
-    """Of preflight's range of learning rates, None if it has tried none."""
-    report = found(records, "preflight", PreflightReport)
+    """Of preflight's range of learning rates, None if it has tried none; a stopped preflight has one too."""
+    report = records.get("preflight")
     details = [detail for check in report.checks for detail in check.details] if report else []
     trial = next((detail for detail in details if detail.get("check") == "learning_rate.range"), None)
     if not trial or not trial["curve"]:
