@@ -6,6 +6,7 @@ import base64
 import struct
 from dataclasses import dataclass
 
+from lifecycle.preflight.learning_rate import suggested_range
 from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
 from lifecycle.report.formatting import estimate, number
@@ -28,8 +29,10 @@ class Figure:
 
 
 def figures(records: Records) -> dict[str, Figure]:
-    """The figures for which the records hold data: learning, comparison, reliability, slices."""
+    """The figures for which the records hold data: rates, learning, comparison, reliability, slices."""
     drawn: dict[str, Figure] = {}
+    if rates := _rates(records):
+        drawn["rates"] = rates
     if stages := stages_of(records):
         drawn["learning"] = _learning(stages)
     if comparisons := all_comparisons(records):
@@ -40,6 +43,20 @@ def figures(records: Records) -> dict[str, Figure]:
     if report and pictures.slice_metrics(report):
         drawn["slices"] = _slices(report)
     return drawn
+
+
+def _rates(records: Records) -> Figure | None:
+    """Of preflight's range of learning rates, None if it has tried none; a stopped preflight has one too."""
+    report = records.get("preflight")
+    details = [detail for check in report.checks for detail in check.details] if report else []
+    trial = next((detail for detail in details if detail.get("check") == "learning_rate.range"), None)
+    if not trial or not trial["curve"]:
+        return None
+    curve, declared = [(rate, loss) for rate, loss in trial["curve"]], float(trial["observed"])
+    low, high = suggested_range(curve)
+    alt = f"Loss by learning rate: worth trying {low:.2g} to {high:.2g}, declared {declared:.2g}"
+    caption = "Preflight's range test, one update a point. The band is worth trying; the dashed line is declared."
+    return _figure(pictures.rate_curve(curve, declared, (low, high)), alt, caption)
 
 
 def _learning(stages: list[StageReport]) -> Figure:

@@ -37,6 +37,20 @@ def learning_curve(stages: Sequence[StageReport]) -> bytes:
     return _png(figure)
 
 
+def rate_curve(curve: Sequence[tuple[float, float]], declared: float, tried: tuple[float, float]) -> bytes:
+    """Loss by learning rate of a range test; the band is worth trying, the line is the declared rate."""
+    figure = _figure(5.6, 3.3)
+    axes = figure.subplots()
+    if not curve:
+        return _nothing(figure, axes, "No finite loss was recorded.")
+    axes.axvspan(*tried, color=ACCENT, alpha=0.12, linewidth=0, label="worth trying")
+    axes.axvline(declared, color=INK, linestyle="--", linewidth=1, label="declared")
+    axes.plot([rate for rate, _ in curve], [loss for _, loss in curve], color=ACCENT, marker="o", markersize=3)
+    axes.set(xscale="log", xlabel="learning rate, growing from update to update", ylabel="loss")
+    axes.legend(frameon=False, fontsize=8)
+    return _png(figure)
+
+
 def reliability_curve(report: EvaluationReport) -> bytes:
     """Observed share of positives by mean predicted probability; the area of a mark grows with its rows."""
     figure = _figure(4.4, 4.2)

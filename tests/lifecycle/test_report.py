@@ -15,7 +15,7 @@ from PIL import Image
 
 from lifecycle.checks import CheckResult
 from lifecycle.records import STEPS, Cost, Estimate, Record, StoppedStep
-from lifecycle.report import formatting, outcome, pictures, render, sections
+from lifecycle.report import figures, formatting, outcome, pictures, render, sections
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -489,3 +489,13 @@ def test_estimate_shows_two_digits_of_its_standard_error() -> None:
     assert formatting.estimate(example.estimate(0.5, 0.01)) == "0.5000 [0.4800, 0.5200]"
     assert formatting.estimate(example.estimate(0.0000412, 0.000011), sign=True) == "+0.000041 [+0.000019, +0.000063]"
     assert formatting.estimate(example.estimate(-0.00001, 0.01), sign=True) == "0.0000 [−0.0200, +0.0200]"
+
+
+def test_range_of_learning_rates_is_drawn_with_the_declared_one_and_those_worth_trying():
+    trial = {"check": "learning_rate.range", "curve": [[1e-4, 0.7], [3e-3, 0.5], [0.1, 2.0]], "observed": 0.001}
+    check = CheckResult(name="learning_rate", status="pass", details=(trial,))
+    records = example.judged("shadow")
+    assert "rates" not in figures.figures(records)
+    records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
+    drawn = figures.figures(records)["rates"]
+    assert drawn.alt == "Loss by learning rate: worth trying 0.0001 to 0.001, declared 0.001"

@@ -4,15 +4,12 @@ import pytest
 import torch
 
 from benchmarks.healthy import HEALTHY
-from benchmarks.networks import cnn, gpt, mlp
+from benchmarks.networks import cnn, mlp
 from benchmarks.setup import Setup
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.learning_rate import CHECKS, suggested_range
 
-ODD = (
-    "fine_tuning", "lora", "batch_of_one", "several_optimizers", "restarts", "noisy_regression", "in_batch_negatives",
-    "autoencoder", "bf16", "accumulation", "long_warmup", "plain_descent",
-)  # fmt: skip
+ODD = ("fine_tuning", "batch_of_one", "several_optimizers", "restarts", "noisy_regression", "in_batch_negatives")
 
 
 def tried(setup):
@@ -25,7 +22,7 @@ def sgd(setup: Setup, rate: float) -> Setup:
     return replace(setup, optimizer="sgd", learning_rate=rate)
 
 
-TUNED = {"mlp": mlp(3), "mlp sgd": sgd(mlp(3), 0.3), "cnn": cnn(3), "cnn sgd": sgd(cnn(3), 0.1), "gpt": gpt(3)}
+TUNED = {"mlp": mlp(3), "mlp sgd": sgd(mlp(3), 0.3), "cnn sgd": sgd(cnn(3), 0.1)}
 
 
 def times(name: str, factor: float) -> Setup:
