@@ -17,6 +17,8 @@ from lifecycle.checks import CheckResult, Severity, Status, stops_the_step
 from lifecycle.preflight.gate import trials_of
 
 WIDTH, ID_WIDTH = 98, 36
+# How the evidence begins of what use_case.yaml declares not to apply (check.py).
+DECLARED = "declared: "
 _LINE = re.compile(r"\b([\w/]+\.(?:py|yaml)):(\d+)\b")
 # Which file a step's or a family's answer is most likely to be in, where the evidence names none.
 _FILES = {"configuration": "use_case.yaml", "cost_forecast": "use_case.yaml", "memory_forecast": "use_case.yaml"}
@@ -67,12 +69,13 @@ def _rows(step: str, check: CheckResult) -> Iterator[Row]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """One line: how many ended how, and how long the trials took."""
+    """One line: how many ended how, and how long the trials took; then what is declared not to apply, and why."""
     names = {"pass": "passed", "fail": "failed", "error": "broke", "not_applicable": "not applicable"}
     counts = {status: sum(row.status == status for row in rows) for status in ("pass", "fail", "error", "insufficient",
                                                                               "not_applicable")}  # fmt: skip
     told = ", ".join(f"{count} {names.get(status, status)}" for status, count in counts.items() if count)
-    return f"{len(rows)} checks in {sum(row.seconds for row in rows):.1f} s: {told}"
+    left = [f"  not applicable: {row.id}, {row.evidence}" for row in rows if row.evidence.startswith(DECLARED)]
+    return "\n".join([f"{len(rows)} checks in {sum(row.seconds for row in rows):.1f} s: {told}", *left])
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lifecycle.errors import did_you_mean
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
+from lifecycle.training.loop import Recipe, backward
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +37,11 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
         _told("in more than one place of the optimizers", [n for n, p in trainable.items() if held[id(p)] > 1], _TWICE),
         *_claims(named, trainable, [name for name in trainable if name not in left_out], frozen),
     ]
+    if unregistered := _unregistered(state.model, subject):
+        told = (
+            f"{unregistered} tensors of modules in a list, a tuple or a dict learn nothing: no parameters of the model"
+        )
+        wrong.append((told, "use nn.ModuleList, nn.ModuleDict or nn.ParameterList"))
     if not trainable:
         wrong.append(("no parameter of the model trains", "let requires_grad be True for what is to learn"))
     if foreign and left_out:
@@ -46,6 +53,28 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
         seen = f"the optimizers hold {len(foreign)} parameters that are not the model's: no checkpoint holds them"
         return Found("insufficient", seen, len(foreign), fix="make them parameters of the model")
     return _unclaimed(named, len(trainable), subject)
+
+
+def _unregistered(model: nn.Module, subject: Subject) -> int:
+    """Tensors in plain containers that get a gradient and are no parameters of the model.
+
+    A copy that the loss does not reach, such as a moving average, gets none.
+    """
+    from torch import nn
+
+    known = {id(parameter) for parameter in model.parameters()}
+    kept = (value for module in model.modules() for name, value in vars(module).items() if not name.startswith("_"))
+    items = (item for value in kept for item in _items(value))
+    tensors = [p for item in items for p in (item.parameters() if isinstance(item, nn.Module) else (item,))]
+    hidden = {id(p): p for p in tensors if isinstance(p, nn.Parameter) and p.requires_grad and id(p) not in known}
+    if hidden:
+        one_backward(subject, model, subject.recipe)
+    return sum(parameter.grad is not None for parameter in hidden.values())
+
+
+def _items(value: object) -> Iterable[object]:
+    """What a plain container holds."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
 
 
 _BUILD = "give every trainable parameter to an optimizer in build_optimizers, or claim it in preflight.frozen"
@@ -117,19 +146,18 @@ def _timed(subject: Subject) -> Found:
     return Found("fail" if slow else "pass", seen, round(bf16 / max(fp32, 1e-9), 2), SLOW)
 
 
-def _seconds(subject: Subject, precision: str) -> float:
-    from dataclasses import replace
+def _seconds(subject: Subject, precision: Literal["fp32", "bf16"]) -> float:
+    model, recipe = subject.model(), replace(subject.recipe, precision=precision)
+    started = time.perf_counter()
+    one_backward(subject, model, recipe)
+    return time.perf_counter() - started
 
+
+def one_backward(subject: Subject, model: nn.Module, recipe: Recipe) -> None:
+    """Forward and backward of a part of a batch, as the loop makes it."""
     import torch
 
-    from lifecycle.training.loop import backward
-
-    model, rows = (
-        subject.model().train(),
-        torch.arange(min(TIMED_ROWS, subject.batch_rows(), len(subject.training.targets)), device=subject.device),
-    )
-    recipe = replace(subject.recipe, precision="bf16" if precision == "bf16" else "fp32")
-    generator = torch.Generator().manual_seed(0)
-    started = time.perf_counter()
-    backward(model, subject.training, rows, recipe, generator, len(rows))
-    return time.perf_counter() - started
+    model.train()
+    size = min(TIMED_ROWS, subject.batch_rows(), len(subject.training.targets))
+    rows = torch.arange(size, device=subject.device)
+    backward(model, subject.training, rows, recipe, torch.Generator().manual_seed(0), size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,11 @@ class Trials:
         faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
         self._add(name, evidence=evidence, faults=faults)
         return value
+
+    def found_only(self, questions: Mapping[str, str]) -> None:
+        """Own checks by id with their questions: they need a subject, which only preflight has."""
+        for name, question in questions.items():
+            self._add(name, evidence=f"asked in preflight: {question}")
 
     def result(self) -> FunctionsResult:
         return FunctionsResult(functions=tuple(self.tried))

@@ -197,6 +197,30 @@ def test_optimizers_that_miss_a_parameter_are_found(unfit, status, told):
     assert trial.fix
 
 
+class InAList(nn.Module):
+    """Two of three layers are in a plain list; the copy is not used."""
+
+    def __init__(self, used: bool):
+        super().__init__()
+        self.used, self.first = used, nn.Linear(2, 8)
+        self.others = [nn.Linear(8, 8), nn.ReLU()]
+        self.last = nn.Linear(8, 1)
+
+    def forward(self, inputs):
+        x = self.first(inputs["x"])
+        for layer in self.others if self.used else ():
+            x = layer(x)
+        return self.last(x)
+
+
+def test_layers_in_a_plain_list_are_found_where_the_loss_reaches_them():
+    trial = tried("optimizer_parameters", subject(lambda: InAList(used=True)))
+    assert trial.status == "fail"
+    assert "2 tensors of modules in a list" in trial.evidence
+    assert "nn.ModuleList" in trial.fix
+    assert tried("optimizer_parameters", subject(lambda: InAList(used=False))).status == "pass"
+
+
 def test_constant_of_a_module_of_ones_own_is_no_fault_for_sure():
     class Shifted(nn.Module):
         def __init__(self):

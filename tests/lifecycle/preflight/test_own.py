@@ -5,8 +5,10 @@ import types
 import pytest
 import toy_jobs
 
+from lifecycle.jobs import FunctionsJob
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Trial
+from lifecycle.preflight.functions import try_functions
 from lifecycle.preflight.own import own_checks, own_names
 from lifecycle.preflight.run import run_preflight
 
@@ -78,3 +80,15 @@ def test_own_checks_of_model_py_run_with_the_subject_and_end_in_their_family(spl
     assert own["own.width"].status == "pass"
     assert own["own.rows"].status == "fail"
     assert own["own.rows"].evidence == "too few rows for this"
+
+
+def test_own_checks_are_listed_by_the_trial_of_the_functions(tmp_path):
+    place = "def predict(outputs):"
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (place, f"{CHECKS}\n\n{place}"))
+    job = FunctionsJob(
+        use_case_folder=str(use_case), out=str(tmp_path), device="cpu", rows=toy_jobs.ROWS,
+        hyperparameters=toy_jobs.SPEC.hyperparameters,
+    )  # fmt: skip
+    found = {tried.name: tried.evidence for tried in try_functions(job).functions}
+    assert found["own.width"] == "asked in preflight: Is the network at least 16 wide?"
+    assert "own.rows" in found
