@@ -45,8 +45,7 @@ class Rise:
 def learns_for_unseen_rows(subject: Subject) -> Found:
     """The rise after training on the labels, on shuffled ones, at the start, and of a line."""
     rows, groups = _held_out(subject)
-    start_outputs = _outputs(subject, subject.model(), rows)
-    if not uses_labels(start_outputs):
+    if not uses_labels(subject, subject.held_out, rows):
         unused = subject.claims.labels == "unused"
         return Found("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)
@@ -58,7 +57,7 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
     if TIMES_SHUFFLED <= real.value / max(abs(shuffled[0].value), 1e-12) < CLEARLY:
         # A rise of this size may be chance; with a second draw it seldom is.
         shuffled.append(_after(subject, _shuffled(data, 2), batches, rows, groups, updates)[0])
-    start = rise_of(start_outputs, groups)
+    start = rise_of(_outputs(subject, subject.model(), rows), groups)
     chance = max(abs(one.value) for one in shuffled)
     evidence = (
         f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates, "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.fit import BATCH_ROWS, Fit, batch_statistics, fit, full_batches, judged, outputs_of
+from lifecycle.preflight.fit import BATCH_ROWS, WARM_UP, Fit, batch_statistics, fit, full_batches, judged, outputs_of
 from lifecycle.preflight.held_out import learns_for_unseen_rows
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.yardsticks import Outputs, Yardsticks, measure_yardsticks, uses_labels
@@ -36,7 +36,7 @@ def overfits(subject: Subject) -> Found:
     """Train on ten batches until the target is met, for at most STEPS updates, or MOST_STEPS while it still learns."""
     data, batches = _ten_batches(subject)
     start = _start(subject, data, batches)
-    if not uses_labels(start):
+    if not uses_labels(subject, data, batches):
         return _falls(subject, data, batches, float(start.losses().mean()))
     marks = measure_yardsticks(subject, data, batches)
     if not marks.bounded:
@@ -62,8 +62,10 @@ def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
     )
     if found.loss <= target:
         return Found("pass", evidence, found.loss, target)
-    if marks.constant - found.loss >= BETWEEN * (marks.constant - target) or found.late:
+    if marks.constant - found.loss >= BETWEEN * (marks.constant - target):
         return Found("insufficient", f"{evidence}: it learns, but slowly", found.loss, target, required=True)
+    if found.late and found.updates < STEPS // 4:
+        return Found("insufficient", f"{evidence}: no more in the time", found.loss, target, required=True)
     return Found("fail", evidence, found.loss, target)
 
 
@@ -74,15 +76,16 @@ def _target(marks: Yardsticks) -> float:
     return marks.constant - max(easier, LEAST * whole)
 
 
-def _until(target: float, scale: float) -> Callable[[float, int], bool]:
-    """Enough: the target is met, or STEPS are done and the last quarter of them brought little."""
+def _until(target: float, constant: float) -> Callable[[float, int], bool]:
+    """Enough: the target is met, or STEPS are done and what they brought is nothing, or comes no more."""
     seen: dict[int, float] = {}
 
     def enough(loss: float, done: int) -> bool:
         seen[done] = loss
         if loss <= target or done >= MOST_STEPS:
             return True
-        return done >= STEPS and not seen[done - STEPS // 4] - loss > 0.02 * (scale - target)
+        brought = seen.get(done - STEPS // 4, loss) - loss
+        return done >= STEPS and not (loss < constant and brought > 0.02 * (constant - target))
 
     return enough
 
@@ -106,7 +109,7 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
 def learns_without_inputs(subject: Subject) -> Found:
     """The same network on inputs that are all alike must not get below the best output that is the same for all."""
     data, batches = _ten_batches(subject)
-    if not uses_labels(_start(subject, data, batches)):
+    if not uses_labels(subject, data, batches):
         return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
     marks = measure_yardsticks(subject, data, batches)
     alike, how = _alike(subject, data, batches)
@@ -147,9 +150,9 @@ def _start(subject: Subject, data: TrainData, batches: list[Tensor]) -> Outputs:
 
 
 def _backwards(subject: Subject, data: TrainData, batches: list[Tensor]) -> bool:
-    return _wrong_way(
-        subject, fit(subject, data, batches, lambda loss, done: done >= ZEROED_STEPS, every=50), data, batches
-    )
+    """After few updates: later all probabilities are 0 or 1, and ranks are ties."""
+    found = fit(subject, data, batches, lambda loss, done: done >= WARM_UP, every=WARM_UP)
+    return _wrong_way(subject, found, data, batches)
 
 
 def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tensor]) -> bool:

@@ -109,16 +109,21 @@ def network_outputs(subject: Subject, model: nn.Module, data: TrainData, batches
     return Outputs(subject, targets, leaves, found[0][1], {place: _same for place in own})
 
 
-def uses_labels(outputs: Outputs) -> bool:
-    """Does the loss of the same outputs change with the labels? Equal labels tell nothing, and count as used."""
+def uses_labels(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> bool:
+    """Does the loss of the same outputs change with the labels? Where all labels are equal, the claim decides.
+
+    Asked of much changed weights, too: an output of 0 costs the same with either label.
+    """
     import torch
 
-    targets = torch.cat(outputs.targets)
+    if subject.claims.labels == "unused":
+        return False
+    targets = torch.cat([data.targets[rows] for rows in batches])
     if bool((targets == targets[:1]).all()):
         return True
-    return not torch.equal(
-        outputs.losses(), outputs.losses(targets=targets[_moved(targets)].split(len(outputs.targets[0])))
-    )
+    moved = targets[_moved(targets)].split(len(batches[0]))
+    seen = _start_and_changed(subject, data, batches)
+    return any(not torch.equal(outputs.losses(), outputs.losses(targets=moved)) for outputs in seen)
 
 
 def _moved(targets: Tensor) -> Tensor:
@@ -149,9 +154,16 @@ def measure_yardsticks(subject: Subject, data: TrainData, batches: Sequence[Tens
 
     basis = line_basis(data, outputs, batches)
     constant, further = lowest(basis[:, :1])
-    line, floor = lowest(basis)[0], lowest(None)[0]
-    bounded = not further < constant - max(1.0, abs(constant))
-    return Yardsticks(constant, min(line, constant), min(floor, line, constant), bounded)
+    line = min(lowest(basis)[0], constant)
+    floor, beyond = lowest(None)
+    # A likelihood has no lowest value where rows are free to be sure of themselves: the line is what is left.
+    floor = line if _endless(floor, beyond) else min(floor, line)
+    return Yardsticks(constant, line, floor, bounded=not _endless(constant, further))
+
+
+def _endless(lowest: float, further: float) -> bool:
+    """Does the loss fall on, far beyond where it was found lowest?"""
+    return lowest == float("-inf") or further < lowest - max(1.0, abs(lowest))
 
 
 def line_basis(data: TrainData, outputs: Outputs, batches: Sequence[Tensor]) -> Tensor:
@@ -220,6 +232,13 @@ def _columns(tensor: Tensor) -> Tensor:
 
 def linked_outputs(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
     """Outputs of a fresh model, with what they keep to, judged from its weights and from much changed ones."""
+    outputs, changed = _start_and_changed(subject, data, batches)
+    links = {place: _link([outputs.whole(place), changed.whole(place)]) for place in outputs.free}
+    return Outputs(subject, outputs.targets, outputs.leaves, outputs.tree, links)
+
+
+def _start_and_changed(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> tuple[Outputs, Outputs]:
+    """Outputs of a fresh model, and with much changed weights."""
     import torch
 
     model = subject.model().eval()
@@ -228,9 +247,7 @@ def linked_outputs(subject: Subject, data: TrainData, batches: Sequence[Tensor])
         for parameter in model.parameters():
             if parameter.is_floating_point():
                 parameter.add_(0.5 * torch.randn_like(parameter))
-        changed = network_outputs(subject, model, data, batches)
-    links = {place: _link([outputs.whole(place), changed.whole(place)]) for place in outputs.free}
-    return Outputs(subject, outputs.targets, outputs.leaves, outputs.tree, links)
+        return outputs, network_outputs(subject, model, data, batches)
 
 
 def _link(seen: Sequence[Tensor]) -> Link:

@@ -1,0 +1,65 @@
+import pytest
+import toy_jobs
+
+from lifecycle.data.rows import read_rows
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.interrupted import kill_while_writing
+from lifecycle.preflight.one_batch import CHECKS
+from lifecycle.preflight.sample import draw_sample
+from lifecycle.training.checkpoint import load_newest, save_checkpoint
+
+ALL = [check.id for check in CHECKS]
+
+
+def tried(splits, tmp_path, *replacements):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
+    job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case)
+    sample = draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
+    return {trial.check: trial for trial in run_checks(CHECKS, (job, sample), device="cpu", not_applicable={})}
+
+
+def test_healthy_toy_passes_every_part_in_few_updates(splits, tmp_path):
+    found = tried(splits, tmp_path)
+    assert [trial.status for trial in found.values()] == ["pass"] * len(ALL)
+    assert sum(trial.optimizer_steps for trial in found.values()) <= 12
+
+
+@pytest.mark.parametrize(
+    ("replacement", "failed", "untried"),
+    [
+        (("return torch.sigmoid(outputs)", "return outputs * 100"), "predict", {"export"}),
+        (
+            ("def to_tensors(rows, preprocessing):\n", "def to_tensors(rows, preprocessing):\n    rows = rows[::-1]\n"),
+            "predict",
+            {"export"},
+        ),
+        (
+            ("    def forward(self, inputs):\n", "    def forward(self, inputs):\n        assert self.training\n"),
+            "validate",
+            {"predict", "export"},
+        ),
+    ],
+    ids=["no_probabilities", "rows_mixed_up", "evaluation_breaks"],
+)
+def test_part_that_fails_is_told_and_those_after_it_are_untried(splits, tmp_path, replacement, failed, untried):
+    found = tried(splits, tmp_path, replacement)
+    assert {id for id, trial in found.items() if trial.status in ("fail", "error")} == {f"one_batch.{failed}"}
+    assert {id for id, trial in found.items() if trial.status == "insufficient"} == {f"one_batch.{n}" for n in untried}
+
+
+def test_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
+    state = toy_jobs.plain_state()
+    state.step = 1
+    save_checkpoint(tmp_path, "toy", state)
+    state.step = 2
+    assert kill_while_writing(tmp_path, "toy", state)
+    half = next(tmp_path.glob(".writing-*/state.pt"))
+    assert half.stat().st_size > 0
+    again = toy_jobs.plain_state()
+    assert load_newest(tmp_path, "toy", again) == (True, ())
+    assert again.step == 1
+
+
+def test_writer_that_ends_by_itself_is_not_taken_for_killed(tmp_path):
+    state = toy_jobs.plain_state(value=float("nan"))
+    assert not kill_while_writing(tmp_path, "toy", state)
