@@ -63,9 +63,7 @@ def _rows(step: str, check: CheckResult) -> Iterator[Row]:
             step, t.check, t.status, t.severity, t.required, t.evidence, t.fix, t.seconds, t.symptom, t.cause
         )  # fmt: skip
     if not trials:
-        found = f" (found {check.observed}, allowed {check.threshold})" if check.threshold is not None else ""
-        evidence = check.evidence if check.status == "pass" else f"{check.evidence}{found}"
-        yield Row(step, check.name, check.status, check.severity, check.required, evidence, check.fix)
+        yield Row(step, check.name, check.status, check.severity, check.required, check.evidence, check.fix)
 
 
 def summary(rows: Sequence[Row]) -> str:
