@@ -112,6 +112,8 @@ def learns_without_inputs(subject: Subject) -> Found:
     if not uses_labels(subject, data, batches):
         return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
     marks = measure_yardsticks(subject, data, batches)
+    if not marks.bounded:
+        return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
     alike, how = _alike(subject, data, batches)
     margin = min(MARGIN * (marks.constant - marks.floor), BETWEEN * (marks.constant - _target(marks)))
     limit = marks.constant - margin

@@ -21,8 +21,8 @@ class Dense(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 1))
 
-    def noise(self, x):
-        return 0
+    def noise(self, x) -> torch.Tensor | float:
+        return 0.0
 
     def forward(self, inputs):
         return self.layers(inputs["numbers"] + self.noise(inputs["numbers"])).squeeze(-1)
@@ -84,7 +84,7 @@ def test_source_that_no_seed_reaches_fails_same_seed(network):
 def test_weights_that_no_seed_reaches_are_named():
     def network():
         model = Dense()
-        nn.init.constant_(model.layers[0].bias, next(NUMBERS))
+        nn.init.constant_(model.get_parameter("layers.0.bias"), next(NUMBERS))
         return model
 
     subject = replace(mlp(0), network=network).subject()
