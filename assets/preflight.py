@@ -44,6 +44,7 @@ def try_out(run: StepRun) -> Outcome:
         prediction_time=spec.prediction_time,
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),
         memory_limit_bytes=limit,
+        gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
     result = run.launcher.run(run.context, job)
     assert isinstance(result, PreflightResult)

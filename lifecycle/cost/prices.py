@@ -17,6 +17,7 @@ class Sku(Frozen):
 
     usd_per_hour: float = Field(ge=0, allow_inf_nan=False)
     memory_gb: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    gpu_memory_gb: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     description: str = ""
 
 

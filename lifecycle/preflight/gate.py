@@ -9,6 +9,7 @@ from lifecycle.cost.prices import Sku
 from lifecycle.jobs import PreflightResult
 from lifecycle.leakage.finding import leakage_check
 from lifecycle.preflight.check import Trial
+from lifecycle.preflight.memory_forecast import step_in_words
 from lifecycle.records import Forecast
 
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.
@@ -35,13 +36,7 @@ def preflight_checks(
     return (
         *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in FAMILIES),
         _leakage(result),
-        _forecast(
-            "memory_forecast",
-            result.memory,
-            memory_limit_bytes,
-            "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)",
-            result,
-        ),
+        _memory(result, memory_limit_bytes),
         _forecast(
             "cost_forecast",
             cost,
@@ -86,6 +81,22 @@ def _leakage(result: PreflightResult) -> CheckResult:
     if not result.leakage:
         return _unmeasured("leakage_in_training", result)
     return leakage_check("leakage_in_training", result.leakage, result.device)
+
+
+def _memory(result: PreflightResult, limit: int) -> CheckResult:
+    """The process against this machine; its details hold an update's bytes by kind, and a line for each GPU."""
+    fix = "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)"
+    check = _forecast("memory_forecast", result.memory, limit, fix, result)
+    if check.status == "insufficient" or result.step_memory is None:
+        return check
+    told = (check.evidence, step_in_words(result.step_memory), *(gpu.told for gpu in result.gpus), result.untried)
+    details = (result.step_memory, *result.gpus)
+    return check.model_copy(
+        update={
+            "evidence": "; ".join(part for part in told if part),
+            "details": tuple(detail.model_dump(mode="json") for detail in details),
+        }
+    )
 
 
 def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str, result: PreflightResult) -> CheckResult:

@@ -24,7 +24,8 @@ from lifecycle.preflight import (
 )
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Check, Trial, untried
-from lifecycle.preflight.memory import forecast_memory, training_bytes
+from lifecycle.preflight.memory import StepMemory, forecast_memory, step_memory
+from lifecycle.preflight.memory_forecast import MemoryForecast
 from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.seconds import forecast_seconds
 from lifecycle.progress import say
@@ -43,10 +44,16 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     device = choose_device(job.device)
     rows = read_rows(job.training_file, job.rows)
     sample = draw_sample(job, rows, device)
-    trained, problem = _training_bytes(job, sample)
-    memory = None if trained is None else forecast_memory(job, sample, rows, trained)
-    if memory is not None and memory.high > job.memory_limit_bytes:
-        return _ended((), "not tried, since the model may not fit into memory", device, memory)
+
+    def forecast(step: MemoryForecast | None) -> Forecast | None:
+        return None if step is None else forecast_memory(job, sample, rows, step)
+
+    def fits(step: MemoryForecast) -> bool:
+        return forecast_memory(job, sample, rows, step).high <= job.memory_limit_bytes
+
+    step = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
+    if step.forecast is not None and not fits(step.forecast):
+        return _ended((), "not tried, since the model may not fit into memory", device, forecast(step.forecast), step)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
         return _ended(trials, "not tried, since one batch failed", device)
@@ -55,21 +62,25 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     trials += _tried(job, sample, device, own.CHECKS, (job, sample))
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
-    memory = None if trained is None else forecast_memory(job, sample, rows, trained)
+    memory = forecast(step.forecast)
     seconds = forecast_seconds(job, sample, rows)
     say("preflight: leakage")
     leakage = leakage_in_training(job, sample, rows)
     return PreflightResult(
-        memory=memory, seconds=seconds, trials=trials, leakage=leakage, untried=problem, device=device
-    )
+        memory=memory, step_memory=step.forecast, gpus=step.gpus, seconds=seconds, trials=trials, leakage=leakage,
+        untried=step.problem, device=device,
+    )  # fmt: skip
 
 
-def _ended(trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None) -> PreflightResult:
+def _ended(
+    trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None, step: StepMemory | None = None
+) -> PreflightResult:
     """The answer of a battery that ended early: what it did not come to is untried, which stops the step."""
     done = {trial.check for trial in trials}
     rest = (check for check in (*one_batch.CHECKS, *SUBJECT, *overfit.CHECKS) if check.id not in done)
     trials += tuple(untried(check, why) for check in rest)
-    return PreflightResult(memory=memory, seconds=None, trials=trials, untried=why, device=device)
+    told = {} if step is None else {"step_memory": step.forecast, "gpus": step.gpus}
+    return PreflightResult(memory=memory, seconds=None, trials=trials, untried=why, device=device, **told)
 
 
 def _tried(
@@ -84,12 +95,3 @@ def _tried(
 
 def _told(error: BaseException, job: PreflightJob) -> str:
     return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
-
-
-def _training_bytes(job: PreflightJob, sample: Sample) -> tuple[int | None, str]:
-    """Bytes of a training step; None and the reason if the model cannot be followed without its values."""
-    try:
-        return training_bytes(sample.subject), ""
-    except Exception as error:
-        # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
-        return None, f"the model could not be followed on tensors without values: {_told(error, job)}"[:500]
