@@ -80,6 +80,7 @@ def trace_step(
             state = TrainState(model, subject.optimizers(model))
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
+            before = 0
             for state.step in range(2):
                 before = counter.new_step()
                 train_step(state, data, torch.arange(rows * parts), recipe)
@@ -198,7 +199,7 @@ def _counter(round_to: int) -> Any:
             """What is held at the step's peak, by kind; and the bytes of all that is kept from step to step."""
             peak = max(range(len(self.held)), key=self.held.__getitem__)
             known = _storages(state)
-            found = dict.fromkeys(("parameters", "gradients", "optimizer", "activations"), 0)
+            found: dict[str, int] = dict.fromkeys(("parameters", "gradients", "optimizer", "activations"), 0)
             there = [(key, size) for key, (size, born, _) in self.alive.items() if born is None or born <= peak]
             there += [(-1, size) for _, size, born, died in self.dead if (born is None or born <= peak) and died > peak]
             for key, size in there:

@@ -24,9 +24,10 @@ INTERVALS: dict[Source, tuple[float, float]] = {
     "calibrated": (0.97, 1.05),
     "extrapolated": (0.7, 1.3),
 }
-# Real steps grow by this until one takes so long: small networks are run with their whole batch. With few rows other
-# kernels are chosen (oneDNN multiplies bf16 matrices from 4,096 products on), so more rows tell more.
-FIRST_ROWS, GROWTH, LONG_SECONDS = 4, 4, 0.5
+# Real steps grow by this until one takes so long (of CPU, so that a busy machine measures the same): small networks are
+# run with their whole batch. With few rows oneDNN chooses other kernels: it multiplies bf16 matrices from 4,096
+# products on.
+FIRST_ROWS, GROWTH, LONG_CPU_SECONDS = 4, 4, 1.0
 
 
 @dataclass(frozen=True)
@@ -63,28 +64,28 @@ def from_trace(subject: Subject, timeline: Timeline) -> MemoryForecast:
     return _forecast(subject, timeline, "traced", timeline.peak, timeline.kinds)
 
 
-def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
+def with_real_steps(subject: Subject, followed: Followed, long_cpu_seconds: float = LONG_CPU_SECONDS) -> MemoryForecast:
     """The forecast with real steps on few rows. Raises what the model raises on them."""
     rows = part_rows(subject)
     if followed.timeline is None or not followed.trusted:
         parts = min(TRACED_PARTS, subject.recipe.accumulate)
-        real = _real_steps(lambda size: real_step(subject, size, parts=parts, updates=2), rows)
+        real = _real_steps(lambda size: real_step(subject, size, parts=parts, updates=2), rows, long_cpu_seconds)
         parameters = sum(parameter.numel() for parameter in subject.build().parameters())
         timeline = Timeline(rows, (), (), parameters=parameters)
         return _forecast(subject, timeline, "extrapolated", _extrapolated(real, rows), {})
-    held = _with_kernels(followed.timeline, _real_steps(lambda size: real_step(subject, size), rows))
+    held = _with_kernels(followed.timeline, _real_steps(lambda size: real_step(subject, size), rows, long_cpu_seconds))
     peak = max(followed.timeline.before, *held)
     kinds = followed.timeline.kinds | {"kernels": peak - followed.timeline.peak}
     return _forecast(subject, followed.timeline, "calibrated", peak, kinds)
 
 
-def _real_steps(run: Callable[[int], Timeline], rows: int) -> tuple[Timeline, ...]:
+def _real_steps(run: Callable[[int], Timeline], rows: int, long_cpu_seconds: float) -> tuple[Timeline, ...]:
     """Steps with two numbers of rows, the most that take little time; one where there is but one row."""
     size, found = min(FIRST_ROWS, rows), []
     while True:
-        started = time.perf_counter()
+        started = time.process_time()
         found.append(run(size))
-        if size == rows or time.perf_counter() - started > LONG_SECONDS:
+        if size == rows or time.process_time() - started > long_cpu_seconds:
             break
         size = min(size * GROWTH, rows)
     if len(found) == 1 and size > 1:

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from lifecycle.preflight.fake_step import trace_step
+from lifecycle.preflight.fake_step import Precision, trace_step
 from lifecycle.preflight.gpu_fit import gpu_fits
 from lifecycle.preflight.memory import step_memory
 from lifecycle.preflight.real_step import memory_levels
@@ -31,10 +31,10 @@ class Of(nn.Module):
 
 
 class Checkpointed(nn.Sequential):
-    def forward(self, x):
+    def forward(self, input):
         for block in self:
-            x = checkpoint(block, x, use_reentrant=False)
-        return x
+            input = checkpoint(block, input, use_reentrant=False)
+        return input
 
 
 def residual(width):
@@ -67,7 +67,7 @@ def loss_fn(outputs, targets):
     return functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none")
 
 
-def subject(network, shape=(32,), batch=64, accumulate=1, precision="fp32", **recipe) -> Subject:
+def subject(network, shape=(32,), batch=64, accumulate=1, precision: Precision = "fp32", **recipe) -> Subject:
     def build():
         torch.manual_seed(0)
         return network()
@@ -181,12 +181,12 @@ def test_model_that_may_not_run_is_told_from_the_trace_alone():
 
     def huge():
         built.append(torch.empty(0))
-        return Of(nn.Sequential(nn.Linear(32, 100_000), nn.Linear(100_000, 100_000)))
+        return Of(nn.Sequential(nn.Linear(32, 16_384), *(nn.Linear(16_384, 16_384) for _ in range(30))))
 
     found = step_memory(subject(huge), {"l4": 24.0, "h100": 80.0}, repr, lambda forecast: False)
     assert found.forecast is not None
     assert found.forecast.source == "traced"
-    assert found.forecast.value > 4 * 4 * 100_000**2
+    assert found.forecast.value > 4 * 4 * 30 * 16_384**2
     # Built only where a tensor has no storage.
     assert {type(tensor).__name__ for tensor in built} == {"FakeTensor"}
     assert all("FSDP over" in gpu.told and "DDP does not help" in gpu.told for gpu in found.gpus)
