@@ -22,7 +22,7 @@ from lifecycle.preflight import (
     start,
     wiring,
 )
-from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.check import Check, Trial, untried
 from lifecycle.preflight.memory import StepMemory, forecast_memory, step_memory
 from lifecycle.preflight.memory_forecast import MemoryForecast
@@ -51,7 +51,8 @@ def run_preflight(job: PreflightJob) -> PreflightResult:
     def fits(step: MemoryForecast) -> bool:
         return forecast_memory(job, sample, rows, step).high <= job.memory_limit_bytes
 
-    step = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
+    with same_random_numbers():
+        step = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
     if step.forecast is not None and not fits(step.forecast):
         return _ended((), "not tried, since the model may not fit into memory", device, forecast(step.forecast), step)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))

@@ -1,6 +1,7 @@
 """The update's memory against what torch's CPU allocator tells its profiler, on small networks."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -174,6 +175,23 @@ def test_model_that_reads_values_is_measured_on_two_small_batches(network):
     found, real = forecast(of), allocated(of)
     assert found.source == "extrapolated"
     assert found.low <= real <= found.high
+
+
+@cache
+def scale(width: int) -> torch.Tensor:
+    return torch.linspace(0, 1, width)
+
+
+class Cached(ReadsValues):
+    def forward(self, inputs):
+        return (self.layer(inputs["x"]) * scale(512)).mean(1)
+
+
+def test_tensors_that_a_network_caches_are_real_after_the_trace():
+    of = subject(Cached)
+    assert follow(of, repr).trusted
+    assert type(scale(512)) is torch.Tensor
+    assert forecast(of).source == "calibrated"
 
 
 def test_model_that_may_not_run_is_told_from_the_trace_alone():
