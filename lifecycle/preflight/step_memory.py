@@ -17,8 +17,8 @@ from lifecycle.preflight.memory_forecast import MemoryForecast, Source
 from lifecycle.preflight.real_step import real_step
 from lifecycle.preflight.subject import Subject
 
-# Low and high end over the value, by how it was found. The networks of benchmarks/preflight_memory.py for choosing it
-# were met within 0.1 %; lines from few rows were up to 5.6 % off on others, and the margin is twice that.
+# Low and high end over the value, by how it was found. On the networks for choosing it in benchmarks/
+# preflight_memory.py, whole batches were met within 0.1 % and lines from 4 rows within 7 %; the margin is wider.
 INTERVALS: dict[Source, tuple[float, float]] = {
     "traced": (0.94, 1.3),
     "calibrated": (0.94, 1.12),
