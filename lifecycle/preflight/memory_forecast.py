@@ -60,4 +60,6 @@ def step_in_words(step: MemoryForecast) -> str:
 
 
 def _megabytes(size: int) -> str:
+    if size < 1e6:
+        return f"{size / 1e3:.0f} kB" if size >= 1e4 else f"{size / 1e3:.1f} kB"
     return f"{size / 1e6:,.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"
