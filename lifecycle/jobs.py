@@ -15,6 +15,7 @@ from lifecycle.leakage.finding import Leak
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.duration import RunTime, StepTime
+from lifecycle.preflight.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -92,6 +93,7 @@ class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample.
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
+    `gpu_memory_gb` is the memory of one GPU, by SKU.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -105,6 +107,7 @@ class PreflightJob(_RowsJob):
     prediction_time: str
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
+    gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
 
 
 class PredictJob(_RowsJob):
@@ -208,6 +211,8 @@ class PreflightResult(Frozen):
 
     kind: Literal["preflight"] = "preflight"
     memory: Forecast | None
+    step_memory: MemoryForecast | None = None
+    gpus: tuple[GpuFit, ...] = ()
     seconds: Forecast | None
     step: StepTime | None = None
     time: RunTime | None = None

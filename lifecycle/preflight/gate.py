@@ -11,7 +11,8 @@ from lifecycle.jobs import PreflightResult
 from lifecycle.leakage.finding import leakage_check
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.duration import in_words
-from lifecycle.records import Forecast
+from lifecycle.preflight.memory_forecast import step_in_words
+from lifecycle.records import Forecast, Frozen
 
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.
 FAMILIES = (
@@ -44,13 +45,7 @@ def preflight_checks(
     return (
         *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in FAMILIES),
         _leakage(result),
-        _forecast(
-            "memory_forecast",
-            result.memory,
-            memory_limit_bytes,
-            "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)",
-            result,
-        ),
+        _memory(result, memory_limit_bytes),
         _cost(cost, budget_usd, result, machines),
     )
 
@@ -97,6 +92,16 @@ def _leakage(result: PreflightResult) -> CheckResult:
     return leakage_check("leakage_in_training", result.leakage, result.device)
 
 
+def _memory(result: PreflightResult, limit: int) -> CheckResult:
+    """The process against this machine; its details hold an update's bytes by kind, and a line for each GPU."""
+    fix = "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)"
+    check = _forecast("memory_forecast", result.memory, limit, fix, result)
+    if check.status == "insufficient" or result.step_memory is None:
+        return check
+    told = (step_in_words(result.step_memory), *(gpu.told for gpu in result.gpus), result.untried)
+    return _with(check, told, (result.step_memory, *result.gpus))
+
+
 def _cost(
     cost: Forecast | None, budget_usd: float, result: PreflightResult, machines: Sequence[SkuCost]
 ) -> CheckResult:
@@ -105,13 +110,18 @@ def _cost(
     check = _forecast("cost_forecast", cost, budget_usd, fix, result)
     if result.time is None or result.step is None:
         return check
-    told = [check.evidence, in_words(result.time, result.step), *(machines[0].told if machines else ())]
-    if machines:
-        told.append(advice(tuple(machines), result.step))
+    told = (in_words(result.time, result.step), *(machines[0].told if machines else ()))
+    advised = (advice(tuple(machines), result.step),) if machines else ()
+    return _with(check, (*told, *advised), (result.step, result.time, *machines))
+
+
+def _with(check: CheckResult, told: Sequence[str], details: Sequence[Frozen]) -> CheckResult:
+    """The check with more evidence, and details."""
+    evidence = "; ".join(part for part in (check.evidence, *told) if part)
     return check.model_copy(
         update={
-            "evidence": "; ".join(one for one in told if one),
-            "details": tuple(one.model_dump(mode="json") for one in (result.step, result.time, *machines)),
+            "evidence": evidence,
+            "details": tuple(detail.model_dump(mode="json") for detail in details),
         }
     )
 

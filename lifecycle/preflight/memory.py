@@ -1,28 +1,70 @@
-"""Memory forecast: what the worker of the full stage will hold at its peak, without allocating it.
+"""Memory forecast: what the worker of the full stage will hold at its peak, before a model is built.
 
-Parameters, gradients, optimizer state and activations come from two steps on fake tensors
-(FakeTensorMode and MemTracker: shapes without storage). Rows and tensors are extrapolated from the
-sample; what the process holds already is measured.
+An update is followed on fake tensors (fake_step.py); only if that fits, real steps on a few rows add what its kernels
+hold (step_memory.py). What the process holds already is measured; rows and tensors are extrapolated from the sample.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.gpu_fit import gpu_fits
+from lifecycle.preflight.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.sample import Sample
+from lifecycle.preflight.step_memory import follow, from_trace, with_real_steps
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Forecast
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Measured on tabular networks, the worker's real peak lay between 0.8 and 1.3 of the forecast: see docs/benchmarks.md.
+# Of all but the update: measured on tabular networks, the worker's real peak lay between 0.8 and 1.3 of the forecast.
 LOW, HIGH = 0.75, 1.4
 
 
-def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, trained: int) -> Forecast:
-    """Peak bytes of the full stage's process; `trained` is what training_bytes gave."""
+@dataclass(frozen=True)
+class StepMemory:
+    """What an update holds, whether it fits each GPU, and what kept either from being told."""
+
+    forecast: MemoryForecast | None
+    gpus: tuple[GpuFit, ...] = ()
+    problem: str = ""
+
+
+def step_memory(
+    subject: Subject,
+    gpu_memory_gb: dict[str, float],
+    told: Callable[[BaseException], str],
+    may_run: Callable[[MemoryForecast], bool],
+) -> StepMemory:
+    """The update's memory. Real steps run only if `may_run` the forecast that allocates nothing."""
+    followed = follow(subject, told)
+    problem = f"the model could not be followed on tensors without values: {followed.problem}" * (not followed.trusted)
+    gpus = _gpus(subject, gpu_memory_gb, told) if followed.trusted else ((), problem)
+    forecast = from_trace(subject, followed.timeline) if followed.timeline else None
+    if forecast is not None and not may_run(forecast):
+        return StepMemory(forecast, *gpus)
+    try:
+        return StepMemory(with_real_steps(subject, followed), *gpus)
+    except Exception as error:
+        # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
+        return StepMemory(forecast if followed.trusted else None, gpus[0], problem or told(error))
+
+
+def _gpus(
+    subject: Subject, gpu_memory_gb: dict[str, float], told: Callable[[BaseException], str]
+) -> tuple[tuple[GpuFit, ...], str]:
+    try:
+        return gpu_fits(subject, gpu_memory_gb), ""
+    except Exception as error:
+        return (), f"not estimated for GPUs: {told(error)}"
+
+
+def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: MemoryForecast) -> Forecast:
+    """Peak bytes of the full stage's process."""
     import psutil
 
     held = psutil.Process().memory_info().rss
@@ -30,34 +72,8 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, train
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     # Preparing tensors holds a copy of the feature columns for a while.
     copied = rows[list(job.rows.features)].memory_usage(deep=False).sum()
-    value = held + tensors + copied + trained
-    return Forecast(name="memory", unit="bytes", value=float(value), low=value * LOW, high=value * HIGH)
-
-
-def training_bytes(subject: Subject) -> int:
-    """Peak bytes of two training steps on fake tensors."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.distributed._tools.mem_tracker import MemTracker
-
-    size = min(subject.batch_rows(), len(subject.training.targets))
-    with FakeTensorMode() as fake:
-        model = subject.build()
-        optimizers = subject.optimizers(model)
-        inputs, targets = (
-            {name: fake.from_tensor(torch.empty(0)).new_empty((size, *tensor.shape[1:]), dtype=tensor.dtype)
-             for name, tensor in tensors.items()}
-            for tensors in (subject.training.inputs, {"targets": subject.training.targets})
-        )  # fmt: skip
-        tracker = MemTracker()
-        tracker.track_external(model, *optimizers, *targets.values(), *inputs.values())
-        with tracker:
-            for step in range(2):
-                if step:
-                    tracker.reset_mod_stats()
-                subject.recipe.loss_fn(model(inputs), targets["targets"]).mean().backward()
-                for optimizer in optimizers:
-                    optimizer.step()
-                    optimizer.zero_grad(set_to_none=True)
-        peak = tracker.get_tracker_snapshot("peak")
-    return int(sum(next(value for key, value in kinds.items() if str(key) == "Total") for kinds in peak.values()))
+    beside = held + tensors + copied
+    return Forecast(
+        name="memory", unit="bytes", value=float(beside + step.value),
+        low=beside * LOW + step.low, high=beside * HIGH + step.high,
+    )  # fmt: skip

@@ -13,17 +13,17 @@ from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.preflight import configuration, one_batch, overfit
-from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
-from lifecycle.preflight.memory import forecast_memory, training_bytes
+from lifecycle.preflight.memory import forecast_memory, step_memory
+from lifecycle.preflight.memory_forecast import MemoryForecast
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.seconds import run_time
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput import step_time
 from lifecycle.progress import say
-from lifecycle.records import Forecast
 from lifecycle.task import told_of
 from lifecycle.training.scoring import choose_device
 
@@ -39,33 +39,32 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     rows = read_rows(job.training_file, job.rows)
     start_seconds = time.time() - began
     sample = draw_sample(job, rows, device)
-    trained, problem = _training_bytes(job, sample)
-    memory = None if trained is None else forecast_memory(job, sample, rows, trained)
-    if memory is not None and memory.high > job.memory_limit_bytes:
-        return _ended(job, sample, (), "not tried, since the model may not fit into memory", device, memory)
+
+    def fits(step: MemoryForecast) -> bool:
+        return forecast_memory(job, sample, rows, step).high <= job.memory_limit_bytes
+
+    with same_random_numbers():
+        held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
+    fields: dict[str, Any] = {"device": device, "memory": None, "step_memory": held.forecast, "gpus": held.gpus}
+    if held.forecast is not None and not fits(held.forecast):
+        fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
+        return _ended(job, sample, (), "not tried, since the model may not fit into memory", fields)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
-        return _ended(job, sample, trials, "not tried, since one batch failed", device)
+        return _ended(job, sample, trials, "not tried, since one batch failed", fields)
     trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample))
     trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject)
     trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, _own(job, sample), sample.subject)
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
-    memory = None if trained is None else forecast_memory(job, sample, rows, trained)
+    fields["memory"] = None if held.forecast is None else forecast_memory(job, sample, rows, held.forecast)
     step = step_time(sample.subject)
     whole = run_time(job, sample, rows, step, start_seconds, trials)
     say("preflight: leakage")
     leakage = leakage_in_training(job, sample, rows)
     return PreflightResult(
-        memory=memory,
-        seconds=whole.forecast(),
-        step=step,
-        time=whole,
-        trials=trials,
-        leakage=leakage,
-        untried=problem,
-        device=device,
+        seconds=whole.forecast(), step=step, time=whole, trials=trials, leakage=leakage, untried=held.problem, **fields
     )
 
 
@@ -76,13 +75,13 @@ def run_battery(subject: Subject) -> tuple[Trial, ...]:
 
 
 def _ended(
-    job: PreflightJob, sample: Sample, trials: tuple[Trial, ...], why: str, device: str, memory: Forecast | None = None
+    job: PreflightJob, sample: Sample, trials: tuple[Trial, ...], why: str, fields: dict[str, Any]
 ) -> PreflightResult:
     """The answer of a battery that ended early: what it did not come to is untried, which stops the step."""
     done = {trial.check for trial in trials}
     rest = (check for check in (*WORKER_CHECKS, *_own(job, sample)) if check.id not in done)
     trials += tuple(untried_as_declared(check, why, job.claims.not_applicable) for check in rest)
-    return PreflightResult(memory=memory, seconds=None, trials=trials, untried=why, device=device)
+    return PreflightResult(seconds=None, trials=trials, untried=why, **fields)
 
 
 def _tried(
@@ -101,12 +100,3 @@ def _own(job: PreflightJob, sample: Sample) -> tuple[Check[Any], ...]:
 
 def _told(error: BaseException, job: PreflightJob) -> str:
     return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
-
-
-def _training_bytes(job: PreflightJob, sample: Sample) -> tuple[int | None, str]:
-    """Bytes of a training step; None and the reason if the model cannot be followed without its values."""
-    try:
-        return training_bytes(sample.subject), ""
-    except Exception as error:
-        # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
-        return None, f"the model could not be followed on tensors without values: {_told(error, job)}"[:500]

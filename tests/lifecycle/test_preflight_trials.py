@@ -166,15 +166,22 @@ def test_model_that_does_not_fit_fails_memory_without_being_built(splits, tmp_pa
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB
 
 
-def test_model_that_reads_values_leaves_memory_unmeasured_and_stops(splits, tmp_path):
+def test_model_that_reads_values_is_measured_on_small_batches(splits, tmp_path):
     checks = tried(
         splits,
         tmp_path,
         ("        self.shop =", "        self.scale = float(torch.ones(3).sum())\n        self.shop ="),
     )
-    assert checks["one_batch"].status == "pass"
-    assert checks["memory_forecast"].stops
+    assert checks["memory_forecast"].status == "pass"
+    assert checks["memory_forecast"].details[0]["source"] == "extrapolated"
     assert "without values" in checks["memory_forecast"].evidence
+
+
+def test_gpus_of_the_price_table_are_told_a_line_each(splits, tmp_path):
+    job = toy_jobs.preflight_job(splits, tmp_path).model_copy(update={"gpu_memory_gb": {"l4": 24.0, "a100": 80.0}})
+    check = checks_of(run_preflight(job))["memory_forecast"]
+    assert [detail["sku"] for detail in check.details[1:]] == ["l4", "a100"]
+    assert "l4: at most 1.0 of 24 GB: fits" in check.evidence
 
 
 def test_memory_forecast_holds_against_the_worker_of_the_full_stage(splits, tmp_path):

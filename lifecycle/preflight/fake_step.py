@@ -1,0 +1,256 @@
+"""A training step on fake tensors: shapes without storage, every byte counted.
+
+FakeTensorMode runs the loop's own train_step without allocating. A dispatch mode above it sees each operation's
+outputs and counts their storages until they are freed. So accumulation, autocast's cached casts, activation
+checkpointing and several optimizers are counted as they happen: nothing of the network has to be known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.loop import TrainData, TrainState, train_step
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Precision = Literal["fp32", "bf16"]
+
+# A trace of 12 transformer layers takes about 2 s; one that takes this long goes through a loop over values.
+LIMIT_CPU_SECONDS = 20.0
+# More accumulated parts hold no more than two do: the second already runs beside the gradients of the first.
+TRACED_PARTS = 2
+
+
+class TraceError(RuntimeError):
+    """The step could not be followed without values."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a step of `rows` rows a part holds, in bytes.
+
+    `held[i]` is held when `operations[i]` has made its outputs, and `inside[i]` how much more its kernel held
+    meanwhile, which only a real step shows. `before` is the most that was held before the step. `kinds` are those of
+    the peak; `state` are parameters, gradients and optimizer state together. `values_read` counts how often model or
+    loss asked for a value, which a fake tensor does not have.
+    """
+
+    rows: int
+    operations: tuple[str, ...]
+    held: tuple[int, ...]
+    inside: tuple[int, ...] = ()
+    before: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    state: int = 0
+    parameters: int = 0
+    values_read: int = 0
+
+    @property
+    def peak(self) -> int:
+        return max(self.before, *(held + inside for held, inside in zip(self.held, self._inside(), strict=True)))
+
+    def _inside(self) -> tuple[int, ...]:
+        return self.inside or (0,) * len(self.held)
+
+
+def trace_step(
+    subject: Subject, rows: int, *, accumulate: int, precision: Precision, blocks: bool = False, round_to: int = 1
+) -> Timeline:
+    """The second of two updates with `rows` rows a part, on fake tensors. Each storage is rounded up to `round_to`.
+
+    `blocks`: with activation checkpointing around each repeated block. The training rows themselves are not counted.
+    Raises TraceError if there are no blocks or the limit of time is passed, and what the model raises.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    parts = min(TRACED_PARTS, accumulate)
+    counter = _counter(round_to)
+    with _caches_left_as_they_were(), FakeTensorMode(allow_non_fake_inputs=True):
+        data = _empty(subject.training, rows * parts)
+        with counter:
+            model = subject.build()
+            if blocks:
+                _checkpoint_blocks(model)
+            state = TrainState(model, subject.optimizers(model))
+            recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
+            counter.watch(model)
+            before = 0
+            for state.step in range(2):
+                before = counter.new_step()
+                train_step(state, data, torch.arange(rows * parts), recipe)
+            kinds, kept = counter.kinds(state)
+    return Timeline(
+        rows=rows,
+        operations=tuple(counter.operations),
+        held=tuple(counter.held),
+        before=before,
+        kinds=kinds,
+        state=kept,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        values_read=counter.values_read,
+    )
+
+
+@contextlib.contextmanager
+def _caches_left_as_they_were() -> Iterator[None]:
+    """Empties what functools.cache took in meanwhile: a mask that is kept there would stay a fake tensor."""
+
+    def sizes() -> list[tuple[Any, int]]:
+        found = [cached for cached in gc.get_objects() if type(cached) is functools._lru_cache_wrapper]
+        return [(cached, cached.cache_info().currsize) for cached in found]
+
+    before = {id(cached): size for cached, size in sizes()}
+    try:
+        yield
+    finally:
+        for cached, size in sizes():
+            if size > before.get(id(cached), 0) and not str(cached.__module__).startswith("torch."):
+                cached.cache_clear()
+
+
+def _empty(data: TrainData, rows: int) -> TrainData:
+    """Rows of the same form; called within FakeTensorMode, they have no storage."""
+    import torch
+
+    def like(tensor: Tensor) -> Tensor:
+        return torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype)
+
+    weights = None if data.weights is None else like(data.weights)
+    return TrainData({name: like(tensor) for name, tensor in data.inputs.items()}, like(data.targets), weights)
+
+
+def _checkpoint_blocks(model: nn.Module) -> None:
+    """Activation checkpointing around the outermost repeated blocks: equal modules in a row, with parameters."""
+    from functools import partial
+
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+
+    wrapped: set[nn.Module] = set()
+    for module in model.modules():
+        children = list(module.children())
+        repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len({type(child) for child in children}) == 1
+        if not repeated or len(children) < 2 or module in wrapped or not any(True for _ in children[0].children()):
+            continue
+        for child in children:
+            child.forward = partial(checkpoint, child.forward, use_reentrant=False)
+            wrapped.update(child.modules())
+    if not wrapped:
+        raise TraceError("the model has no repeated blocks")
+
+
+def _counter(round_to: int) -> Any:
+    """The dispatch mode that counts; made in a function, since its base class needs torch."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Counter(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.now, self.before, self.values_read = 0, 0, 0
+            self.operations: list[str] = []
+            self.held: list[int] = []
+            # By id of the storage: bytes, the operation of this step that made it, None for earlier ones.
+            self.alive: dict[int, tuple[int, int | None, weakref.ref[Any]]] = {}
+            self.dead: list[tuple[int, int, int | None, int]] = []
+            self.user, self.deadline = True, time.process_time() + LIMIT_CPU_SECONDS
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten._local_scalar_dense.default:
+                self.values_read += self.user
+                return _value(args[0])
+            out = func(*args, **(kwargs or {}))
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    self.see(leaf.untyped_storage())
+            self.operations.append(str(func))
+            self.held.append(self.now)
+            if time.process_time() > self.deadline:
+                raise TraceError(f"following the step took more than {LIMIT_CPU_SECONDS:.0f} CPU seconds")
+            return out
+
+        def see(self, storage: torch.UntypedStorage) -> None:
+            key = id(storage)
+            if key in self.alive:
+                return
+            size = -(-storage.nbytes() // round_to) * round_to
+            self.now += size
+            self.alive[key] = (size, len(self.operations), weakref.ref(storage, lambda _: self.free(key)))
+
+        def free(self, key: int) -> None:
+            size, born, _ = self.alive.pop(key)
+            self.now -= size
+            self.dead.append((key, size, born, len(self.operations)))
+
+        def new_step(self) -> int:
+            """Begins a step's timeline. Returns the most that was held before it."""
+            self.before = max(self.before, self.now, *self.held, 0)
+            for record in (self.operations, self.held, self.dead):
+                record.clear()
+            self.alive = {key: (size, None, ref) for key, (size, _, ref) in self.alive.items()}
+            self.user = False
+            return self.before
+
+        def watch(self, model: nn.Module) -> None:
+            """Values that the forward pass reads count from here on; the loop's and the optimizer's do not."""
+            model.register_forward_pre_hook(lambda *_: setattr(self, "user", True))
+            model.register_forward_hook(lambda *_: setattr(self, "user", False))
+
+        def watched(self, subject: Subject) -> Any:
+            def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
+                self.user = True
+                losses = subject.recipe.loss_fn(outputs, targets)
+                self.user = False
+                return losses
+
+            return loss_fn
+
+        def kinds(self, state: TrainState) -> tuple[dict[str, int], int]:
+            """What is held at the step's peak, by kind; and the bytes of all that is kept from step to step."""
+            peak = max(range(len(self.held)), key=self.held.__getitem__)
+            known = _storages(state)
+            found: dict[str, int] = dict.fromkeys(("parameters", "gradients", "optimizer", "activations"), 0)
+            there = [(key, size) for key, (size, born, _) in self.alive.items() if born is None or born <= peak]
+            there += [(-1, size) for _, size, born, died in self.dead if (born is None or born <= peak) and died > peak]
+            for key, size in there:
+                found[known.get(key, "activations")] += size
+            return found, sum(size for key, (size, _, _) in self.alive.items() if key in known)
+
+    return Counter()
+
+
+def _storages(state: TrainState) -> dict[int, str]:
+    """Kind by id of storage, after an update."""
+    import torch
+
+    found = {}
+    for optimizer in state.optimizers:
+        for values in optimizer.state.values():
+            tensors = [value for value in values.values() if isinstance(value, torch.Tensor)]
+            found.update({id(tensor.untyped_storage()): "optimizer" for tensor in tensors})
+    for parameter in state.model.parameters():
+        if parameter.grad is not None:
+            found[id(parameter.grad.untyped_storage())] = "gradients"
+    for tensor in (*state.model.parameters(), *state.model.buffers()):
+        found[id(tensor.untyped_storage())] = "parameters"
+    return found
+
+
+def _value(tensor: Tensor) -> float | int | bool:
+    """What a fake tensor answers when it is asked for its value: one, in the tensor's type."""
+    import torch
+
+    if tensor.dtype == torch.bool:
+        return True
+    return 1.0 if tensor.dtype.is_floating_point else 1

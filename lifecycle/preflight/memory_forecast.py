@@ -1,0 +1,65 @@
+"""What is told about memory: an update's peak by kind, and whether it fits each GPU."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lifecycle.records import Frozen
+
+Source = Literal["traced", "calibrated", "extrapolated"]
+
+
+class MemoryForecast(Frozen):
+    """Peak bytes of an update with `rows` rows a forward pass; the training rows themselves are not among them.
+
+    `source`: traced on fake tensors, calibrated by real steps on a few rows, or extrapolated from these alone.
+    `kinds` sum up to `value`: parameters (with buffers), gradients, optimizer, activations (all that is for a while),
+    and kernels, which is what operations hold beside their outputs. They are empty if extrapolated.
+    """
+
+    rows: int
+    accumulate: int
+    precision: Literal["fp32", "bf16"]
+    source: Source
+    parameter_count: int
+    kinds: dict[str, int]
+    value: int
+    low: int
+    high: int
+
+
+class GpuFit(Frozen):
+    """Whether the training fits a GPU. `high_bytes` is the upper end as declared; `told` is the answer in one line.
+
+    `largest_rows` are the most rows a forward pass that fit, None where not even one does; `ways` what makes the
+    declared batch fit where it does not.
+    """
+
+    sku: str
+    gpu_memory_gb: float
+    fits: bool
+    high_bytes: int
+    largest_rows: int | None
+    ways: tuple[str, ...] = ()
+    told: str
+
+
+# The rule of 40 GB a billion parameters. Told beside the forecast, since readers know it; it decides nothing.
+RULE_BYTES = 40
+
+
+def step_in_words(step: MemoryForecast) -> str:
+    """The update's peak, its kinds from the largest on, and the common rule beside it."""
+    kinds = sorted(((size, kind) for kind, size in step.kinds.items() if size), reverse=True)
+    parts = ", ".join(f"{kind} {_megabytes(size)}" for size, kind in kinds)
+    rule = _megabytes(RULE_BYTES * step.parameter_count)
+    return (
+        f"an update of {step.rows} rows a forward pass in {step.precision} holds {_megabytes(step.value)} "
+        f"({parts or step.source}); 40 GB a billion parameters would be {rule}"
+    )
+
+
+def _megabytes(size: int) -> str:
+    if size < 1e6:
+        return f"{size / 1e3:.0f} kB" if size >= 1e4 else f"{size / 1e3:.1f} kB"
+    return f"{size / 1e6:,.0f} MB" if size >= 1e7 else f"{size / 1e6:.1f} MB"

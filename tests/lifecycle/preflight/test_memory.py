@@ -1,0 +1,242 @@
+"""The update's memory against what torch's CPU allocator tells its profiler, on small networks."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
+
+from lifecycle.preflight.fake_step import Precision, trace_step
+from lifecycle.preflight.gpu_fit import gpu_fits
+from lifecycle.preflight.memory import step_memory
+from lifecycle.preflight.real_step import memory_levels
+from lifecycle.preflight.step_memory import follow, from_trace, with_real_steps
+from lifecycle.preflight.subject import Subject, take
+from lifecycle.training.loop import Recipe, TrainData, train_step
+from lifecycle.training.plan import Plan
+
+
+class Of(nn.Module):
+    """A network of the input x, with one logit a row."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, inputs):
+        return self.layers(inputs["x"]).flatten(1).mean(1)
+
+
+class Checkpointed(nn.Sequential):
+    def forward(self, input):
+        for block in self:
+            input = checkpoint(block, input, use_reentrant=False)
+        return input
+
+
+def residual(width):
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+
+def mlp():
+    return Of(nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 512), nn.Linear(512, 1)))
+
+
+def deep():
+    return Of(nn.Sequential(*(residual(64) for _ in range(6))))
+
+
+def deep_checkpointed():
+    return Of(Checkpointed(*(residual(64) for _ in range(6))))
+
+
+def upsampling():
+    """Its peak lies in a convolution's backward pass, where oneDNN holds reordered copies."""
+    return Of(
+        nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+            nn.ConvTranspose2d(32, 16, 2, stride=2), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
+        )
+    )  # fmt: skip
+
+
+def loss_fn(outputs, targets):
+    return functional.binary_cross_entropy_with_logits(outputs.float(), targets, reduction="none")
+
+
+def subject(network, shape=(32,), batch=64, accumulate=1, precision: Precision = "fp32", **recipe) -> Subject:
+    def build():
+        torch.manual_seed(0)
+        return network()
+
+    torch.manual_seed(0)
+    data = TrainData({"x": torch.randn(48, *shape)}, torch.ones(48))
+    return Subject(
+        build=build,
+        optimizers=lambda model: (torch.optim.AdamW(model.parameters(), lr=1e-3),),
+        recipe=Recipe(
+            loss_fn=recipe.pop("loss_fn", loss_fn), learning_rate=lambda step: 1e-3, clip_norm=1.0,
+            precision=precision, accumulate=accumulate, **recipe,
+        ),
+        training=data, held_out=data,
+        plan=Plan(
+            rows=1000, batch_size=batch, steps_per_epoch=10, horizon_steps=20, first_step=0, last_step=20, seed=0
+        ),
+    )  # fmt: skip
+
+
+def allocated(of: Subject) -> int:
+    """The allocator's peak over two updates of the whole batch."""
+    rows = of.plan.batch_size
+    data = take(of.training, torch.arange(rows) % len(of.training.targets))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        state = of.state()
+        for state.step in range(2):
+            train_step(state, data, torch.arange(rows), of.recipe)
+    return max(memory_levels(profiled)[1])
+
+
+def forecast(of: Subject):
+    return with_real_steps(of, follow(of, repr))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize(
+    ("network", "shape"), [(mlp, (32,)), (deep, (64,)), (deep_checkpointed, (64,)), (upsampling, (3, 16, 16))]
+)
+def test_update_holds_what_was_forecast(network, shape, accumulate, precision):
+    of = subject(network, shape, accumulate=accumulate, precision=precision)
+    found, real = forecast(of), allocated(of)
+    assert found.source == "calibrated"
+    assert found.value == pytest.approx(real, rel=0.02)
+    assert found.low <= real <= found.high
+    assert sum(found.kinds.values()) == found.value
+
+
+def test_kernels_memory_is_seen_by_real_steps_alone():
+    of = subject(upsampling, (3, 16, 16))
+    followed = follow(of, repr)
+    assert followed.timeline is not None
+    assert from_trace(of, followed.timeline).value < 0.97 * allocated(of)
+    assert with_real_steps(of, followed).kinds["kernels"] > 0
+
+
+def test_kinds_of_adam_are_the_parameters_twice_over():
+    kinds = forecast(subject(lambda: Of(nn.Linear(32, 4096)), batch=2)).kinds
+    parameters = 4 * (32 * 4096 + 4096)
+    assert kinds["parameters"] == parameters
+    assert kinds["gradients"] == parameters
+    # Its moments, and a step count of four bytes for weight and bias.
+    assert kinds["optimizer"] == 2 * parameters + 8
+
+
+def test_augmentation_weights_and_several_optimizers_are_followed():
+    def augment(inputs, targets, generator):
+        return {"x": inputs["x"] + torch.randn(inputs["x"].shape, generator=generator)}, targets
+
+    of = subject(mlp, augment=augment)
+    of = replace(
+        of,
+        training=TrainData(of.training.inputs, of.training.targets, torch.ones(48)),
+        optimizers=lambda model: (
+            torch.optim.SGD(model.layers[0].parameters(), lr=0.1, momentum=0.9),
+            torch.optim.AdamW(model.layers[3].parameters()),
+        ),
+    )
+    assert forecast(of).value == pytest.approx(allocated(of), rel=0.02)
+
+
+class ReadsValues(nn.Module):
+    """How much of its layer it uses depends on the values of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 512)
+
+    def forward(self, inputs):
+        x = self.layer(inputs["x"])
+        return x[:, : int(256 + inputs["x"].mean().clamp(-1, 1).item())].mean(1)
+
+
+class TakesSome(ReadsValues):
+    def forward(self, inputs):
+        x = self.layer(inputs["x"])
+        return torch.where(x.amax(1) > 0, x[x[:, 0] > -100].mean(1), 0)
+
+
+@pytest.mark.parametrize("network", [ReadsValues, TakesSome])
+def test_model_that_reads_values_is_measured_on_two_small_batches(network):
+    of = subject(network)
+    found, real = forecast(of), allocated(of)
+    assert found.source == "extrapolated"
+    assert found.low <= real <= found.high
+
+
+@cache
+def scale(width: int) -> torch.Tensor:
+    return torch.linspace(0, 1, width)
+
+
+class Cached(ReadsValues):
+    def forward(self, inputs):
+        return (self.layer(inputs["x"]) * scale(512)).mean(1)
+
+
+def test_tensors_that_a_network_caches_are_real_after_the_trace():
+    of = subject(Cached)
+    assert follow(of, repr).trusted
+    assert type(scale(512)) is torch.Tensor
+    assert forecast(of).source == "calibrated"
+
+
+def test_model_that_may_not_run_is_told_from_the_trace_alone():
+    built = []
+
+    def huge():
+        built.append(torch.empty(0))
+        return Of(nn.Sequential(nn.Linear(32, 16_384), *(nn.Linear(16_384, 16_384) for _ in range(30))))
+
+    found = step_memory(subject(huge), {"l4": 24.0, "h100": 80.0}, repr, lambda forecast: False)
+    assert found.forecast is not None
+    assert found.forecast.source == "traced"
+    assert found.forecast.value > 4 * 4 * 30 * 16_384**2
+    # Built only where a tensor has no storage.
+    assert {type(tensor).__name__ for tensor in built} == {"FakeTensor"}
+    assert all("FSDP over" in gpu.told and "DDP does not help" in gpu.told for gpu in found.gpus)
+
+
+def test_step_that_fails_leaves_memory_unmeasured_with_its_reason():
+    def broken(outputs, targets):
+        raise ValueError("no loss today")
+
+    found = step_memory(subject(mlp, loss_fn=broken), {}, repr, lambda forecast: True)
+    assert found.forecast is None
+    assert "no loss today" in found.problem
+
+
+def test_gpu_that_is_too_small_names_what_makes_it_fit():
+    of = subject(deep, (64,), batch=8192)
+    whole, small = gpu_fits(of, {"whole": 80.0, "small": 1.1})
+    assert whole.fits
+    assert not whole.ways
+    assert whole.largest_rows == of.plan.rows
+    assert not small.fits
+    assert small.largest_rows is not None
+    assert small.largest_rows < 8192
+    assert any(way.startswith("accumulate: ") for way in small.ways)
+    # And that accumulation does fit, followed anew.
+    rows = int(small.ways[0].split("(")[1].split()[0])
+    again = trace_step(of, rows, accumulate=2, precision="fp32", round_to=512)
+    assert again.peak * 1.2 + 1e9 <= 1.1e9
+
+
+def test_activation_checkpointing_around_blocks_is_followed_as_if_it_were_written():
+    asked = trace_step(subject(deep, (64,)), 64, accumulate=1, precision="fp32", blocks=True)
+    written = trace_step(subject(deep_checkpointed, (64,)), 64, accumulate=1, precision="fp32")
+    assert asked.peak == written.peak
+    assert asked.peak < trace_step(subject(deep, (64,)), 64, accumulate=1, precision="fp32").peak
