@@ -19,8 +19,8 @@ from resources.process_group import run_group
 from resources.settings import PROJECT
 
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
-# and 130 s under load.
-QUIET_WAIT = {"OMP_WAIT_POLICY": "PASSIVE"}
+# and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop.
+QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "KINETO_LOG_LEVEL": "6"}
 
 
 def run_worker(job: AnyJob, *, more: Mapping[str, str] | None = None, grace_seconds: float = 10.0) -> AnyResult:
@@ -30,7 +30,7 @@ def run_worker(job: AnyJob, *, more: Mapping[str, str] | None = None, grace_seco
     # What an earlier attempt told is no cause of this one's end.
     (out / "error.json").unlink(missing_ok=True)
     write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
-    environment = {**QUIET_WAIT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
+    environment = {**QUIET, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
     code = run_group([sys.executable, "-m", "lifecycle.worker", "--job", str(path)], environment, grace_seconds)
     if code != 0:
         raise worker_error(out, code)
