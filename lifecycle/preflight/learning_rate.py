@@ -171,7 +171,9 @@ def _loss(subject: Subject, model: nn.Module, data: TrainData) -> float:
     import torch
 
     with torch.no_grad(), autocast(subject):
-        return float(subject.recipe.loss_fn(model(data.inputs), data.targets).float().mean())
+        losses = subject.recipe.loss_fn(model(data.inputs), data.targets).float()
+    # Weighted as the updates are: a rare class that counts more lets the plain loss rise while training goes well.
+    return float((losses if data.weights is None else losses * data.weights).mean())
 
 
 def _level(subject: Subject, data: TrainData, loss: float) -> float:

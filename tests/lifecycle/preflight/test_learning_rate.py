@@ -80,3 +80,9 @@ def test_loss_beyond_all_bounds_is_too_large_and_no_error():
     assert "too large" in trial.cause
     assert all(abs(loss) < float("inf") for _, loss in trial.curve)
     assert torch.isfinite(torch.tensor(trial.curve)).all()
+
+
+def test_rare_class_that_weighs_more_is_no_slow_rate():
+    # Its plain loss rises while the weighted one, which is trained on, falls.
+    found = tried(HEALTHY["declared_imbalance"](3))
+    assert found.status == "pass", found.evidence
