@@ -96,6 +96,7 @@ def masked_language_model(seed: int) -> Setup:
     """A seventh of the characters is hidden, drawn anew for each batch, and asked back; every position may see all."""
     base, hidden = gpt(seed), CHARACTERS - 1
     clean = with_inputs(base, lambda found: {"tokens": found["tokens"].clamp(max=hidden - 1)})
+    clean = replace(clean, training=TrainData(clean.training.inputs, clean.training.inputs["tokens"]))
 
     def hide(inputs: Inputs, targets: Tensor, generator: Generator) -> tuple[Inputs, Tensor]:
         tokens = inputs["tokens"]
