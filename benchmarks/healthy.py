@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks.healthy_odd import ODD
 from benchmarks.healthy_trained import fine_tuning, frozen_backbone, lora
+from benchmarks.healthy_unlabelled import autoencoder, in_batch_negatives, masked_language_model, variational
 from benchmarks.networks import (
     GPT,
     HOSTS,
@@ -180,56 +181,6 @@ def still_statistics(seed: int) -> Setup:
     return replace(mlp(seed), network=network)
 
 
-class Pairs(nn.Module):
-    """Embeddings of both sides, (N, 2, width), of length one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = feed_forward(12, 32, 16), feed_forward(12, 32, 16)
-
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        return functional.normalize(torch.stack([self.left(inputs["left"]), self.right(inputs["right"])], 1), dim=-1)
-
-
-def in_batch_negatives(seed: int) -> Setup:
-    """Each row's right side is to be found among all those of its batch."""
-    x, _, _ = scores(seed, 1500)
-    right = x @ torch.randn(12, 12, generator=drawn(seed + 2)) / math.sqrt(12)
-    right = right + 0.5 * torch.randn(right.shape, generator=drawn(seed + 3))
-
-    def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
-        likeness = outputs[:, 0] @ outputs[:, 1].T / 0.1
-        return functional.cross_entropy(likeness, torch.arange(len(likeness), device=likeness.device), reduction="none")
-
-    return replace(
-        mlp(seed), network=Pairs, loss_fn=loss_fn, predict=None,
-        claims=PreflightSpec(rows="together", labels="unused"),
-        **split(({"left": x, "right": right}, torch.zeros(len(x)))),
-    )  # fmt: skip
-
-
-class Autoencoder(nn.Module):
-    """What was given and what was made of it, (N, 2, 64)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.code, self.back = feed_forward(64, 48, 8), feed_forward(8, 48, 64)
-
-    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
-        flat = inputs["image"].flatten(1)
-        return torch.stack([flat, self.back(self.code(flat))], 1)
-
-
-def autoencoder(seed: int) -> Setup:
-    base = cnn(seed)
-    return replace(
-        base, network=Autoencoder, loss_fn=lambda outputs, targets: squared(outputs[:, 0], outputs[:, 1]).mean(1),
-        learning_rate=5e-3, claims=PreflightSpec(labels="unused"),
-        training=replace(base.training, targets=torch.zeros(len(base.training.targets))),
-        held_out=replace(base.held_out, targets=torch.zeros(len(base.held_out.targets))),
-    )  # fmt: skip
-
-
 class AlwaysDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return functional.dropout(x, 0.2, training=True)
@@ -249,7 +200,7 @@ NAMED = (
     label_smoothing, frozen_backbone, fine_tuning, lora, tied_weights, sparse_relu, declared_imbalance,
     two_hundred_rows, restarts, activation_checkpointing, accumulation, bf16, oversampling, multi_task,
     several_optimizers, batch_of_one, noisy_regression, batch_statistics, still_statistics, in_batch_negatives,
-    autoencoder, monte_carlo_dropout,
+    autoencoder, monte_carlo_dropout, masked_language_model, variational,
 )  # fmt: skip
 SETUPS: dict[str, Callable[[int], Setup]] = HOSTS | {make.__name__: make for make in NAMED} | ODD
 

@@ -86,6 +86,9 @@ def false_alarms(names: Sequence[str], seeds: int) -> dict[str, float]:
         done += [_shown(battery(name, seed, HEALTHY[name])) for seed in of]
     sums = {word: float(sum(len(one.of(word)) for one in done)) for word in ("alarm", "warning", "not_told")}
     print(f"{len(done)} healthy runs: {sums}; slowest {max(one.seconds for one in done):.1f} s")
+    for check in dict.fromkeys(trial.check for one in done for trial in one.trials):
+        of = [trial.seconds for one in done for trial in one.trials if trial.check == check]
+        print(f"{check:<44}{sum(of) / len(of):>8.2f} s on average")
     return {
         "false_alarms": sums["alarm"], "warnings": sums["warning"], "not_told": sums["not_told"],
         "updates": max(one.updates for one in done), "healthy_runs": len(done),
