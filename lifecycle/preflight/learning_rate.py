@@ -200,5 +200,7 @@ CHECKS: tuple[Check[Any], ...] = (
         cause="a learning rate that is far too small or far too large",
         fix="declare a rate in the range that the curve shows",
         look=rate_range,
+        # Where nothing learns, no rate is better than another, and a suggested one would mislead.
+        after="wiring.gradients",
     ),
 )

@@ -13,6 +13,7 @@ from lifecycle.preflight.dependence import rows_apart
 from lifecycle.preflight.gradients import frozen, gradients
 from lifecycle.preflight.logits import logits
 from lifecycle.preflight.modes import evaluation_changes_nothing, evaluation_repeats, modes
+from lifecycle.preflight.predictions import predictions
 from lifecycle.preflight.reach import uses_inputs, uses_labels
 
 CHECKS: tuple[Check[Any], ...] = (
@@ -71,6 +72,14 @@ CHECKS: tuple[Check[Any], ...] = (
         cause="sigmoid, softmax, ReLU or tanh as last layer, and the loss or predict squashes again",
         fix="give raw outputs to a loss with logits, and squash once, in predict; let the range cover the targets",
         look=logits,
+    ),
+    Check(
+        "wiring.predictions",
+        question="Do predict and the loss mean the same by an output?",
+        symptom="the loss falls, and metrics and served probabilities are bad; or all rows get nearly the same one",
+        cause="predict squashes what is squashed already, takes a softmax over one output, or another sign or class",
+        fix="let predict fit loss_fn: torch.sigmoid for a loss with logits, softmax(dim=1)[:, 1] for two classes",
+        look=predictions,
     ),
     Check(
         "wiring.modes",

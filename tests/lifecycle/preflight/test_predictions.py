@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.networks import cnn, mlp
+from benchmarks.setup import ForwardOf
+from lifecycle.preflight.predictions import predictions
+
+BINARY = nn.functional.binary_cross_entropy_with_logits
+
+
+def smoothed(outputs, targets):
+    return BINARY(outputs, targets * 0.6 + 0.2, reduction="none")
+
+
+def hinge(outputs, targets):
+    return (1 - outputs * (2 * targets - 1)).clamp(min=0)
+
+
+def two_classes(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets.long(), reduction="none")
+
+
+def two_outputs():
+    return ForwardOf("numbers", nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 2)), squeeze=False)
+
+
+def probabilities():
+    return ForwardOf("numbers", nn.Sequential(nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 1), nn.Sigmoid()))
+
+
+HEALTHY = {
+    "plain": {},
+    "smoothed": {"loss_fn": smoothed},
+    "hinge": {"loss_fn": hinge},
+    "two_classes": {
+        "network": two_outputs, "loss_fn": two_classes, "predict": lambda outputs: outputs.softmax(dim=1)[:, 1],
+    },
+    "probabilities": {
+        "network": probabilities, "loss_fn": nn.BCELoss(reduction="none"), "predict": lambda outputs: outputs,
+    },
+}  # fmt: skip
+PLANTED = {
+    "sigmoid_twice": {"predict": lambda outputs: torch.sigmoid(torch.sigmoid(outputs))},
+    "softmax_over_one": {"predict": lambda outputs: outputs.unsqueeze(1).softmax(dim=1)[:, 0]},
+    "other_sign": {"predict": lambda outputs: torch.sigmoid(-outputs)},
+    "other_class": HEALTHY["two_classes"] | {"predict": lambda outputs: outputs.softmax(dim=1)[:, 0]},
+    "rounded": {"predict": lambda outputs: (torch.sigmoid(outputs) > 0.5).float()},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_predictions_that_mean_what_the_loss_means_pass(name):
+    found = predictions(replace(mlp(0), **HEALTHY[name]).subject())
+    assert found.status == "pass", found.evidence
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_predictions_that_mean_something_else_fail(name):
+    found = predictions(replace(mlp(0), **PLANTED[name]).subject())
+    assert found.status == "fail", found.evidence
+
+
+def test_predictions_of_ten_classes_are_not_judged():
+    assert predictions(cnn(0).subject()).status == "not_applicable"
