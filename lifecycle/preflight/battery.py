@@ -55,7 +55,7 @@ def run_checks(
 def _why_not(check: Check[Any], not_applicable: Mapping[str, str], found: Mapping[str, str]) -> Trial | None:
     if check.id in not_applicable:
         return untried(check, f"declared: {not_applicable[check.id]}", "not_applicable")
-    if check.after and found.get(check.after) not in ("pass", "not_applicable"):
+    if found.get(check.after, "pass") not in ("pass", "not_applicable"):
         return untried(check, f"not tried, since {check.after} did not pass")
     return None
 
