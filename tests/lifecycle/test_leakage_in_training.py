@@ -26,7 +26,7 @@ def watched(splits, tmp_path, *replacements, **fields) -> dict[str, Leak]:
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
     job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, **fields)
     rows = pd.read_parquet(job.training_file)
-    return {one.family: one for one in leakage_in_training(job, draw_sample(job, rows, "cpu"), rows, "cpu")}
+    return {one.family: one for one in leakage_in_training(job, draw_sample(job, rows, "cpu"), rows)}
 
 
 def test_leakage_in_training_healthy_toy_passes(splits, tmp_path):
@@ -232,7 +232,7 @@ def test_leakage_in_training_message_that_quotes_a_value_is_kept_back_if_a_featu
     rows = toy_jobs.ROWS.model_copy(update={"sensitive": sensitive})
     job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, rows=rows)
     training = pd.read_parquet(job.training_file)
-    told = leakage_in_training(job, draw_sample(job, training, "cpu"), training, "cpu")
+    told = leakage_in_training(job, draw_sample(job, training, "cpu"), training)
     found = next(one for one in told if one.family == "rows_apart")
     assert found.evidence.startswith("ValueError: ")
     assert "model.py:" in found.evidence
