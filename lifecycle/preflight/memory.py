@@ -87,8 +87,17 @@ def _gpus(
         return (), f"not estimated for GPUs: {told(error)}"
 
 
+def fits_here(memory: Forecast, step: MemoryForecast, limit_bytes: int, device: str) -> bool:
+    """True if the upper end fits this machine: on CUDA, an update is held against what is free of that GPU."""
+    if device != "cuda":
+        return memory.high <= limit_bytes
+    import torch
+
+    return memory.high - step.high <= limit_bytes and step.high <= torch.cuda.mem_get_info()[0]
+
+
 def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: MemoryForecast) -> Forecast:
-    """Peak bytes of the full stage's process."""
+    """Peak bytes of the full stage's process, an update among them wherever it is made."""
     import psutil
 
     held = psutil.Process().memory_info().rss

@@ -16,7 +16,7 @@ from lifecycle.preflight import configuration, one_batch, overfit
 from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
-from lifecycle.preflight.memory import forecast_memory, step_memory
+from lifecycle.preflight.memory import fits_here, forecast_memory, step_memory
 from lifecycle.preflight.memory_forecast import MemoryForecast
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.sample import Sample, draw_sample
@@ -41,14 +41,14 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     sample = draw_sample(job, rows, device)
 
     def fits(step: MemoryForecast) -> bool:
-        return forecast_memory(job, sample, rows, step).high <= job.memory_limit_bytes
+        return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)
 
     with same_random_numbers():
         held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
     fields: dict[str, Any] = {"device": device, "memory": None, "step_memory": held.forecast, "gpus": held.gpus}
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
-        return _ended(job, sample, (), "not tried, since the model may not fit into memory", fields)
+        return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
         return _ended(job, sample, trials, "not tried, since one batch failed", fields)
