@@ -12,7 +12,7 @@ from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.declared import Host, file_system, is_writable
-from lifecycle.preflight.gate import cost_forecast, preflight_checks, trials_of
+from lifecycle.preflight.gate import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
 from lifecycle.records import PreflightReport, Record, Snapshot
 from lifecycle.use_case import UseCase
 
@@ -43,11 +43,11 @@ def try_out(run: StepRun) -> Outcome:
     first = before_worker(host)
     result = not_started(first, host) if stops(first) else worker_result(run, host, first)
     cost = cost_forecast(result.seconds, run.sku)
+    uses_cuda = run.launcher.uses_cuda(spec.compute)
+    limit, gpu_sku = memory_limit_bytes(run.sku.memory_gb), spec.compute.sku if uses_cuda else None
     return Outcome(
-        checks=preflight_checks(
-            result, cost, memory_limit_bytes(run.sku.memory_gb), spec.budget.run_usd, machines(run, result)
-        ),
-        fields={"memory_bytes": result.memory, "seconds": result.seconds, "cost_usd": cost},
+        checks=preflight_checks(result, cost, limit, spec.budget.run_usd, machines(run, result), gpu_sku),
+        fields={"memory_bytes": host_memory(result, uses_cuda), "seconds": result.seconds, "cost_usd": cost},
         device=result.device,
         seeds=(spec.training.seed,),
     )
@@ -106,8 +106,11 @@ def still_fits(run: StepRun, record: Record) -> bool:
     from lifecycle.preflight.host import still_holds
 
     assert isinstance(record, PreflightReport)
-    host = host_of(run).after(record.seconds)
-    if not still_holds(trials_of(record.checks), host, run.launcher.uses_cuda(run.use_case.spec.compute)):
+    host, compute = host_of(run).after(record.seconds), run.use_case.spec.compute
+    uses_cuda = run.launcher.uses_cuda(compute)
+    if not still_holds(trials_of(record.checks), host, uses_cuda):
+        return False
+    if uses_cuda and not was_held_against(record.checks, compute.sku, run.sku.gpu_memory_gb):
         return False
     memory, cost = record.memory_bytes, cost_forecast(record.seconds, run.sku)
     if memory is None or cost is None or cost != record.cost_usd:

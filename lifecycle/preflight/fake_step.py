@@ -7,12 +7,8 @@ checkpointing and several optimizers are counted as they happen: nothing of the 
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import gc
 import time
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,6 +64,7 @@ def trace_step(
     """The second of two updates with `rows` rows a part, on fake tensors. Each storage is rounded up to `round_to`.
 
     `blocks`: with activation checkpointing around each repeated block. The training rows themselves are not counted.
+    Tensors that the model keeps outside itself stay fake: memory.py calls this in a process apart.
     Raises TraceError if there are no blocks or the limit of time is passed, and what the model raises.
     """
     import torch
@@ -75,7 +72,7 @@ def trace_step(
 
     parts = min(TRACED_PARTS, accumulate)
     counter = _counter(round_to)
-    with _caches_left_as_they_were(), FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True):
         data = _empty(subject.training, rows * parts)
         with counter:
             model = subject.build()
@@ -99,23 +96,6 @@ def trace_step(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         values_read=counter.values_read,
     )
-
-
-@contextlib.contextmanager
-def _caches_left_as_they_were() -> Iterator[None]:
-    """Empties what functools.cache took in meanwhile: a mask that is kept there would stay a fake tensor."""
-
-    def sizes() -> list[tuple[Any, int]]:
-        found = [cached for cached in gc.get_objects() if type(cached) is functools._lru_cache_wrapper]
-        return [(cached, cached.cache_info().currsize) for cached in found]
-
-    before = {id(cached): size for cached, size in sizes()}
-    try:
-        yield
-    finally:
-        for cached, size in sizes():
-            if size > before.get(id(cached), 0) and not str(cached.__module__).startswith("torch."):
-                cached.cache_clear()
 
 
 def _empty(data: TrainData, rows: int) -> TrainData:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
@@ -22,6 +23,11 @@ FAMILIES = (
 CHECKS = (*FAMILIES, "leakage_in_training", "memory_forecast", "cost_forecast")
 # What decides a family, worst first.
 _WORST = ("error", "fail", "insufficient", "pass", "not_applicable")
+_SMALLER = "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)"
+# How the evidence begins of what a CPU saw for a job that will use CUDA.
+CPU_ONLY = "seen on a CPU only; this does not clear a CUDA job"
+
+Looked = TypeVar("Looked", Trial, CheckResult)
 
 
 def cost_forecast(seconds: Forecast | None, sku: Sku) -> Forecast | None:
@@ -40,14 +46,43 @@ def preflight_checks(
     memory_limit_bytes: int,
     budget_usd: float,
     machines: Sequence[SkuCost] = (),
+    gpu_sku: str | None = None,
 ) -> tuple[CheckResult, ...]:
-    """One check a family; the upper end of a forecast decides. What was not measured is insufficient and stops."""
+    """One check a family; the upper end of a forecast decides. What was not measured is insufficient and stops.
+
+    `gpu_sku` is the SKU whose GPU the job will use, None for a job on a CPU.
+    """
+    uses_cuda = gpu_sku is not None
     return (
         *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in FAMILIES),
         _leakage(result),
-        _memory(result, memory_limit_bytes),
-        _cost(cost, budget_usd, result, machines),
+        for_device(_memory(result, memory_limit_bytes, gpu_sku), uses_cuda),
+        for_device(_cost(cost, budget_usd, result, machines), uses_cuda),
     )
+
+
+def for_device(looked: Looked, uses_cuda: bool) -> Looked:
+    """A CPU's pass clears no CUDA job: it becomes insufficient, which caps the verdict and does not stop."""
+    if not (uses_cuda and looked.device == "cpu" and looked.status == "pass"):
+        return looked
+    fix = "run preflight where the job will run, with a GPU and a CUDA build of torch"
+    told = f"{CPU_ONLY}: {looked.evidence}"
+    return looked.model_copy(update={"status": "insufficient", "required": False, "evidence": told, "fix": fix})
+
+
+def host_memory(result: PreflightResult, uses_cuda: bool) -> Forecast | None:
+    """Peak bytes of the full stage's process on the host: where the job uses a GPU, an update's lie there."""
+    memory, step = result.memory, result.step_memory
+    if memory is None or step is None or not uses_cuda:
+        return memory
+    ends = {"value": memory.value - step.value, "low": memory.low - step.low, "high": memory.high - step.high}
+    return memory.model_copy(update=ends)
+
+
+def was_held_against(checks: Iterable[CheckResult], sku: str, gpu_memory_gb: float | None) -> bool:
+    """True if recorded checks say that the training fits this SKU's GPU of that memory."""
+    told = (row for check in checks if check.name == "memory_forecast" for row in check.details if "fits" in row)
+    return any((row["sku"], row["gpu_memory_gb"], row["fits"]) == (sku, gpu_memory_gb, True) for row in told)
 
 
 def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
@@ -62,12 +97,12 @@ def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> Chec
         return CheckResult(name=name, status="not_applicable", evidence="no check of this family applies here")
     # A warning never decides over an error's trial.
     serious = [trial for trial in trials if trial.severity == "error"] or list(trials)
-    worst = min(serious, key=lambda trial: (_WORST.index(trial.status), not trial.required))
+    worst = min(serious, key=_badness)
     deciding = worst if worst.status not in ("pass", "not_applicable") else _mild(trials) or worst
     told = [trial for trial in trials if trial.status == deciding.status]
     return CheckResult(
         name=name, status=deciding.status, severity=deciding.severity,
-        required=any(trial.required for trial in told), device=deciding.device,
+        required=any(trial.required for trial in told if trial.severity == "error"), device=deciding.device,
         evidence=_evidence(deciding, told, trials), 
         fix="; ".join(dict.fromkeys(trial.fix for trial in told if trial.fix)),
         details=tuple(trial.model_dump(mode="json") for trial in trials),
@@ -75,8 +110,13 @@ def _family(name: str, trials: Sequence[Trial], result: PreflightResult) -> Chec
 
 
 def _mild(trials: Sequence[Trial]) -> Trial | None:
-    """The first warning that did not pass, where nothing serious did."""
-    return next((trial for trial in trials if trial.status not in ("pass", "not_applicable")), None)
+    """The worst warning that did not pass, where nothing serious did."""
+    alarming = (trial for trial in trials if trial.status not in ("pass", "not_applicable"))
+    return min(alarming, key=_badness, default=None)
+
+
+def _badness(trial: Trial) -> tuple[int, bool]:
+    return _WORST.index(trial.status), not trial.required
 
 
 def _evidence(deciding: Trial, told: Sequence[Trial], trials: Sequence[Trial]) -> str:
@@ -92,14 +132,33 @@ def _leakage(result: PreflightResult) -> CheckResult:
     return leakage_check("leakage_in_training", result.leakage, result.device)
 
 
-def _memory(result: PreflightResult, limit: int) -> CheckResult:
-    """The process against this machine; its details hold an update's bytes by kind, and a line for each GPU."""
-    fix = "a smaller batch, a smaller model, or a machine with more memory (compute.sku in prices.yaml)"
-    check = _forecast("memory_forecast", result.memory, limit, fix, result)
-    if check.status == "insufficient" or result.step_memory is None:
+def _memory(result: PreflightResult, limit: int, gpu_sku: str | None) -> CheckResult:
+    """The process against this machine, and an update against the GPU of the SKU, where the job uses one.
+
+    The details hold an update's bytes by kind, and a line for each GPU.
+    """
+    memory = host_memory(result, gpu_sku is not None)
+    check = _forecast("memory_forecast", memory, limit, _SMALLER, result)
+    if memory is None or result.step_memory is None:
         return check
-    told = (step_in_words(result.step_memory), *(gpu.told for gpu in result.gpus), result.untried)
+    if gpu_sku is not None:
+        check = _on_gpu(check, result, gpu_sku)
+    others = (gpu.told for gpu in result.gpus if gpu.sku != gpu_sku)
+    told = (step_in_words(result.step_memory), *others, result.untried)
     return _with(check, told, (result.step_memory, *result.gpus))
+
+
+def _on_gpu(check: CheckResult, result: PreflightResult, sku: str) -> CheckResult:
+    """The host's check with what the GPU says: one that is too small fails it, an unknown one does not clear it."""
+    gpu = next((gpu for gpu in result.gpus if gpu.sku == sku), None)
+    told = gpu.told if gpu else f"not held against the GPU of {sku}"
+    says: dict[str, object] = {"evidence": f"{told}; on the host, without an update: {check.evidence}"}
+    if gpu is not None and not gpu.fits:
+        limit, fix = round(gpu.gpu_memory_gb * 1e9), ", or ".join(gpu.ways) or _SMALLER
+        says |= {"status": "fail", "fix": fix, "observed": gpu.high_bytes, "threshold": limit}
+    elif gpu is None and check.status == "pass":
+        says |= {"status": "insufficient", "fix": f"{sku} needs gpu_memory_gb in prices.yaml, and forward no values"}
+    return check.model_copy(update=says)
 
 
 def _cost(
@@ -131,7 +190,7 @@ def _forecast(name: str, forecast: Forecast | None, limit: float, fix: str, resu
         return _unmeasured(name, result)
     value, low, high = (_shown(figure, forecast.unit) for figure in (forecast.value, forecast.low, forecast.high))
     evidence = f"forecast {value}, between {low} and {high}; the limit is {_shown(limit, forecast.unit)}"
-    check = at_most(name, forecast.high, limit, evidence=evidence)
+    check = at_most(name, forecast.high, limit, evidence=evidence, device=result.device)
     return check if check.status == "pass" else check.model_copy(update={"fix": fix})
 
 
@@ -141,4 +200,6 @@ def _shown(value: float, unit: str) -> str:
 
 def _unmeasured(name: str, result: PreflightResult) -> CheckResult:
     fix = "mend what the other checks found, then run again"
-    return CheckResult(name=name, status="insufficient", required=True, evidence=result.untried, fix=fix)
+    return CheckResult(
+        name=name, status="insufficient", required=True, device=result.device, evidence=result.untried, fix=fix
+    )

@@ -13,10 +13,9 @@ from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
 from lifecycle.preflight.declared import Host
+from lifecycle.preflight.gate import CPU_ONLY, for_device
 
 NOT_STARTED = "not tried, since what is declared cannot work: the worker was not started"
-# How the evidence begins of what a CPU saw for a job that will use CUDA.
-CPU_ONLY = "seen on a CPU only; this does not clear a CUDA job"
 
 
 def before_worker(host: Host) -> tuple[Trial, ...]:
@@ -38,21 +37,14 @@ def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, us
     return result.model_copy(update={"trials": (*trials, *seen, *after)})
 
 
-def for_device(trial: Trial, uses_cuda: bool) -> Trial:
-    """A CPU's pass clears no CUDA job: it becomes insufficient, which caps the verdict and does not stop."""
-    if not (uses_cuda and trial.device == "cpu" and trial.status == "pass"):
-        return trial
-    fix = "run preflight where the job will run, with a GPU and a CUDA build of torch"
-    told = f"{CPU_ONLY}: {trial.evidence}"
-    return trial.model_copy(update={"status": "insufficient", "required": False, "evidence": told, "fix": fix})
-
-
 def still_holds(recorded: tuple[Trial, ...], host: Host, uses_cuda: bool) -> bool:
     """True if a recorded preflight says of this machine and these declarations what a new one would.
 
     Compute, the interval of checkpoints and the stores are no part of its identity.
     """
-    if any(trial.evidence.startswith(CPU_ONLY) or for_device(trial, uses_cuda) != trial for trial in recorded):
+    devices = ("host", "cuda" if uses_cuda else "cpu")
+    # A GPU may be here by now, which only the worker can tell.
+    if any(trial.evidence.startswith(CPU_ONLY) or trial.device not in devices for trial in recorded):
         return False
     before = {trial.check: trial.status for trial in recorded}
     now = (*before_worker(host), *_tried(AFTER_CHECKS, host))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
@@ -16,7 +16,7 @@ from lifecycle.preflight import configuration, one_batch, overfit
 from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
-from lifecycle.preflight.memory import forecast_memory, step_memory
+from lifecycle.preflight.memory import fits_here, forecast_memory, step_memory
 from lifecycle.preflight.memory_forecast import MemoryForecast
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.sample import Sample, draw_sample
@@ -26,6 +26,9 @@ from lifecycle.preflight.throughput import step_time
 from lifecycle.progress import say
 from lifecycle.task import told_of
 from lifecycle.training.scoring import choose_device
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightResult:
@@ -41,14 +44,14 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     sample = draw_sample(job, rows, device)
 
     def fits(step: MemoryForecast) -> bool:
-        return forecast_memory(job, sample, rows, step).high <= job.memory_limit_bytes
+        return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)
 
     with same_random_numbers():
         held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
     fields: dict[str, Any] = {"device": device, "memory": None, "step_memory": held.forecast, "gpus": held.gpus}
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
-        return _ended(job, sample, (), "not tried, since the model may not fit into memory", fields)
+        return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
         return _ended(job, sample, trials, "not tried, since one batch failed", fields)
@@ -59,13 +62,24 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
     fields["memory"] = None if held.forecast is None else forecast_memory(job, sample, rows, held.forecast)
-    step = step_time(sample.subject)
-    whole = run_time(job, sample, rows, step, start_seconds, trials)
+    timed = _timed(job, sample, rows, start_seconds, trials)
     say("preflight: leakage")
     leakage = leakage_in_training(job, sample, rows)
-    return PreflightResult(
-        seconds=whole.forecast(), step=step, time=whole, trials=trials, leakage=leakage, untried=held.problem, **fields
-    )
+    untried = "; ".join(why for why in (held.problem, timed.pop("untried")) if why)
+    return PreflightResult(trials=trials, leakage=leakage, untried=untried, **timed, **fields)
+
+
+def _timed(
+    job: PreflightJob, sample: Sample, rows: pd.DataFrame, start_seconds: float, trials: tuple[Trial, ...]
+) -> dict[str, Any]:
+    """The forecast of time and what it is made of; all None and why, if the use case's code breaks meanwhile."""
+    try:
+        step = step_time(sample.subject)
+        whole = run_time(job, sample, rows, step, start_seconds, trials)
+    except Exception as error:
+        # What was tried before stays, whatever the code raises now.
+        return {"seconds": None, "step": None, "time": None, "untried": f"time was not measured: {_told(error, job)}"}
+    return {"seconds": whole.forecast(), "step": step, "time": whole, "untried": ""}
 
 
 def run_battery(subject: Subject) -> tuple[Trial, ...]:

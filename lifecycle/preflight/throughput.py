@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from weakref import WeakKeyDictionary
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.duration import StepTime
@@ -12,8 +12,15 @@ from lifecycle.preflight.subject import Subject
 # A quarter of a night is worth a morning's work; a quarter of a minute is not.
 MOST_WAITING, WORTH_SECONDS = 0.25, 60.0
 
-# Measured once a subject: the forecasts of time and cost go by it as well.
-step_time = functools.lru_cache(maxsize=1)(measure_step)
+# Weak, since a subject holds all tensors of its sample.
+_MEASURED: WeakKeyDictionary[Subject, StepTime] = WeakKeyDictionary()
+
+
+def step_time(subject: Subject) -> StepTime:
+    """Measured once a subject: the forecasts of time and cost go by it as well."""
+    if subject not in _MEASURED:
+        _MEASURED[subject] = measure_step(subject)
+    return _MEASURED[subject]
 
 
 def waits_little(subject: Subject) -> Found:

@@ -1,4 +1,6 @@
+import gc
 import time
+import weakref
 
 import pytest
 import torch
@@ -6,7 +8,7 @@ from torch import nn
 
 from lifecycle.preflight.step_time import measure_step
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput import MOST_WAITING, waits_little
+from lifecycle.preflight.throughput import MOST_WAITING, step_time, waits_little
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 
@@ -62,3 +64,12 @@ def test_slow_augmentation_of_a_long_run_is_told_with_its_name():
 @pytest.mark.parametrize("given", [subject(steps=100_000), subject(steps=100, augment=slow)], ids=["long", "short"])
 def test_run_that_waits_little_in_all_passes(given):
     assert waits_little(given).status == "pass"
+
+
+def test_step_is_timed_once_and_its_subject_is_let_go():
+    given = subject()
+    assert step_time(given) is step_time(given)
+    gone = weakref.ref(given)
+    del given
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,71 @@
+"""Work in a fork of this process, of which nothing stays but its answer.
+
+A network that is followed on fake tensors may keep some: in a dict of its module, a functools.cache, a class. Whatever
+it then computed in this process would fail. A fork takes them with it when it ends; so it does with a hanging loop, or
+a crash. The answer comes back as JSON, since a pickle would run code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+# A trace ends itself after 20 CPU seconds; this is for what it cannot end, on a busy machine.
+SECONDS = 60.0
+
+
+class ApartError(RuntimeError):
+    """The process ended without an answer."""
+
+
+def apart(work: Callable[[], str], seconds: float = SECONDS) -> str:
+    """What `work` returned in a fork, which must touch no accelerator. Raises ApartError if no answer came in time."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(work, writing)
+    os.close(writing)
+    try:
+        answer = _read(reading, time.monotonic() + seconds)
+    finally:
+        os.close(reading)
+        # One that has ended by itself keeps its own status.
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    if answer is None:
+        raise ApartError(f"following the step took more than {seconds:.0f} s")
+    if not answer.endswith(b"\n"):
+        code = os.waitstatus_to_exitcode(status)
+        raise ApartError(f"the process that followed the step ended without an answer (exit code {code})")
+    return answer.decode()
+
+
+def _read(pipe: int, deadline: float) -> bytes | None:
+    """All that is written until the other end closes; None at the deadline."""
+    found = bytearray()
+    while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        part = os.read(pipe, 1 << 20)
+        if not part:
+            return bytes(found)
+        found += part
+    return None
+
+
+def _answer(work: Callable[[], str], pipe: int) -> NoReturn:
+    """In the fork: the answer and a line's end, by which a whole one is known."""
+    code = 1
+    try:
+        import torch
+
+        # The parent's thread pool is not there in a fork; with one thread nothing waits for it.
+        torch.set_num_threads(1)
+        with contextlib.closing(os.fdopen(pipe, "wb")) as file:
+            file.write(work().encode() + b"\n")
+        code = 0
+    finally:
+        os._exit(code)

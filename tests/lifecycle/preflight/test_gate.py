@@ -1,0 +1,121 @@
+"""Preflight's answer as checks: which memory a GPU's job is held against, and what of a family stops."""
+
+import pytest
+import torch
+
+from lifecycle.checks import CheckResult
+from lifecycle.jobs import PreflightResult
+from lifecycle.preflight import host
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.gate import CPU_ONLY, host_memory, preflight_checks, was_held_against
+from lifecycle.preflight.memory import fits_here
+from lifecycle.preflight.memory_forecast import GpuFit, MemoryForecast
+from lifecycle.records import Forecast
+
+GB = 10**9
+STEP = MemoryForecast(
+    rows=64, accumulate=1, precision="fp32", source="calibrated", parameter_count=GB, kinds={"activations": 60 * GB},
+    value=60 * GB, low=56 * GB, high=67 * GB,
+)  # fmt: skip
+MEMORY = Forecast(name="memory", unit="bytes", value=62 * GB, low=57 * GB, high=70 * GB)
+SECONDS = Forecast(name="seconds", unit="seconds", value=10, low=5, high=20)
+COST = Forecast(name="cost", unit="usd", value=1, low=1, high=2)
+
+
+def gpu(sku: str, gb: float) -> GpuFit:
+    fits = gb >= 73
+    told = f"{sku}: at most 73 of {gb:g} GB"
+    return GpuFit(sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=73 * GB, largest_rows=20, told=told)
+
+
+def answer(device: str, *trials: Trial) -> PreflightResult:
+    return PreflightResult(
+        memory=MEMORY, step_memory=STEP, gpus=(gpu("small", 40), gpu("large", 80)), seconds=SECONDS, device=device,
+        trials=trials,
+    )  # fmt: skip
+
+
+def checks_of(
+    result: PreflightResult, host_gb: int = 100, gpu_sku: str | None = None, budget_usd: float = 100
+) -> dict[str, CheckResult]:
+    found = preflight_checks(result, COST, host_gb * GB, budget_usd, gpu_sku=gpu_sku)
+    return {check.name: check for check in found}
+
+
+def test_gpu_that_is_too_small_fails_memory_on_a_host_with_plenty():
+    check = checks_of(answer("cuda"), gpu_sku="small")["memory_forecast"]
+    assert (check.status, check.stops, check.device) == ("fail", True, "cuda")
+    assert (check.observed, check.threshold) == (73 * GB, 40 * GB)
+    assert check.evidence.startswith("small: at most 73 of 40 GB; on the host, without an update: ")
+
+
+def test_update_on_the_gpu_needs_no_memory_of_a_small_host():
+    found = checks_of(answer("cuda"), host_gb=4, gpu_sku="large")["memory_forecast"]
+    assert found.status == "pass"
+    # What is beside the update must still fit the host.
+    assert checks_of(answer("cuda"), host_gb=2, gpu_sku="large")["memory_forecast"].status == "fail"
+    # On a CPU all of it must.
+    assert checks_of(answer("cpu"), host_gb=4)["memory_forecast"].status == "fail"
+    beside = host_memory(answer("cuda"), uses_cuda=True)
+    assert beside is not None
+    assert (beside.low, beside.value, beside.high) == (1 * GB, 2 * GB, 3 * GB)
+
+
+def test_gpu_of_unknown_memory_does_not_clear_a_job_and_does_not_stop_it():
+    check = checks_of(answer("cuda"), gpu_sku="unknown")["memory_forecast"]
+    assert (check.status, check.stops) == ("insufficient", False)
+    assert "gpu_memory_gb" in check.fix
+
+
+def test_forecasts_of_a_cpu_do_not_clear_a_cuda_job():
+    for name in ("memory_forecast", "cost_forecast"):
+        capped = checks_of(answer("cpu"), gpu_sku="large")[name]
+        assert (capped.status, capped.stops) == ("insufficient", False)
+        assert capped.evidence.startswith(CPU_ONLY)
+        assert checks_of(answer("cuda"), gpu_sku="large")[name].device == "cuda"
+        assert checks_of(answer("cpu"))[name].status == "pass"
+    assert checks_of(answer("cpu"), gpu_sku="large", budget_usd=1)["cost_forecast"].status == "fail"
+
+
+@pytest.mark.parametrize(("sku", "gb", "stands"), [("large", 80, True), ("small", 40, False), ("large", 64, False)])
+def test_record_stands_for_the_gpu_that_it_fits(sku, gb, stands):
+    checks = checks_of(answer("cuda"), gpu_sku="large").values()
+    assert was_held_against(checks, sku, gb) is stands
+
+
+def test_update_on_cuda_runs_here_if_it_fits_the_free_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GB, 80 * GB))
+    assert fits_here(MEMORY, STEP, 4 * GB, "cuda")
+    assert not fits_here(MEMORY, STEP, 2 * GB, "cuda")
+    assert not fits_here(MEMORY, STEP, 4 * GB, "cpu")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * GB, 80 * GB))
+    assert not fits_here(MEMORY, STEP, 4 * GB, "cuda")
+
+
+def test_preflight_of_a_gpu_is_not_reused_for_a_cpu(monkeypatch):
+    monkeypatch.setattr(host, "before_worker", lambda seen: ())
+    monkeypatch.setattr(host, "_tried", lambda checks, seen: ())
+    for device, on_cuda, on_cpu in (("cuda", True, False), ("cpu", False, True), ("host", True, True)):
+        recorded = (Trial(check="wiring.gradients", status="pass", device=device, evidence="x"),)
+        assert host.still_holds(recorded, None, uses_cuda=True) is on_cuda  # pyright: ignore[reportArgumentType]
+        assert host.still_holds(recorded, None, uses_cuda=False) is on_cpu  # pyright: ignore[reportArgumentType]
+
+
+def trial(status, severity, required=False) -> Trial:
+    return Trial(
+        check=f"wiring.{status}", status=status, severity=severity, required=required, evidence=status, device="cpu"
+    )
+
+
+def test_warning_never_stops_its_family():
+    warned = trial("insufficient", "warning", required=True)
+    for others in ((trial("insufficient", "error"),), (trial("pass", "error"),), ()):
+        family = checks_of(answer("cpu", warned, *others))["wiring"]
+        assert (family.status, family.stops) == ("insufficient", False)
+    assert checks_of(answer("cpu", warned, trial("insufficient", "error", required=True)))["wiring"].stops
+
+
+def test_worst_warning_is_told_where_nothing_serious_is():
+    trials = (trial("insufficient", "warning"), trial("fail", "warning"), trial("pass", "error"))
+    family = checks_of(answer("cpu", *trials))["wiring"]
+    assert (family.status, family.severity, family.stops) == ("fail", "warning", False)
