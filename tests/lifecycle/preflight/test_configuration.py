@@ -292,6 +292,15 @@ def test_store_that_cannot_be_opened_stops_and_every_one_is_named(tmp_path):
     assert tried("stores_reachable", host()).status == "pass"
 
 
+def test_store_that_cannot_be_opened_is_told_without_its_password():
+    def refused() -> None:
+        raise ConnectionError(f"{'x' * 150} http://me:s3cret@mlflow.local:5000/api?token=t0ken refused")
+
+    trial = tried("stores_reachable", host(stores={"MLflow": refused}))
+    assert "http://mlflow.local:5000/api" in trial.evidence
+    assert not [secret for secret in ("me:", "s3cret", "t0ken") if secret in trial.evidence]
+
+
 SPOT = {"compute": {"spot": True}}
 
 
