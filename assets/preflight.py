@@ -82,7 +82,7 @@ def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
     if result.time is None or result.step is None:
         return ()
     training = run.use_case.spec.training
-    work = Work(result.step, result.time, training.precision, training.checkpoint_every_steps)
+    work = Work(result.step, result.time, training.checkpoint_every_steps)
     return costs(work, run.workspace.prices, run.use_case.spec.compute.sku, date.today())
 
 

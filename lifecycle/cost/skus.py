@@ -1,15 +1,15 @@
 """What a training would cost on every machine of the price table.
 
-Measured is this machine alone. Of another one only a lower bound is known: no kernel starts in less than
-KERNEL_SECONDS, and no accelerator computes faster than its data sheet says. So it can be told that another machine
-is not worth it, and never that it is: that takes a run there.
+Measured is this machine alone. Of another one it is told what its updates take at least about: a kernel does not start
+in less than KERNEL_SECONDS, and nothing computes faster than the data sheet's largest figure. Starts, preparation and
+validation count nothing there, since what they take was measured here. So it can be told that another machine is
+probably not worth it, and never that it is: that takes a run there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
 
 from lifecycle.cost.prices import Prices, Sku
 from lifecycle.preflight.duration import RunTime, StepTime
@@ -22,7 +22,7 @@ USED_UP = 0.6
 
 
 class SkuCost(Frozen):
-    """Cost of the training on a machine; `seconds_high` and `usd_high` are None where only a lower bound is known.
+    """Cost of the training on a machine; `seconds_high` and `usd_high` are None where nothing was measured.
 
     `spot_usd_low` and `spot_usd_high` count interruptions; None if the table has no spot price. `told` says what is
     missing or old.
@@ -45,7 +45,6 @@ class Work:
 
     step: StepTime
     whole: RunTime
-    precision: Literal["fp32", "bf16"]
     checkpoint_every_steps: int
 
     @property
@@ -55,7 +54,7 @@ class Work:
 
 
 def costs(work: Work, prices: Prices, here: str, today: date) -> tuple[SkuCost, ...]:
-    """One row a machine: `here`, which was measured, first, then by the lowest possible cost."""
+    """One row a machine: `here`, which was measured, first, then by the least that each may cost."""
     rows = [_cost(name, sku, work, name == here, today) for name, sku in prices.skus.items()]
     return tuple(sorted(rows, key=lambda row: (row.sku != here, row.usd_low)))
 
@@ -66,8 +65,8 @@ def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCo
         forecast = work.whole.forecast()
         low, high = forecast.low, forecast.high
     else:
-        low, high = work.whole.beside_seconds + work.whole.updates * fastest_update(work, sku), None
-        told.append("a lower bound: nothing was measured there")
+        low, high = work.whole.updates * fastest_update(work, sku), None
+        told.append("at least about this, for its updates alone: nothing was measured there")
     spot = None if sku.spot_usd_per_hour is None else sku.spot_usd_per_hour / 3600
     if spot is None:
         told.append("no spot price")
@@ -91,8 +90,9 @@ def _lost(sku: Sku, work: Work) -> float:
 
 
 def fastest_update(work: Work, sku: Sku) -> float:
-    """Seconds below which no update of this work can be on a machine."""
-    peak = (sku.tflops_bf16 if work.precision == "bf16" else sku.tflops_fp32) or 0.0
+    """Seconds that an update of this work takes at least about on a machine."""
+    # The larger one in float32, too: cuDNN may compute in TF32 unless it is told not to.
+    peak = max(sku.tflops_fp32 or 0.0, sku.tflops_bf16 or 0.0)
     computing = work.step.flops / (peak * 1e12 * max(1, sku.gpus)) if peak else 0.0
     starting = work.step.operations * KERNEL_SECONDS if sku.gpus else 0.0
     return max(computing, starting)
@@ -103,9 +103,9 @@ def advice(rows: tuple[SkuCost, ...], step: StepTime) -> str:
     (here, *others), told = rows, []
     cheaper = [row for row in others if here.usd_high is not None and row.usd_low < here.usd_high]
     if here.usd_high is not None and others and not cheaper:
-        told.append(f"{here.sku} is enough: no other machine of prices.yaml can cost less")
+        told.append(f"{here.sku} is enough: no other machine of prices.yaml is likely to cost less")
     elif cheaper:
-        names = ", ".join(f"{row.sku} (at least {row.usd_low:.4f} USD)" for row in cheaper[:3])
+        names = ", ".join(f"{row.sku} (at least about {row.usd_low:.4f} USD)" for row in cheaper[:3])
         told.append(f"may cost less, which only a run there tells: {names}")
     if step.device == "cpu" and step.cores_busy + step.others_busy < USED_UP * step.cores:
         told.append(f"this machine is not yet used up: {step.cores_busy:.1f} of {step.cores} cores were busy")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.checks import stops_the_step
 from lifecycle.preflight.check import Check, Found, Trial, tried, untried
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Updates:
-    """How often an optimizer made an update."""
+    """How often an optimizer made an update: check.Trial says what is counted."""
 
     count: int = 0
 
@@ -38,26 +40,29 @@ def run_checks(
 ) -> tuple[Trial, ...]:
     """Every check's trial, in order. What a check raises becomes its error; `told` says it in words.
 
-    A check whose `after` did not pass, here or among the `earlier` ones, is not tried. `around` is entered for each:
-    counted_updates in the worker, on_host (the default for device host) where there is no torch.
+    A check whose `after` did not pass, here or among the `earlier` ones, is not tried, and stops the step only where
+    that one does. `around` is entered for each: counted_updates in the worker, on_host (the default for device host)
+    where there is no torch.
     """
     around = around or (on_host if device == "host" else counted_updates)
-    found = {trial.check: trial.status for trial in earlier}
+    found = {trial.check: trial for trial in earlier}
     trials = []
     for check in checks:
         why = _why_not(check, not_applicable, found)
         trial = why or _try(check, seen, device, told, around)
-        found[check.id] = trial.status
+        found[check.id] = trial
         trials.append(trial)
     return tuple(trials)
 
 
-def _why_not(check: Check[Any], not_applicable: Mapping[str, str], found: Mapping[str, str]) -> Trial | None:
+def _why_not(check: Check[Any], not_applicable: Mapping[str, str], found: Mapping[str, Trial]) -> Trial | None:
     if check.id in not_applicable:
         return untried(check, f"declared: {not_applicable[check.id]}", "not_applicable")
-    if found.get(check.after, "pass") not in ("pass", "not_applicable"):
-        return untried(check, f"not tried, since {check.after} did not pass")
-    return None
+    before = found.get(check.after)
+    if before is None or before.status in ("pass", "not_applicable"):
+        return None
+    stopped = stops_the_step(before.status, before.severity, before.required)
+    return untried(check, f"not tried, since {check.after} did not pass", required=stopped)
 
 
 def _try(check: Check[Any], seen: Any, device: str, told: Told, around: Around) -> Trial:
@@ -79,13 +84,19 @@ def on_host() -> Iterator[Updates]:
 
 @contextlib.contextmanager
 def counted_updates() -> Iterator[Updates]:
-    """Counts every `step` of every optimizer of this process meanwhile, from equal random numbers on."""
+    """Counts the updates of every optimizer of this process meanwhile, from equal random numbers on."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     updates = Updates()
 
     def count(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        updates.count += 1
+        # A step within a step (super().step(), a wrapped optimizer) is the outer one's. Torch's wrapper around each
+        # step calls this; the stack tells, since one that raised would leave a depth behind.
+        wrapper = sys._getframe(1)
+        outer = wrapper.f_back
+        while outer is not None and outer.f_code is not wrapper.f_code:
+            outer = outer.f_back
+        updates.count += outer is None
 
     handle = register_optimizer_step_post_hook(count)
     try:
@@ -104,6 +115,8 @@ def same_random_numbers() -> Iterator[None]:
     import torch
 
     state = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    # Only where CUDA is in use: to ask would start it.
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
@@ -111,5 +124,6 @@ def same_random_numbers() -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(state[0])
+        torch.cuda.set_rng_state_all(cuda)
         random.setstate(state[1])
         np.random.set_state(state[2])

@@ -61,8 +61,8 @@ class Check(Generic[Seen]):
 class Trial(Frozen):
     """A check that was tried, or why it was not; all its words, so that a reader needs no catalogue.
 
-    `device` is where it looked: host for what no device changes. `seconds` is wall time, `optimizer_steps` how often
-    an optimizer made an update for it.
+    `device` is where it looked: host for what no device changes. `seconds` is wall time. `optimizer_steps` counts calls
+    of `step` that returned: each of several optimizers, no step within a step, and what a check fits by itself as well.
     """
 
     check: str
@@ -96,10 +96,16 @@ def tried(check: Check[Any], found: Found, device: str, seconds: float = 0.0, op
     )  # fmt: skip
 
 
-def untried(check: Check[Any], why: str, status: Literal["insufficient", "not_applicable"] = "insufficient") -> Trial:
-    """A check that was not tried. Unmeasured is not passed: insufficient ones stop the step."""
+def untried(
+    check: Check[Any],
+    why: str,
+    status: Literal["insufficient", "not_applicable"] = "insufficient",
+    required: bool = True,
+) -> Trial:
+    """A check that was not tried. Unmeasured is not passed: insufficient ones stop the step if `required`."""
     return Trial(
-        check=check.id, status=status, severity=check.severity, required=status == "insufficient", evidence=why,
+        check=check.id, status=status, severity=check.severity, required=required and status == "insufficient",
+        evidence=why,
         fix="mend what the other checks found, then run again" if status == "insufficient" else "",
     )  # fmt: skip
 

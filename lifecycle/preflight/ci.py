@@ -67,13 +67,17 @@ def _rows(step: str, check: CheckResult) -> Iterator[Row]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """One line: how many ended how, and how long the trials took; then what is declared not to apply, and why."""
+    """One line: how many checks of which steps ended how, and how long the trials took; then what is declared not to
+    apply, and why."""
     names = {"pass": "passed", "fail": "failed", "error": "broke", "not_applicable": "not applicable"}
     counts = {status: sum(row.status == status for row in rows) for status in ("pass", "fail", "error", "insufficient",
                                                                               "not_applicable")}  # fmt: skip
     told = ", ".join(f"{count} {names.get(status, status)}" for status, count in counts.items() if count)
-    left = [f"  not applicable: {row.id}, {row.evidence}" for row in rows if row.evidence.startswith(DECLARED)]
-    return "\n".join([f"{len(rows)} checks in {sum(row.seconds for row in rows):.1f} s: {told}", *left])
+    left = [
+        f"  not applicable: {row.id}, {printable(row.evidence)}" for row in rows if row.evidence.startswith(DECLARED)
+    ]
+    steps, seconds = ", ".join(dict.fromkeys(row.step for row in rows)), sum(row.seconds for row in rows)
+    return "\n".join([f"{len(rows)} checks of {steps} in {seconds:.1f} s: {told}", *left])
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -82,7 +86,7 @@ def table(rows: Sequence[Row]) -> str:
     told = [row for row in loud if not _untried(row)]
     left = [row for row in loud if _untried(row)]
     if told and left:
-        last = f"{len(left)} more were {left[0].evidence}"
+        last = f"{len(left)} more were {printable(left[0].evidence)}"
     else:
         told, last = loud, ""
     width = min(ID_WIDTH, max((len(row.id) for row in told), default=0))
@@ -121,8 +125,8 @@ def _annotation(row: Row, folder: str) -> str:
     name, line = (found[1], found[2]) if found else (default, "1")
     place = {"file": f"{folder}/{name}", "line": line, "title": row.id}
     properties = ",".join(f"{key}={_property(value)}" for key, value in place.items())
-    fix = f"\nFix: {row.fix}" if row.fix else ""
-    return f"::{'error' if row.stops else 'warning'} {properties}::{_escaped(printable(row.evidence, keep=True) + fix)}"
+    told = printable(f"{row.evidence}\nFix: {row.fix}" if row.fix else row.evidence, keep=True)
+    return f"::{'error' if row.stops else 'warning'} {properties}::{_escaped(told)}"
 
 
 def _escaped(text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lifecycle.preflight.check import Found
+from lifecycle.provenance import without_credentials
 from lifecycle.records import STAGES, Forecast
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
 from lifecycle.use_case import UseCaseSpec
@@ -67,14 +68,15 @@ def steps_add_up(host: Host) -> Found:
 
 
 def stores_are_reachable(host: Host) -> Found:
-    """Each store is opened; what it raises is told."""
+    """Each store is opened; what it raises is told, without credentials."""
     broken = []
     for name, reach in host.stores.items():
         try:
             reach()
         except Exception as error:
-            # Whatever a client of a server raises.
-            broken.append(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0][:200]}")
+            # Whatever a client of a server raises; its address may hold a password. Cut last, or the @ may be gone.
+            said = without_credentials(str(error).partition("\n")[0])[:200]
+            broken.append(f"{name}: {type(error).__name__}: {said}")
     if broken:
         return Found("fail", "; ".join(broken), len(broken), 0)
     return Found("pass", f"opened: {', '.join(host.stores)}", 0, 0)

@@ -13,8 +13,9 @@ class StepTime(Frozen):
 
     `rows_seconds` is what choosing the rows of a batch takes, `augment_seconds` changing them, `checkpoint_seconds` one
     checkpoint. `cores_busy` of `cores` is how many this process kept busy, `others_busy` how many other work did.
-    `operations` and `flops` count what an update does; flops are those of matrix products and convolutions. `joules`
-    of the whole machine, None if it has no readable meter.
+    `operations` counts what computes something in an update's forward and backward passes (no view, no allocation, not
+    the optimizer), `flops` theirs in matrix products and convolutions. `joules` of the whole machine, None if it has no
+    readable meter.
     """
 
     seconds: float

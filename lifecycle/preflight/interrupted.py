@@ -1,8 +1,9 @@
 """A process that is killed while it writes a checkpoint.
 
-The writer is a fork of this process, so that what it writes is this training's state by the real code, and no second
-torch has to be imported (1.8 CPU s). It stops in the middle of state.pt, tells so, and is sent SIGKILL. It does nothing
-else: it touches no accelerator, no thread pool, and no file but that one, and never returns.
+The writer is a fork of this process, so that it writes by the real code, and no second torch has to be imported (1.8
+CPU s). The bytes are made before the fork: torch refuses CUDA in a fork of a process that uses it, and its thread pool
+is not there. The writer stops in the middle of state.pt, tells so, and is sent SIGKILL. It touches no file but that
+one, never returns, and ends by itself if nobody kills it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from lifecycle.training.checkpoint import save_checkpoint
+from lifecycle.training.checkpoint import state_dict, write_checkpoint
 from lifecycle.training.loop import TrainState
 
 # Writing the first half takes milliseconds; a writer that hangs is killed all the same.
@@ -23,10 +24,15 @@ SECONDS = 20.0
 
 def kill_while_writing(folder: Path, identity: str, state: TrainState) -> bool:
     """Write a checkpoint of a state on the CPU in a process that is killed half-way; False if it never got there."""
+    import torch
+
+    saved, whole = state_dict(state), io.BytesIO()
+    torch.save(saved, whole)
+    half = whole.getvalue()[: whole.tell() // 2]
     reading, writing = os.pipe()
     writer = os.fork()
     if writer == 0:
-        _write_half(folder, identity, state, writing)
+        _write_half(folder, identity, saved, half, writing)
     os.close(writing)
     try:
         ready, _, _ = select.select([reading], [], [], SECONDS)
@@ -38,25 +44,23 @@ def kill_while_writing(folder: Path, identity: str, state: TrainState) -> bool:
     return half_way and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def _write_half(folder: Path, identity: str, state: TrainState, told: int) -> None:
+def _write_half(folder: Path, identity: str, saved: dict[str, Any], half: bytes, told: int) -> None:
     """In the fork: save, and stop for good once half of the bytes are written."""
     try:
         import torch
 
-        # The parent's thread pool is not there in a fork; with one thread nothing waits for it.
-        torch.set_num_threads(1)
-        whole = torch.save
+        # Without the process that would kill it, it would be there for ever.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)
 
-        def half(value: Any, file: Any) -> None:
-            buffer = io.BytesIO()
-            whole(value, buffer)
-            file.write(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+        def write(value: Any, file: Any) -> None:
+            file.write(half)
             file.flush()
             os.write(told, b"1")
             while True:
                 signal.pause()
 
-        torch.save = half
-        save_checkpoint(folder, identity, state)
+        torch.save = write
+        write_checkpoint(folder, identity, saved)
     finally:
         os._exit(1)

@@ -95,7 +95,7 @@ def survives_a_kill(seen: Seen) -> Found:
         save_checkpoint(folder, IDENTITY, state)
         state.step = 2
         if not kill_while_writing(folder, IDENTITY, state):
-            return Found("insufficient", "the writing process ended before it could be killed", required=True)
+            return Found("insufficient", "the writing process ended before it could be killed")
         left = sum(file.stat().st_size for file in folder.rglob(".writing-*/*"))
         again = TrainState(model, state.optimizers)
         load_newest(folder, IDENTITY, again)

@@ -13,7 +13,7 @@ from lifecycle.cost.energy import joules
 from lifecycle.preflight.duration import StepTime
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.checkpoint import save_checkpoint
-from lifecycle.training.loop import train_step
+from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lifecycle.training.loop import TrainState
 
 WARM_UP, TIMED_STEPS = 3, 12
+# Beside views: what only allocates, or gives another shape to the same bytes.
+NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "unsafe_split")
 
 
 def measure_step(subject: Subject) -> StepTime:
@@ -104,7 +106,8 @@ def _checkpoint_seconds(state: TrainState) -> float:
 
 
 def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, int]:
-    """Floating-point operations and calls of kernels of one update."""
+    """Floating-point operations, and calls that start a kernel, of the forward and backward passes of one update."""
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -112,9 +115,13 @@ def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, 
         count = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-            self.count += 1
+            self.count += not (func.is_view or func.overloadpacket.__name__ in NO_KERNEL)
             return func(*args, **(kwargs or {}))
 
+    # Else each gradient is added to the one before.
+    state.model.zero_grad()
+    recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
     with FlopCounterMode(display=False) as flops, Calls() as calls:
-        train_step(state, subject.training, rows, subject.recipe)
+        for part in rows.chunk(recipe.accumulate):
+            backward(state.model, subject.training, part, recipe, generator, of=len(rows))
     return float(flops.get_total_flops()), calls.count

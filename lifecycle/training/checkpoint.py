@@ -29,18 +29,23 @@ KEEP = 2
 
 def save_checkpoint(folder: Path, identity: str, state: TrainState) -> CheckpointRef:
     """Write the state below `folder`, and keep the newest KEEP. Asserts that every parameter is finite."""
+    assert parameters_finite(state.model), "weights that are not finite must never reach a checkpoint"
+    return write_checkpoint(folder, identity, state_dict(state))
+
+
+def write_checkpoint(folder: Path, identity: str, saved: dict[str, Any]) -> CheckpointRef:
+    """Write what state_dict gave below `folder`, and keep the newest KEEP."""
     import torch
 
-    assert parameters_finite(state.model), "weights that are not finite must never reach a checkpoint"
-    final = folder / f"step-{state.step:08d}"
-    temporary = folder / f".writing-{state.step:08d}"
+    final = folder / f"step-{saved['step']:08d}"
+    temporary = folder / f".writing-{saved['step']:08d}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     with (temporary / "state.pt").open("wb") as file:
-        torch.save(_state_dict(state), file)
+        torch.save(saved, file)
         file.flush()
         os.fsync(file.fileno())
-    manifest = {"identity": identity, "step": state.step, "sha256": sha256_file(temporary / "state.pt")}
+    manifest = {"identity": identity, "step": saved["step"], "sha256": sha256_file(temporary / "state.pt")}
     write_atomic(temporary / "manifest.json", canonical_json(manifest))
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
@@ -141,7 +146,8 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError("the manifest is missing or damaged", value=str(path), fix="delete this folder") from None
 
 
-def _state_dict(state: TrainState) -> dict[str, Any]:
+def state_dict(state: TrainState) -> dict[str, Any]:
+    """All of a checkpoint: weights, optimizers, curve, step and the random number generators as they are now."""
     return {
         "model": state.model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],

@@ -87,3 +87,9 @@ def test_not_applicable_of_an_unknown_check_is_told_with_the_other_problems(tmp_
 def test_not_applicable_without_a_reason_is_refused(tmp_path):
     with pytest.raises(UseCaseError, match=r"overfit\.ten_batches"):
         use_case_with(tmp_path, "preflight: {not_applicable: {overfit.ten_batches: ' '}}")
+
+
+def test_catalogue_checks_come_after_those_that_they_wait_for():
+    ids = [check.id for check in CATALOGUE]
+    late = [c.id for c in CATALOGUE if c.after and c.after not in ids[: ids.index(c.id)]]
+    assert late == []

@@ -63,9 +63,17 @@ def test_table_of_untried_checks_alone_is_not_empty():
 def test_summary_counts_every_outcome():
     told = summary(rows(PASSED, CAPPED, WARNED, FAILED, UNTRIED, LEFT_OUT))
     first, reason = told.splitlines()
-    assert first == "6 checks in 1.8 s: 1 passed, 2 failed, 2 insufficient, 1 not applicable"
+    assert first == "6 checks of preflight in 1.8 s: 1 passed, 2 failed, 2 insufficient, 1 not applicable"
     assert reason == "  not applicable: own.order, declared: not sorted"
-    assert summary(rows(PASSED)) == "1 checks in 0.2 s: 1 passed"
+    before = rows_of("snapshot", [CheckResult(name="contract", status="pass")])
+    assert summary([*before, *rows(PASSED)]) == "2 checks of snapshot, preflight in 0.2 s: 2 passed"
+
+
+def test_summary_prints_no_reason_that_steers_a_terminal_or_ci():
+    reason = "declared: of age\n::stop-commands::x\x1b[2J"
+    told = summary(rows(LEFT_OUT.model_copy(update={"evidence": reason})))
+    assert [line[:2] for line in told.splitlines()[1:]] == ["  "]
+    assert "\x1b" not in told
 
 
 def test_annotation_names_the_line_and_escapes_every_text():
@@ -77,7 +85,8 @@ def test_annotation_names_the_line_and_escapes_every_text():
     )
     place = "file=use_cases/to%3Ay%2Cx%25/use_case.yaml,line=1,title=configuration.precision"
     assert warning.startswith(f"::warning {place}::")
-    (evil,) = github_annotations(rows(FAILED.model_copy(update={"evidence": EVIL})), "use_cases/toy")
+    (evil,) = github_annotations(rows(FAILED.model_copy(update={"evidence": EVIL, "fix": EVIL})), "use_cases/toy")
+    assert "\x1b" not in evil
     assert "\n" not in evil
     assert "\r" not in evil
     assert "a%25b%0D%0Ac: d" in evil

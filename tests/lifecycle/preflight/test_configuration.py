@@ -292,6 +292,15 @@ def test_store_that_cannot_be_opened_stops_and_every_one_is_named(tmp_path):
     assert tried("stores_reachable", host()).status == "pass"
 
 
+def test_store_that_cannot_be_opened_is_told_without_its_password():
+    def refused() -> None:
+        raise ConnectionError(f"{'x' * 150} http://me:s3cret@mlflow.local:5000/api?token=t0ken refused")
+
+    trial = tried("stores_reachable", host(stores={"MLflow": refused}))
+    assert "http://mlflow.local:5000/api" in trial.evidence
+    assert not [secret for secret in ("me:", "s3cret", "t0ken") if secret in trial.evidence]
+
+
 SPOT = {"compute": {"spot": True}}
 
 
@@ -343,9 +352,9 @@ def test_host_that_stops_leaves_the_worker_s_checks_untried_and_all_are_told():
     assert stops(first)
     result = not_started(first, seen)
     told = {trial.check: trial for trial in result.trials}
-    assert told["one_batch.end_to_end"].status == "insufficient"
-    assert told["one_batch.end_to_end"].required
-    assert "worker was not started" in told["one_batch.end_to_end"].evidence
+    assert told["one_batch.train"].status == "insufficient"
+    assert told["one_batch.train"].required
+    assert "worker was not started" in told["one_batch.train"].evidence
     assert told["overfit.ten_batches"].status == "not_applicable"
     assert told["overfit.ten_batches"].evidence == "declared: a generative model"
     assert not stops(before_worker(host()))

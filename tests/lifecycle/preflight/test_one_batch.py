@@ -1,7 +1,12 @@
+import os
+import signal
+
 import pytest
+import torch
 import toy_jobs
 
 from lifecycle.data.rows import read_rows
+from lifecycle.preflight import interrupted, one_batch
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.interrupted import kill_while_writing
 from lifecycle.preflight.one_batch import CHECKS
@@ -60,6 +65,38 @@ def test_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
     assert again.step == 1
 
 
+def test_kill_while_writing_asks_no_accelerator_in_the_fork(tmp_path, monkeypatch):
+    parent = os.getpid()
+
+    def random_numbers():
+        # As torch does where CUDA is in use.
+        assert os.getpid() == parent, "Cannot re-initialize CUDA in forked subprocess"
+        return []
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", random_numbers)
+    assert kill_while_writing(tmp_path, "toy", toy_jobs.plain_state())
+
+
+def test_writer_that_nobody_kills_ends_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(interrupted, "SECONDS", 0.1)
+    reading, writing = os.pipe()
+    writer = os.fork()
+    if writer == 0:
+        interrupted._write_half(tmp_path, "toy", {"step": 1}, b"half", writing)
+    _, status = os.waitpid(writer, 0)
+    os.close(writing)
+    assert os.read(reading, 2) == b"1"
+    os.close(reading)
+    assert os.WTERMSIG(status) == signal.SIGALRM
+
+
 def test_writer_that_ends_by_itself_is_not_taken_for_killed(tmp_path):
-    state = toy_jobs.plain_state(value=float("nan"))
-    assert not kill_while_writing(tmp_path, "toy", state)
+    (tmp_path / "file").write_text("")
+    assert not kill_while_writing(tmp_path / "file", "toy", toy_jobs.plain_state())
+
+
+def test_write_that_could_not_be_interrupted_stops_nothing(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr(one_batch, "kill_while_writing", lambda *_: False)
+    trial = tried(splits, tmp_path)["one_batch.interrupted_write"]
+    assert (trial.status, trial.required) == ("insufficient", False)

@@ -1,6 +1,7 @@
 import gc
 import time
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -47,10 +48,22 @@ def test_step_is_timed_with_its_parts_and_leaves_no_trace():
     found = measure_step(subject())
     assert 0 < found.rows_seconds < found.seconds
     assert found.augment_seconds == 0
-    assert found.operations > 10
+    assert found.operations > 5
     # A product of (16, 8) and (8, 1), forward and for the weights' gradient; two operations each.
     assert found.flops == 2 * 2 * 16 * 8
     assert found.cores_busy > 0
+
+
+class Viewed(Linear):
+    def forward(self, inputs):
+        return super().forward({"x": inputs["x"].t().unsqueeze(0).squeeze(0).t()})
+
+
+def test_operations_are_what_computes_in_both_passes_alone():
+    given = subject()
+    adam = replace(given, optimizers=lambda m: (torch.optim.Adam(m.parameters(), lr=0.01, foreach=False),))
+    counts = {measure_step(one).operations for one in (given, adam, replace(given, build=Viewed))}
+    assert len(counts) == 1, counts
 
 
 def test_slow_augmentation_of_a_long_run_is_told_with_its_name():
