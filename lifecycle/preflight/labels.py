@@ -21,6 +21,10 @@ ROWS, FEWEST_ROWS = 16, 20
 # UNBOUNDED, has no lower bound.
 FURTHER = ((-50.0, -100.0), (50.0, 100.0), (1e-3, 1e-6), (1 - 1e-3, 1 - 1e-6))
 UNBOUNDED = -5.0
+# A label that so many rows share tells of none of them.
+SHARED_ROWS = 20
+# Of all labels, for a class that the loss ignores to be a real one.
+MANY = 0.02
 
 
 @dataclass(frozen=True)
@@ -52,25 +56,34 @@ def labels_in_range(subject: Subject) -> Found:
     asked = ask(subject)
     if not bool(asked.losses.isfinite().all()):
         rows = int((~asked.losses.isfinite()).sum())
-        span = f"labels from {values.min():.6g} to {values.max():.6g}"
-        return Found("fail", f"{span}: the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows")
+        told = f"the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows"
+        return Found("fail", f"{_shown(subject, values.unique())}: {told}")
     unbounded = _unbounded(asked)
     if unbounded is not None:
         return unbounded
     counted = _counted(asked, values)
     if len(counted) > 1:
-        return _one_sided(asked, counted) or Found("pass", _told(counted))
+        return (
+            _one_sided(asked, counted) or _ignored(asked) or Found("pass", f"{_shown(subject, counted)} fit the loss")
+        )
     if not _reads_labels(asked):
         return Found("pass", "the loss is the same for other labels")
     if len(subject.training.targets) < FEWEST_ROWS:
         return few
-    only = f"label {counted[0]:.6g}" if len(counted) else "an ignored label"
+    only = _shown(subject, counted) if len(counted) else "an ignored label"
     cause = "rows cut from one end of sorted data, a label column that was overwritten, or a wrong positive class"
     return Found("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
 
 
-def _told(counted: Tensor) -> str:
-    return f"{len(counted):,} different labels from {counted[0]:.6g} to {counted[-1]:.6g} fit the loss"
+def _shown(subject: Subject, ascending: Tensor) -> str:
+    """How many labels, and from which to which where enough rows share the ends: a measured one is a row's own."""
+    targets = subject.training.targets
+    ends = [float(one) for one in (ascending[0], ascending[-1])]
+    rows = [(targets == end).reshape(len(targets), -1).any(dim=1).sum() for end in ends]
+    named = f" from {ends[0]:.6g} to {ends[1]:.6g}" if min(rows) >= SHARED_ROWS else ""
+    if len(ascending) == 1:
+        return f"label {ends[0]:.6g}" if named else "one label"
+    return f"{len(ascending):,} different labels{named}"
 
 
 def ask(subject: Subject) -> Asked:
@@ -110,7 +123,10 @@ def _class_count(subject: Subject, outputs: Any, targets: Tensor) -> int:
 
 
 def _beyond_head(subject: Subject) -> Found | None:
-    """Class numbers beyond the head that the loss refuses, or takes for another class; None if all are within."""
+    """Class numbers beyond the head that the loss refuses, or takes for another class; None if there is none.
+
+    A loss that takes one for what it is has more labels than outputs: ordinal ranks have a threshold less.
+    """
     import torch
 
     torch.manual_seed(0)
@@ -122,15 +138,57 @@ def _beyond_head(subject: Subject) -> Found | None:
     if classes < 2 or bool(((every >= 0) & (every < classes)).all()):
         return None
     outside = every[(every < 0) | (every >= classes)].unique().cpu()
-    used = [int(value) for value in outside[:20] if _is_used(subject, outputs.float(), targets, float(value))]
+    used = [int(value) for value in outside[:20] if _mistaken(subject, outputs.float(), targets, float(value), classes)]
     if not used:
         return None
     fix = f"map the labels to 0 … {classes - 1}, or give the head {int(every.max()) + 1} outputs"
     if int(every.min()) == 1 and int(every.max()) == classes:
         fix = "the labels start at 1: subtract 1, so that they run from 0"
     told = f"the head has {classes} classes, and labels run from {int(every.min())} to {int(every.max())}"
-    return Found("fail", f"{told}; labels {used[:5]} lie outside, and the loss does not ignore them", used[-1],
+    return Found("fail", f"{told}; the loss refuses labels {used[:5]} or takes them for others", used[-1],
                  classes - 1, fix=fix)  # fmt: skip
+
+
+def _mistaken(subject: Subject, outputs: Tensor, targets: Tensor, value: float, classes: int) -> bool:
+    """Whether the loss refuses this label, or uses it and gives it the same as a class of the head."""
+    asked = Asked(subject, targets, outputs, outputs)
+    loss = asked.loss_at(outputs, targets.new_full(targets.shape, value))
+    if loss is None or not bool(loss.isfinite().all()):
+        return True
+    within = (asked.loss_at(outputs, targets.new_full(targets.shape, one)) for one in range(classes))
+    return _is_used(subject, outputs, targets, value) and any(o is not None and bool((o == loss).all()) for o in within)
+
+
+def _ignored(asked: Asked) -> Found | None:
+    """A frequent class of the head that pulls at no output while others do: an ignore_index that is a real class.
+
+    Of one class a row that is a fault. Points may be left out on purpose; padding, at rows' ends, always is.
+    """
+    every = asked.subject.training.targets
+    classes = _class_count(asked.subject, asked.outputs, asked.targets)
+    if classes < 2:
+        return None
+    seen, counts = every.unique(return_counts=True)
+    frequent = [float(v) for v, n in zip(seen, counts, strict=True) if 0 <= v < classes and n >= MANY * every.numel()]
+    unused = [v for v in frequent if not _is_used(asked.subject, asked.outputs, asked.targets, v)]
+    unused = [v for v in unused if not _is_padding(every, v)]
+    if not unused or len(unused) == len(frequent):
+        return None
+    share = sum(float((every == value).float().mean()) for value in unused)
+    told = f"labels {[int(v) for v in unused[:5]]}, {share:.0%} of all, get no gradient, and lie within the head"
+    cause = "ignore_index or a class weight of 0 leaves out a real class"
+    fix = "take a number beyond the head as ignore_index, or give the class its weight"
+    severity = "error" if every.ndim == 1 else "warning"
+    return Found("fail", told, len(unused), 0, cause, fix, severity=severity)
+
+
+def _is_padding(every: Tensor, value: float) -> bool:
+    """Whether a label of sequences (N, T) stands in one run at the rows' ends, or at their beginnings, alone."""
+    if every.ndim != 2:
+        return False
+    padded = every == value
+    after, before = padded[:, 1:], padded[:, :-1]
+    return bool((after | ~before).all()) or bool((before | ~after).all())
 
 
 def _is_used(subject: Subject, outputs: Tensor, targets: Tensor, value: float) -> bool:
@@ -162,10 +220,9 @@ def _unbounded(asked: Asked) -> Found | None:
         # Ever lower, and not only low: a Poisson loss is below zero at its least.
         falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
         if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10:
-            seen = asked.subject.training.targets.unique().cpu()
-            told = f"labels from {seen[0]:.6g} to {seen[-1]:.6g}, and the loss falls to {given[1].min():.3g}"
+            told = _shown(asked.subject, asked.subject.training.targets.unique())
             fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
-            return Found("fail", f"{told} at outputs of {far:.3g}", float(seen[-1]), 1.0, fix=fix)
+            return Found("fail", f"{told}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
     return None
 
 
@@ -188,8 +245,8 @@ def _one_sided(asked: Asked, counted: Tensor) -> Found | None:
     half, whole = (float(sums[i].mean() + sums[i + 1].mean()) for i in (0, 2))  # type: ignore[union-attr]
     if not 1.5 < whole / max(half, 1e-9) < 2.5:
         return None
-    told = f"the labels are {counted[0]:.6g} and {counted[1]:.6g}, both on one side of 1/2"
-    return Found("fail", told, float(counted[1]), 0.5, fix="make the labels 0 and 1")
+    told = f"{_shown(asked.subject, counted)}, both on one side of 1/2"
+    return Found("fail", told, fix="make the labels 0 and 1")
 
 
 def _counted(asked: Asked, values: Tensor) -> Tensor:
