@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from lifecycle.preflight.asked import ROWS, ask
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.labels import ROWS, ask
 from lifecycle.preflight.probe import rows_of, spread_rows
 from lifecycle.preflight.subject import Subject
 

@@ -6,42 +6,23 @@ extreme labels, and outputs that no healthy loss rewards without bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lifecycle.preflight.asked import Asked, ask, class_count, extreme_rows, is_used, shown
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.probe import row_losses, rows_of, spread_rows
+from lifecycle.preflight.probe import rows_of
 from lifecycle.preflight.subject import Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROWS, FEWEST_ROWS = 16, 20
+FEWEST_ROWS = 20
 # Outputs as confident as logits get, or probabilities, and less so; a loss that falls from one to the other, to below
 # UNBOUNDED, has no lower bound.
 FURTHER = ((-50.0, -100.0), (50.0, 100.0), (1e-3, 1e-6), (1 - 1e-3, 1 - 1e-6))
 UNBOUNDED = -5.0
-# A label that so many rows share tells of none of them.
-SHARED_ROWS = 20
 # Of all labels, for a class that the loss ignores to be a real one.
 MANY = 0.02
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A few rows of extreme labels, and what the fresh network and the loss say of them, on the CPU."""
-
-    subject: Subject
-    targets: Tensor
-    outputs: Any
-    losses: Tensor
-
-    def loss_at(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Each row's loss of these outputs, None if the loss refuses them."""
-        try:
-            return self.subject.recipe.loss_fn(outputs, targets).detach()
-        except (RuntimeError, ValueError, IndexError, AssertionError):
-            return None
 
 
 def labels_in_range(subject: Subject) -> Found:
@@ -57,69 +38,20 @@ def labels_in_range(subject: Subject) -> Found:
     if not bool(asked.losses.isfinite().all()):
         rows = int((~asked.losses.isfinite()).sum())
         told = f"the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows"
-        return Found("fail", f"{_shown(subject, values.unique())}: {told}")
+        return Found("fail", f"{shown(subject, values.unique())}: {told}")
     unbounded = _unbounded(asked)
     if unbounded is not None:
         return unbounded
     counted = _counted(asked, values)
     if len(counted) > 1:
-        return (
-            _one_sided(asked, counted) or _ignored(asked) or Found("pass", f"{_shown(subject, counted)} fit the loss")
-        )
+        return _one_sided(asked, counted) or _ignored(asked) or Found("pass", f"{shown(subject, counted)} fit the loss")
     if not _reads_labels(asked):
         return Found("pass", "the loss is the same for other labels")
     if len(subject.training.targets) < FEWEST_ROWS:
         return few
-    only = _shown(subject, counted) if len(counted) else "an ignored label"
+    only = shown(subject, counted) if len(counted) else "an ignored label"
     cause = "rows cut from one end of sorted data, a label column that was overwritten, or a wrong positive class"
     return Found("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
-
-
-def _shown(subject: Subject, ascending: Tensor) -> str:
-    """How many labels, and from which to which where enough rows share the ends: a measured one is a row's own."""
-    targets = subject.training.targets
-    ends = [float(one) for one in (ascending[0], ascending[-1])]
-    rows = [(targets == end).reshape(len(targets), -1).any(dim=1).sum() for end in ends]
-    named = f" from {ends[0]:.6g} to {ends[1]:.6g}" if min(rows) >= SHARED_ROWS else ""
-    if len(ascending) == 1:
-        return f"label {ends[0]:.6g}" if named else "one label"
-    return f"{len(ascending):,} different labels{named}"
-
-
-def ask(subject: Subject) -> Asked:
-    import torch
-
-    torch.manual_seed(0)
-    model = subject.build().eval()
-    inputs, targets = rows_of(subject.training, _extreme_rows(subject), "cpu")
-    with torch.no_grad():
-        outputs, losses = row_losses(replace(subject, device="cpu"), model, inputs, targets)
-    if isinstance(outputs, torch.Tensor):
-        outputs = outputs.float()
-    return Asked(subject, targets, outputs, losses)
-
-
-def _extreme_rows(subject: Subject) -> Tensor:
-    """The rows with the least and the largest label, and some between."""
-    import torch
-
-    targets = subject.training.targets
-    flat = targets.reshape(len(targets), -1)
-    ends = torch.stack([flat.amin(dim=1).argmin(), flat.amax(dim=1).argmax()]).cpu()
-    return torch.cat([ends, spread_rows(subject.training, ROWS - len(ends))])
-
-
-def _class_count(subject: Subject, outputs: Any, targets: Tensor) -> int:
-    """Size of the class dimension of the outputs, 0 if there is none: (N, C, ...) or (N, ..., C) for (N, ...)."""
-    import torch
-
-    whole = bool((targets == targets.round()).all()) if targets.is_floating_point() else targets.dtype != torch.bool
-    if not isinstance(outputs, torch.Tensor) or not whole or outputs.ndim != targets.ndim + 1:
-        return 0
-    shape = tuple(outputs.shape)
-    if shape[:1] + shape[2:] == tuple(targets.shape):
-        return shape[1]
-    return shape[-1] if shape[:-1] == tuple(targets.shape) else 0
 
 
 def _beyond_head(subject: Subject) -> Found | None:
@@ -130,10 +62,10 @@ def _beyond_head(subject: Subject) -> Found | None:
     import torch
 
     torch.manual_seed(0)
-    inputs, targets = rows_of(subject.training, _extreme_rows(subject), "cpu")
+    inputs, targets = rows_of(subject.training, extreme_rows(subject), "cpu")
     with torch.no_grad():
         outputs = subject.build().eval()(inputs)
-    classes = _class_count(subject, outputs, targets)
+    classes = class_count(subject, outputs, targets)
     every = subject.training.targets
     if classes < 2 or bool(((every >= 0) & (every < classes)).all()):
         return None
@@ -152,11 +84,19 @@ def _beyond_head(subject: Subject) -> Found | None:
 def _mistaken(subject: Subject, outputs: Tensor, targets: Tensor, value: float, classes: int) -> bool:
     """Whether the loss refuses this label, or uses it and gives it the same as a class of the head."""
     asked = Asked(subject, targets, outputs, outputs)
-    loss = asked.loss_at(outputs, targets.new_full(targets.shape, value))
+
+    def with_label(label: float) -> Tensor | None:
+        # In half of a row's points: a mean over those that are not ignored needs some.
+        given = targets.clamp(0, classes - 1)
+        given[(slice(None), slice(0, (given.shape[1] + 1) // 2)) if given.ndim > 1 else ...] = label
+        return asked.loss_at(outputs, given)
+
+    loss = with_label(value)
     if loss is None or not bool(loss.isfinite().all()):
         return True
-    within = (asked.loss_at(outputs, targets.new_full(targets.shape, one)) for one in range(classes))
-    return _is_used(subject, outputs, targets, value) and any(o is not None and bool((o == loss).all()) for o in within)
+    if not is_used(subject, outputs, targets, value):
+        return False
+    return any((other := with_label(one)) is not None and other.equal(loss) for one in range(classes))
 
 
 def _ignored(asked: Asked) -> Found | None:
@@ -165,12 +105,12 @@ def _ignored(asked: Asked) -> Found | None:
     Of one class a row that is a fault. Points may be left out on purpose; padding, at rows' ends, always is.
     """
     every = asked.subject.training.targets
-    classes = _class_count(asked.subject, asked.outputs, asked.targets)
+    classes = class_count(asked.subject, asked.outputs, asked.targets)
     if classes < 2:
         return None
     seen, counts = every.unique(return_counts=True)
     frequent = [float(v) for v, n in zip(seen, counts, strict=True) if 0 <= v < classes and n >= MANY * every.numel()]
-    unused = [v for v in frequent if not _is_used(asked.subject, asked.outputs, asked.targets, v)]
+    unused = [v for v in frequent if not is_used(asked.subject, asked.outputs, asked.targets, v)]
     unused = [v for v in unused if not _is_padding(every, v)]
     if not unused or len(unused) == len(frequent):
         return None
@@ -191,19 +131,6 @@ def _is_padding(every: Tensor, value: float) -> bool:
     return bool((after | ~before).all()) or bool((before | ~after).all())
 
 
-def _is_used(subject: Subject, outputs: Tensor, targets: Tensor, value: float) -> bool:
-    """Whether the loss refuses this label, or lets it pull at the outputs; ignore_index does neither."""
-    given = outputs.detach().requires_grad_(True)
-    try:
-        loss = subject.recipe.loss_fn(given, targets.new_full(targets.shape, value).to(targets.dtype))
-    except (RuntimeError, ValueError, IndexError, AssertionError):
-        return True
-    if not loss.requires_grad:
-        return False
-    loss.sum().backward()
-    return given.grad is not None and bool((given.grad.nan_to_num(0.0) != 0).any())
-
-
 def _unbounded(asked: Asked) -> Found | None:
     """Labels that a two-class loss rewards without bound, found by asking for the same with labels of 0 and 1."""
     import torch
@@ -220,7 +147,7 @@ def _unbounded(asked: Asked) -> Found | None:
         # Ever lower, and not only low: a Poisson loss is below zero at its least.
         falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
         if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10:
-            told = _shown(asked.subject, asked.subject.training.targets.unique())
+            told = shown(asked.subject, asked.subject.training.targets.unique())
             fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
             return Found("fail", f"{told}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
     return None
@@ -245,7 +172,7 @@ def _one_sided(asked: Asked, counted: Tensor) -> Found | None:
     half, whole = (float(sums[i].mean() + sums[i + 1].mean()) for i in (0, 2))  # type: ignore[union-attr]
     if not 1.5 < whole / max(half, 1e-9) < 2.5:
         return None
-    told = f"{_shown(asked.subject, counted)}, both on one side of 1/2"
+    told = f"{shown(asked.subject, counted)}, both on one side of 1/2"
     return Found("fail", told, fix="make the labels 0 and 1")
 
 
@@ -256,10 +183,10 @@ def _counted(asked: Asked, values: Tensor) -> Tensor:
     seen = values[values.isfinite()].unique() if values.is_floating_point() else values.unique()
     if not isinstance(asked.outputs, torch.Tensor) or len(seen) > 50 or seen.dtype == torch.bool:
         return seen
-    classes = _class_count(asked.subject, asked.outputs, asked.targets)
+    classes = class_count(asked.subject, asked.outputs, asked.targets)
     if classes < 2:
         return seen
-    kept = [0 <= float(v) < classes or _is_used(asked.subject, asked.outputs, asked.targets, float(v)) for v in seen]
+    kept = [0 <= float(v) < classes or is_used(asked.subject, asked.outputs, asked.targets, float(v)) for v in seen]
     return seen[torch.tensor(kept)]
 
 

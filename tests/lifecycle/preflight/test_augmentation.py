@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from benchmarks.healthy_odd import masked_language_model, mixup, moved_images, soft_targets, three_class_masks
+from benchmarks.healthy_odd import mixup, moved_images, soft_targets, three_class_masks
+from benchmarks.healthy_unlabelled import masked_language_model
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.augmentation import varies
