@@ -80,20 +80,19 @@ def _beyond_embedding(subject: Subject) -> str:
             # The middle row beside them, so that the fault is these rows' and not the network's.
             middle = torch.tensor([len(tensor) // 2] * 2)
             if not _refused(model, data, middle) and (why := _refused(model, data, ends)):
-                return (
-                    f"{name}: the network refuses {part} rows with values {int(flat.min())} to {int(flat.max())}: {why}"
-                )
+                return f"{name}: the network refuses {part} rows with its least or its largest value: {why}"
     return ""
 
 
 def _refused(model: Any, data: Any, rows: Tensor) -> str:
+    """The error's type alone, since its message may hold a row's values."""
     import torch
 
     try:
         with torch.no_grad():
             model(rows_of(data, rows, "cpu")[0])
     except (IndexError, RuntimeError) as error:
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
+        return type(error).__name__
     return ""
 
 
@@ -190,15 +189,15 @@ def _apart(
 
 
 def _other_missing(sides: Sides) -> str:
-    """A value that stands for missing in one of them alone, while the other has one of its own."""
+    """A value that stands for missing in one of them alone, while the other has one of its own. No value is told."""
     for column in range(sides.training.shape[1]):
         here, there = sides.training[:, column], sides.held_out[:, column]
         a, b = _atom(here, there), _atom(there, here)
         if a is not None and b is not None and 0.25 < a[1] / b[1] < 4:
-            return f"column {column}: {a[1]:.0%} of training are {a[0]:.6g}, and {b[1]:.0%} of validation {b[0]:.6g}"
+            return f"column {column}: {a[1]:.0%} of training are one value, and {b[1]:.0%} of validation another"
         # Far outside of all that the other has: a sentinel such as -999 that the other replaced.
         if b is not None and not (here.min() - 3 * here.std() <= b[0] <= here.max() + 3 * here.std()):
-            return f"column {column}: {b[1]:.0%} of validation are {b[0]:.6g}, far outside of training"
+            return f"column {column}: {b[1]:.0%} of validation are one value, far outside of training"
     return ""
 
 

@@ -108,6 +108,5 @@ CHECKS: tuple[Check[Any], ...] = (
         cause="draws from a global generator, which every forked worker copies",
         fix="draw from the generator that augment is given, and from nothing else",
         look=varies,
-        on_device=False,
     ),
 )

@@ -49,7 +49,6 @@ CHECKS: tuple[Check[Subject], ...] = (
         cause="parameters left out of the optimizers, frozen and forgotten, or those of another copy of the model",
         fix="give the optimizers the trainable parameters of the model that they are given, each once",
         look=optimizers_hold_the_parameters,
-        on_device=False,
     ),
     Check(
         "configuration.precision",

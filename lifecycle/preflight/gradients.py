@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.passes import FEW_ROWS, few, largest, losses, stirred
+from lifecycle.preflight.still_zero import keep_each_other, silent, without_pull
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainState, train_step
+from lifecycle.preflight.teachers import ROWS, UPDATES, held_by, teachers, updates
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-ROWS = 64
 # Stirring of each look, and whether it is in training mode. In evaluation mode no path is dropped; stirred by twice its
 # own size a router of experts sends rows elsewhere.
 LOOKS = ((0.1, True), (0.1, False), (2.0, True), (2.0, False), (2.0, True))
-UPDATES = 2
 # An update below this share of the largest weight may be lost in float32.
 FLOAT32 = 1e-6
 
@@ -30,7 +27,9 @@ def gradients(subject: Subject) -> Found:
     """Gradients of a stirred network, over several looks; then two updates of the one that will be trained."""
     model = subject.model()
     frozen = claimed_frozen(subject, model)
-    undeclared = _undeclared(model, frozen)
+    quiet = _undeclared(model, frozen)
+    copies = teachers(subject, quiet)
+    undeclared = [name for name in quiet if name not in copies]
     if undeclared:
         told = f"{_named(undeclared)} {_have(undeclared)} requires_grad = False, and no claim says so"
         fix = "declare them in preflight.frozen, or let them train: requires_grad_(True)"
@@ -49,15 +48,21 @@ def gradients(subject: Subject) -> Found:
     if missing:
         told = f"{_named(missing)} {_get(missing)} no gradient, of {len(trainable)} trainable parameters"
         return Found("fail", told, len(missing), 0)
-    still = _unmoved(subject, trainable)
-    if still is None:
+    seen = _unmoved(subject, trainable)
+    if seen is None:
         return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
+    still, zeros = seen
+    if zeros:
+        told = f"{_named(zeros)} are zero and got gradients of exactly zero in {UPDATES + 1} updates"
+        cause = "both factors of a product begin at zero: each one's gradient is the other, for ever"
+        return Found("fail", told, len(zeros), 0, cause=cause, fix="begin with one of the factors at zero, not both")
     if still:
         told = f"{_named(still)} {_get(still)} a gradient and stay{'s' * (len(still) == 1)} as before"
         cause = "in no optimizer, or in a group whose learning rate is 0 or too small for the precision of its weights"
         fix = "give every trainable parameter to an optimizer, at a rate that moves it"
         return Found("fail", f"{told} after {UPDATES} updates", len(still), 0, cause=cause, fix=fix)
-    return Found("pass", f"all {len(trainable)} trainable parameters get a gradient and move", len(trainable))
+    noted = f"; {len(copies)} more are kept by the network itself, as a teacher's are" if copies else ""
+    return Found("pass", f"all {len(trainable)} trainable parameters get a gradient and move{noted}", len(trainable))
 
 
 def claimed_frozen(subject: Subject, model: nn.Module) -> set[str]:
@@ -147,16 +152,20 @@ def _leaves(found: Tensor) -> Iterator[Tensor]:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def _unmoved(subject: Subject, trainable: Iterable[str]) -> list[str] | None:
-    """Trainable parameters that two updates with a gradient leave as they were, bit for bit; None without updates."""
+def _unmoved(subject: Subject, trainable: Iterable[str]) -> tuple[list[str], list[str]] | None:
+    """Trainable parameters that two updates with a gradient leave as they were, bit for bit; None without updates.
+
+    And those that begin at zero and keep each other there.
+    """
     state = subject.state()
     known = dict(state.model.named_parameters())
     before = {name: known[name].detach().clone() for name in trainable}
     rates = {id(p): group["lr"] for o in state.optimizers for group in o.param_groups for p in group["params"]}
-    pulled = set[str]()
-    for finite in _updates(subject, state):
+    pulled, zeros = set[str](), silent({name: known[name] for name in before})
+    for finite in updates(subject, state):
         if not finite:
             return None
+        zeros = without_pull(known, zeros)
         for name in before:
             gradient = known[name].grad
             if gradient is None or not _any(gradient):
@@ -164,24 +173,13 @@ def _unmoved(subject: Subject, trainable: Iterable[str]) -> list[str] | None:
             pull = rates.get(id(known[name]), 0.0) * largest(gradient.to_dense())
             if pull == 0 or pull > FLOAT32 * largest(before[name]):
                 pulled.add(name)
-    return [name for name in before if name in pulled and known[name].equal(before[name])]
-
-
-def _updates(subject: Subject, state: TrainState) -> Iterator[bool]:
-    """Two updates of a training on its first rows; whether loss and gradient are finite, so that each was made."""
-    import torch
-
-    recipe = replace(subject.recipe, accumulate=1)
-    rows = torch.arange(min(ROWS, subject.batch_rows(), len(subject.training.targets)), device=subject.device)
-    state.model.train()
-    for _ in range(UPDATES):
-        loss, _, norm = train_step(state, subject.training, rows, recipe)
-        state.step += 1
-        yield math.isfinite(loss) and math.isfinite(norm)
+    still = [name for name in before if name in pulled and known[name].equal(before[name])]
+    return still, keep_each_other(subject, state, zeros)
 
 
 def frozen(subject: Subject) -> Found:
-    """Two updates; what the claims call frozen stays, bit for bit. Running statistics may move, and are told."""
+    """Two updates; what the claims call frozen stays, bit for bit. Running statistics may move, and are told, and so
+    may a teacher, which no optimizer moves."""
     if not subject.claims.frozen:
         return Found("not_applicable", "no parameter is claimed to be frozen")
     state = subject.state()
@@ -195,14 +193,18 @@ def frozen(subject: Subject) -> Found:
     before = {name: p.detach().clone() for name, p in state.model.named_parameters() if name in claimed}
     layers = [module for module in state.model.modules() if _all_frozen(module, state.model, claimed)]
     statistics = [(buffer, buffer.detach().clone()) for module in layers for buffer in module.buffers(recurse=False)]
-    if not all(_updates(subject, state)):
+    if not all(updates(subject, state)):
         return Found("insufficient", "loss or gradient is not finite, so that no update was made", required=True)
     moved = [name for name, p in state.model.named_parameters() if name in claimed and not p.equal(before[name])]
-    if moved:
-        return Found("fail", f"{_named(moved)} moved in {UPDATES} updates", len(moved), 0)
+    known, held = dict(state.model.named_parameters()), held_by(state)
+    by_optimizer = [name for name in moved if known[name].requires_grad or id(known[name]) in held]
+    if by_optimizer:
+        return Found("fail", f"{_named(by_optimizer)} moved in {UPDATES} updates", len(by_optimizer), 0)
     changing = sum(not buffer.equal(value) for buffer, value in statistics)
     noted = f"; {changing} buffers of theirs change in training" if changing else ""
-    return Found("pass", f"{len(claimed)} frozen parameters stayed in {UPDATES} updates{noted}", 0, 0)
+    noted += f"; {_named(moved)} moved, and by no optimizer" if moved else ""
+    stayed = len(claimed) - len(moved)
+    return Found("pass", f"{stayed} frozen parameters stayed in {UPDATES} updates{noted}", 0, 0)
 
 
 def _all_frozen(module: torch.nn.Module, model: torch.nn.Module, claimed: set[str]) -> bool:

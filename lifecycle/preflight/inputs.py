@@ -138,9 +138,12 @@ def _binary(tensor: Tensor) -> bool:
 
 
 def _example(tensor: Tensor) -> str:
-    values = tensor[0].flatten()
-    same = bool((values == values[0]).all())
-    return f"{float(values[0]):.4g}" if same else f"the same {len(values)} values"
+    """What is in every row: zeros, or so many values, which are not told, since they are a row's own."""
+    return "0" if bool((tensor[0] == 0).all()) else f"the same {_values(tensor[0].numel())}"
+
+
+def _values(count: int) -> str:
+    return "value" if count == 1 else f"{count} values"
 
 
 CHECKS: tuple[Check[Any], ...] = (
@@ -151,7 +154,6 @@ CHECKS: tuple[Check[Any], ...] = (
         cause="missing values, a division by zero or the logarithm of zero in the preprocessing",
         fix="replace them in to_tensors, with an indicator column where a value is missing",
         look=finite,
-        on_device=False,
     ),
     Check(
         "inputs.constant",

@@ -6,38 +6,23 @@ extreme labels, and outputs that no healthy loss rewards without bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lifecycle.preflight.asked import Asked, ask, class_count, extreme_rows, is_used, shown
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.probe import row_losses, rows_of, spread_rows
+from lifecycle.preflight.probe import rows_of
 from lifecycle.preflight.subject import Subject
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-ROWS, FEWEST_ROWS = 16, 20
+FEWEST_ROWS = 20
 # Outputs as confident as logits get, or probabilities, and less so; a loss that falls from one to the other, to below
 # UNBOUNDED, has no lower bound.
 FURTHER = ((-50.0, -100.0), (50.0, 100.0), (1e-3, 1e-6), (1 - 1e-3, 1 - 1e-6))
 UNBOUNDED = -5.0
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A few rows of extreme labels, and what the fresh network and the loss say of them, on the CPU."""
-
-    subject: Subject
-    targets: Tensor
-    outputs: Any
-    losses: Tensor
-
-    def loss_at(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Each row's loss of these outputs, None if the loss refuses them."""
-        try:
-            return self.subject.recipe.loss_fn(outputs, targets).detach()
-        except (RuntimeError, ValueError, IndexError, AssertionError):
-            return None
+# Of all labels, for a class that the loss ignores to be a real one.
+MANY = 0.02
 
 
 def labels_in_range(subject: Subject) -> Found:
@@ -52,98 +37,98 @@ def labels_in_range(subject: Subject) -> Found:
     asked = ask(subject)
     if not bool(asked.losses.isfinite().all()):
         rows = int((~asked.losses.isfinite()).sum())
-        span = f"labels from {values.min():.6g} to {values.max():.6g}"
-        return Found("fail", f"{span}: the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows")
+        told = f"the fresh network's loss is not finite on {rows} of {len(asked.losses)} rows"
+        return Found("fail", f"{shown(subject, values.unique())}: {told}")
     unbounded = _unbounded(asked)
     if unbounded is not None:
         return unbounded
     counted = _counted(asked, values)
     if len(counted) > 1:
-        return _one_sided(asked, counted) or Found("pass", _told(counted))
+        return _one_sided(asked, counted) or _ignored(asked) or Found("pass", f"{shown(subject, counted)} fit the loss")
     if not _reads_labels(asked):
         return Found("pass", "the loss is the same for other labels")
     if len(subject.training.targets) < FEWEST_ROWS:
         return few
-    only = f"label {counted[0]:.6g}" if len(counted) else "an ignored label"
+    only = shown(subject, counted) if len(counted) else "an ignored label"
     cause = "rows cut from one end of sorted data, a label column that was overwritten, or a wrong positive class"
     return Found("fail", f"all of {len(values):,} labels are {only}", len(counted), 2, cause=cause)
 
 
-def _told(counted: Tensor) -> str:
-    return f"{len(counted):,} different labels from {counted[0]:.6g} to {counted[-1]:.6g} fit the loss"
-
-
-def ask(subject: Subject) -> Asked:
-    import torch
-
-    torch.manual_seed(0)
-    model = subject.build().eval()
-    inputs, targets = rows_of(subject.training, _extreme_rows(subject), "cpu")
-    with torch.no_grad():
-        outputs, losses = row_losses(replace(subject, device="cpu"), model, inputs, targets)
-    if isinstance(outputs, torch.Tensor):
-        outputs = outputs.float()
-    return Asked(subject, targets, outputs, losses)
-
-
-def _extreme_rows(subject: Subject) -> Tensor:
-    """The rows with the least and the largest label, and some between."""
-    import torch
-
-    targets = subject.training.targets
-    flat = targets.reshape(len(targets), -1)
-    ends = torch.stack([flat.amin(dim=1).argmin(), flat.amax(dim=1).argmax()]).cpu()
-    return torch.cat([ends, spread_rows(subject.training, ROWS - len(ends))])
-
-
-def _class_count(subject: Subject, outputs: Any, targets: Tensor) -> int:
-    """Size of the class dimension of the outputs, 0 if there is none: (N, C, ...) or (N, ..., C) for (N, ...)."""
-    import torch
-
-    whole = bool((targets == targets.round()).all()) if targets.is_floating_point() else targets.dtype != torch.bool
-    if not isinstance(outputs, torch.Tensor) or not whole or outputs.ndim != targets.ndim + 1:
-        return 0
-    shape = tuple(outputs.shape)
-    if shape[:1] + shape[2:] == tuple(targets.shape):
-        return shape[1]
-    return shape[-1] if shape[:-1] == tuple(targets.shape) else 0
-
-
 def _beyond_head(subject: Subject) -> Found | None:
-    """Class numbers beyond the head that the loss refuses, or takes for another class; None if all are within."""
+    """Class numbers beyond the head that the loss refuses, or takes for another class; None if there is none.
+
+    A loss that takes one for what it is has more labels than outputs: ordinal ranks have a threshold less.
+    """
     import torch
 
     torch.manual_seed(0)
-    inputs, targets = rows_of(subject.training, _extreme_rows(subject), "cpu")
+    inputs, targets = rows_of(subject.training, extreme_rows(subject), "cpu")
     with torch.no_grad():
         outputs = subject.build().eval()(inputs)
-    classes = _class_count(subject, outputs, targets)
+    classes = class_count(subject, outputs, targets)
     every = subject.training.targets
     if classes < 2 or bool(((every >= 0) & (every < classes)).all()):
         return None
     outside = every[(every < 0) | (every >= classes)].unique().cpu()
-    used = [int(value) for value in outside[:20] if _is_used(subject, outputs.float(), targets, float(value))]
+    used = [int(value) for value in outside[:20] if _mistaken(subject, outputs.float(), targets, float(value), classes)]
     if not used:
         return None
     fix = f"map the labels to 0 … {classes - 1}, or give the head {int(every.max()) + 1} outputs"
     if int(every.min()) == 1 and int(every.max()) == classes:
         fix = "the labels start at 1: subtract 1, so that they run from 0"
     told = f"the head has {classes} classes, and labels run from {int(every.min())} to {int(every.max())}"
-    return Found("fail", f"{told}; labels {used[:5]} lie outside, and the loss does not ignore them", used[-1],
+    return Found("fail", f"{told}; the loss refuses labels {used[:5]} or takes them for others", used[-1],
                  classes - 1, fix=fix)  # fmt: skip
 
 
-def _is_used(subject: Subject, outputs: Tensor, targets: Tensor, value: float) -> bool:
-    """Whether the loss refuses this label, or lets it pull at the outputs; ignore_index does neither."""
-    given = outputs.detach().requires_grad_(True)
-    try:
-        loss = subject.recipe.loss_fn(given, targets.new_full(targets.shape, value).to(targets.dtype))
-    except (RuntimeError, ValueError, IndexError, AssertionError):
+def _mistaken(subject: Subject, outputs: Tensor, targets: Tensor, value: float, classes: int) -> bool:
+    """Whether the loss refuses this label, or uses it and gives it the same as a class of the head."""
+    asked = Asked(subject, targets, outputs, outputs)
+
+    def with_label(label: float) -> Tensor | None:
+        # In half of a row's points: a mean over those that are not ignored needs some.
+        given = targets.clamp(0, classes - 1)
+        given[(slice(None), slice(0, (given.shape[1] + 1) // 2)) if given.ndim > 1 else ...] = label
+        return asked.loss_at(outputs, given)
+
+    loss = with_label(value)
+    if loss is None or not bool(loss.isfinite().all()):
         return True
-    if not loss.requires_grad:
+    if not is_used(subject, outputs, targets, value):
         return False
-    loss.sum().backward()
-    return given.grad is not None and bool((given.grad.nan_to_num(0.0) != 0).any())
+    return any((other := with_label(one)) is not None and other.equal(loss) for one in range(classes))
+
+
+def _ignored(asked: Asked) -> Found | None:
+    """A frequent class of the head that pulls at no output while others do: an ignore_index that is a real class.
+
+    Of one class a row that is a fault. Points may be left out on purpose; padding, at rows' ends, always is.
+    """
+    every = asked.subject.training.targets
+    classes = class_count(asked.subject, asked.outputs, asked.targets)
+    if classes < 2:
+        return None
+    seen, counts = every.unique(return_counts=True)
+    frequent = [float(v) for v, n in zip(seen, counts, strict=True) if 0 <= v < classes and n >= MANY * every.numel()]
+    unused = [v for v in frequent if not is_used(asked.subject, asked.outputs, asked.targets, v)]
+    unused = [v for v in unused if not _is_padding(every, v)]
+    if not unused or len(unused) == len(frequent):
+        return None
+    share = sum(float((every == value).float().mean()) for value in unused)
+    told = f"labels {[int(v) for v in unused[:5]]}, {share:.0%} of all, get no gradient, and lie within the head"
+    cause = "ignore_index or a class weight of 0 leaves out a real class"
+    fix = "take a number beyond the head as ignore_index, or give the class its weight"
+    severity = "error" if every.ndim == 1 else "warning"
+    return Found("fail", told, len(unused), 0, cause, fix, severity=severity)
+
+
+def _is_padding(every: Tensor, value: float) -> bool:
+    """Whether a label of sequences (N, T) stands in one run at the rows' ends, or at their beginnings, alone."""
+    if every.ndim != 2:
+        return False
+    padded = every == value
+    after, before = padded[:, 1:], padded[:, :-1]
+    return bool((after | ~before).all()) or bool((before | ~after).all())
 
 
 def _unbounded(asked: Asked) -> Found | None:
@@ -162,10 +147,9 @@ def _unbounded(asked: Asked) -> Found | None:
         # Ever lower, and not only low: a Poisson loss is below zero at its least.
         falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
         if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10:
-            seen = asked.subject.training.targets.unique().cpu()
-            told = f"labels from {seen[0]:.6g} to {seen[-1]:.6g}, and the loss falls to {given[1].min():.3g}"
+            told = shown(asked.subject, asked.subject.training.targets.unique())
             fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
-            return Found("fail", f"{told} at outputs of {far:.3g}", float(seen[-1]), 1.0, fix=fix)
+            return Found("fail", f"{told}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)
     return None
 
 
@@ -188,8 +172,8 @@ def _one_sided(asked: Asked, counted: Tensor) -> Found | None:
     half, whole = (float(sums[i].mean() + sums[i + 1].mean()) for i in (0, 2))  # type: ignore[union-attr]
     if not 1.5 < whole / max(half, 1e-9) < 2.5:
         return None
-    told = f"the labels are {counted[0]:.6g} and {counted[1]:.6g}, both on one side of 1/2"
-    return Found("fail", told, float(counted[1]), 0.5, fix="make the labels 0 and 1")
+    told = f"{shown(asked.subject, counted)}, both on one side of 1/2"
+    return Found("fail", told, fix="make the labels 0 and 1")
 
 
 def _counted(asked: Asked, values: Tensor) -> Tensor:
@@ -199,10 +183,10 @@ def _counted(asked: Asked, values: Tensor) -> Tensor:
     seen = values[values.isfinite()].unique() if values.is_floating_point() else values.unique()
     if not isinstance(asked.outputs, torch.Tensor) or len(seen) > 50 or seen.dtype == torch.bool:
         return seen
-    classes = _class_count(asked.subject, asked.outputs, asked.targets)
+    classes = class_count(asked.subject, asked.outputs, asked.targets)
     if classes < 2:
         return seen
-    kept = [0 <= float(v) < classes or _is_used(asked.subject, asked.outputs, asked.targets, float(v)) for v in seen]
+    kept = [0 <= float(v) < classes or is_used(asked.subject, asked.outputs, asked.targets, float(v)) for v in seen]
     return seen[torch.tensor(kept)]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from lifecycle.errors import did_you_mean
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.teachers import teachers
 from lifecycle.training.loop import Recipe, backward
 
 if TYPE_CHECKING:
@@ -52,7 +53,16 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
     if foreign:
         seen = f"the optimizers hold {len(foreign)} parameters that are not the model's: no checkpoint holds them"
         return Found("insufficient", seen, len(foreign), fix="make them parameters of the model")
+    if sparse := _sparse(state.model, subject):
+        seen = f"{', '.join(sparse[:3])}: the loop clips by the global norm, which sparse gradients do not have"
+        return Found("fail", seen, len(sparse), 0, cause="layers with sparse=True", fix="use sparse=False")
     return _unclaimed(named, len(trainable), subject)
+
+
+def _sparse(model: nn.Module, subject: Subject) -> list[str]:
+    """Parameters whose gradient is sparse."""
+    one_backward(subject, model, subject.recipe)
+    return [name for name, p in model.named_parameters() if p.grad is not None and p.grad.is_sparse]
 
 
 def _unregistered(model: nn.Module, subject: Subject) -> int:
@@ -97,10 +107,11 @@ _CLAIM = "set requires_grad to False in build_model, or take the name out of pre
 def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Found:
     """Frozen parameters that nobody claimed: of a standard layer it is a fault, a module's own may be a constant."""
     quiet = [n for n, p in named.items() if not p.requires_grad and not _matches(n, subject.claims.frozen)]
+    copies = teachers(subject, quiet)
+    quiet = [name for name in quiet if name not in copies]
     if not quiet:
-        return Found(
-            "pass", f"{trained} trainable tensors, each in one optimizer; {len(named) - trained} frozen", trained
-        )
+        told = f"{trained} trainable tensors, each in one optimizer; {len(named) - trained} frozen"
+        return Found("pass", told + (f", {len(copies)} of them kept by the network itself" if copies else ""), trained)
     owners = dict(subject.build().named_modules())
     layers = [name for name in quiet if type(owners[name.rpartition(".")[0]]).__module__.startswith(_STANDARD)]
     fix = f"if it is meant, say so: preflight: {{frozen: [{', '.join((layers or quiet)[:3])}]}}; else let them train"

@@ -68,9 +68,10 @@ def stirred(model: nn.Module, share: float = 0.1, seed: int = 0) -> nn.Module:
 
 @contextlib.contextmanager
 def put_back(model: nn.Module) -> Iterator[None]:
-    """Buffers, and numbers and tensors in attributes, are afterwards as they were: a pass in training mode moves
-    running statistics, queues and counters. Modes are left as they come out."""
+    """Buffers, parameters that do not train, and numbers and tensors in attributes, are afterwards as they were: a pass
+    in training mode moves running statistics, queues, teachers and counters. Modes are left as they come out."""
     before, plain = buffers(model), [(module, _plain(module)) for module in model.modules()]
+    quiet = [(p, p.detach().clone()) for p in model.parameters() if not p.requires_grad]
     try:
         yield
     finally:
@@ -78,6 +79,9 @@ def put_back(model: nn.Module) -> Iterator[None]:
             # .data, since autograd would take a change of what a pass has saved for an error.
             buffer.data.copy_(value)
             module._buffers[name] = buffer
+        for parameter, value in quiet:
+            if not parameter.equal(value):
+                parameter.data.copy_(value)
         for module, values in plain:
             vars(module).update(values)
 

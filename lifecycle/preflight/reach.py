@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Rows among which another label, or another value, is looked for.
 SEARCHED = 20_000
+# Columns of targets that are few enough to be told apart, and rows in which a column is changed.
+MOST_COLUMNS, CHANGED_ROWS = 16, 64
 
 
 def uses_labels(subject: Subject) -> Found:
@@ -33,11 +35,43 @@ def uses_labels(subject: Subject) -> Found:
     by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
     told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
     if by_loss > 0 and by_gradient > 0:
-        return Found("pass", told, by_gradient)
+        return _without_effect(subject, model) or Found("pass", told, by_gradient)
     cause = (
         "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
     )
     return Found("fail", told, by_gradient, 0.0, cause=cause)
+
+
+def _without_effect(subject: Subject, model: nn.Module) -> Found | None:
+    """A warning for columns of targets (N, K) that change no row's loss, each tried alone; None if all do.
+
+    Positions of a sequence are no columns: a loss may leave out the first ones, until a state has settled.
+    """
+    import torch
+
+    data, known = few(subject, CHANGED_ROWS), few(subject, SEARCHED).targets
+    columns = data.targets.shape[1] if data.targets.ndim == 2 else 0
+    if not 1 < columns <= MOST_COLUMNS or any(tensor.shape[1:2] == (columns,) for tensor in data.inputs.values()):
+        return None
+    plain, idle = losses(model, data, subject.recipe.loss_fn).losses, []
+    for column in range(columns):
+        other = _other_targets(known[:, column], data.targets[:, column])
+        if other is None:
+            continue
+        changed = data.targets.clone()
+        changed[:, column] = other
+        with torch.no_grad():
+            found = losses(model, TrainData(data.inputs, changed), subject.recipe.loss_fn).losses
+        if found.equal(plain):
+            idle.append(column)
+    if not idle:
+        return None
+    told = f"columns {idle} of {columns} of the targets change no row's loss"
+    cause, fix = (
+        "the loss leaves these columns out",
+        "compare each column with its output, or leave it out of the labels",
+    )
+    return Found("fail", told, len(idle), 0, cause=cause, fix=fix, severity="warning")
 
 
 def _other_targets(known: Tensor, targets: Tensor) -> Tensor | None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.networks import cnn, digits, gpt, mlp, unet
+from benchmarks.networks import cnn, digits, gpt, mlp, split, unet
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.alike import same_preprocessing
 from lifecycle.preflight.check import Found
@@ -156,3 +156,29 @@ def test_alike_few_rows_are_held_to_their_form():
     few = replace(base.held_out, inputs={"numbers": base.held_out.inputs["numbers"][:6]}, targets=torch.zeros(6))
     assert look(replace(base, held_out=few)).status == "pass"
     assert digits(0)[0]["image"].shape[1:] == (1, 8, 8)
+
+
+class Registered(nn.Module):
+    """Refuses what it does not know, with the value in its message."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(2000, 4), nn.Linear(4, 1)
+
+    def forward(self, inputs):
+        unknown = inputs["person"][inputs["person"] > 1000]
+        if len(unknown):
+            raise RuntimeError(f"unknown person {int(unknown[0])}")
+        return self.head(self.embed(inputs["person"])).squeeze(-1)
+
+
+def test_alike_values_of_single_rows_are_not_told():
+    people = torch.randint(0, 1000, (1500,), generator=torch.Generator().manual_seed(0))
+    people[700] = 1234
+    found = look(replace(mlp(0), network=Registered, **split(({"person": people}, (people % 2).float()))))
+    assert found.status == "fail"
+    assert "RuntimeError" in found.evidence
+    assert "1234" not in found.evidence
+    replaced = look(held_out(mlp(0), "numbers", sentinel))
+    assert replaced.status == "fail"
+    assert "999" not in replaced.evidence

@@ -1,5 +1,6 @@
 """Configuration: the schedule walked, the parameters counted, sums, room, stores and spot machines."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS
+from lifecycle.preflight.catalogue import AFTER_CHECKS, CATALOGUE, HOST_CHECKS
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.configuration import CHECKS
@@ -168,6 +169,50 @@ def test_optimizers_that_hold_each_parameter_once_pass(healthy):
     assert trial.status == "pass", trial.evidence
 
 
+class Slow(Network):
+    """Keeps a slow copy of its first layer, which forward moves in training."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.copy = copy.deepcopy(self[0]).requires_grad_(False)
+
+    def forward(self, inputs):
+        if self.training:
+            self.copy.weight.data.lerp_(self[0].weight.data, 0.01)
+        return self[2](self[1](self[0](inputs["x"]))) + self.copy(inputs["x"]).mean().detach()
+
+
+def test_slow_copy_that_no_optimizer_holds_passes_unclaimed():
+    trial = tried("optimizer_parameters", subject(Slow))
+    assert trial.status == "pass", trial.evidence
+    assert "2 of them kept by the network itself" in trial.evidence
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(10, 8, sparse=True), nn.Linear(8, 1)
+
+    def forward(self, inputs):
+        return self.head(self.embed((inputs["x"][:, 0].abs() * 2).long().clamp(max=9)))
+
+
+def test_sparse_gradients_are_one_failure_with_the_fix():
+    def optimizers(model):
+        return torch.optim.SparseAdam(model.embed.parameters()), torch.optim.AdamW(model.head.parameters())
+
+    trial = tried("optimizer_parameters", subject(Words, optimizers))
+    assert trial.status == "fail"
+    assert "embed.weight: the loop clips by the global norm, which sparse gradients do not have" in trial.evidence
+    assert trial.fix == "use sparse=False"
+
+
+def test_checks_that_run_the_network_or_augment_on_the_device_are_not_the_host_s():
+    names = {"inputs.finite", "inputs.augmentation_varies", "inputs.augmentation_pairs"}
+    names.add("configuration.optimizer_parameters")
+    assert {check.id for check in CATALOGUE if check.id in names and check.on_device} == names
+
+
 OTHER = network()()
 UNFIT_PARAMETERS = {
     "left_out": (subject(optimizers=one(lambda m: m[2].parameters())), "fail", "0.weight, 0.bias: in no optimizer"),
@@ -227,6 +272,9 @@ def test_constant_of_a_module_of_ones_own_is_no_fault_for_sure():
             super().__init__()
             self.shift = nn.Parameter(torch.ones(1), requires_grad=False)
             self.layer = nn.Linear(2, 1)
+
+        def forward(self, inputs):
+            return self.layer(inputs["x"] + self.shift)
 
     trial = tried("optimizer_parameters", subject(Shifted))
     assert trial.status == "insufficient"
@@ -352,9 +400,10 @@ def test_host_that_stops_leaves_the_worker_s_checks_untried_and_all_are_told():
     assert stops(first)
     result = not_started(first, seen)
     told = {trial.check: trial for trial in result.trials}
-    assert told["one_batch.train"].status == "insufficient"
-    assert told["one_batch.train"].required
-    assert "worker was not started" in told["one_batch.train"].evidence
+    for check in ("one_batch.train", "one_batch.validate"):
+        assert told[check].status == "insufficient"
+        assert told[check].required
+        assert "worker was not started" in told[check].evidence
     assert told["overfit.ten_batches"].status == "not_applicable"
     assert told["overfit.ten_batches"].evidence == "declared: a generative model"
     assert not stops(before_worker(host()))

@@ -16,6 +16,7 @@ from lifecycle.preflight.first_layer import scaled
 from lifecycle.preflight.inputs import CHECKS, constant, finite
 from lifecycle.preflight.label_scale import labels_scaled
 from lifecycle.preflight.labels import labels_in_range
+from lifecycle.preflight.subject import take
 
 
 def on(look, setup: Setup) -> Found:
@@ -287,6 +288,35 @@ def gathered(outputs, targets):
     return -outputs.log_softmax(1)[torch.arange(len(outputs)), targets.long()]
 
 
+def ordinal(outputs, targets):
+    """Ranks from 0 to as many as there are outputs: each output asks for one rank more."""
+    above = (targets[:, None] > torch.arange(outputs.shape[1])).float()
+    return functional.binary_cross_entropy_with_logits(outputs, above, reduction="none").mean(1)
+
+
+def leaving_out(label: int):
+    def loss(outputs, targets):
+        found = functional.cross_entropy(outputs.movedim(-1, 1), targets, ignore_index=label, reduction="none")
+        return found.reshape(len(found), -1).mean(1)
+
+    return loss
+
+
+def mean_of_kept(outputs, targets):
+    found = functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
+    return found.sum(1) / (targets != -100).sum(1)
+
+
+def padded(setup: Setup) -> Setup:
+    """Sequences of other lengths, with 0 behind their ends."""
+
+    def change(found):
+        kept = torch.arange(found.shape[1]) < torch.linspace(2, found.shape[1], len(found)).round()[:, None]
+        return found.clamp(min=1) * kept
+
+    return with_targets(setup, change)
+
+
 def masks_of_two(targets):
     return (targets > 0).float()
 
@@ -338,16 +368,56 @@ def test_labels_that_do_not_fit_fail_with_the_fix(setup, told):
         replace(with_targets(mlp(0), lambda found: found + 1), loss_fn=lambda o, t: (o - t).square()),
         with_targets(regression(0), lambda found: found * 1e-3),
         replace(with_targets(mlp(0), lambda found: found * 0), loss_fn=lambda o, t: o.square()),
+        replace(with_targets(cnn(0), lambda found: found.where(found < 9, 10)), loss_fn=ordinal),
+        replace(padded(gpt(0)), loss_fn=leaving_out(0)),
+        replace(with_targets(gpt(0), lambda found: found.where(found > 9, -100)), loss_fn=mean_of_kept),
         replace(mlp(0), loss_fn=lambda o, t: o * (1 - 2 * t)),
     ],
     ids=[
         "ignored", "ignored_255", "head_wider", "smoothed", "plus_minus_one", "squared", "tiny", "labels_unread",
-        "critic",
+        "ordinal", "padding", "mean_of_kept", "critic",
     ],
 )  # fmt: skip
 def test_labels_that_look_odd_and_fit_pass(setup):
     found = on(labels_in_range, setup)
     assert found.status == "pass", found.evidence
+
+
+@pytest.mark.parametrize(
+    ("setup", "severity"),
+    [
+        (replace(cnn(0), loss_fn=leaving_out(0)), "error"),
+        (replace(with_targets(gpt(0), lambda found: found % 3), loss_fn=leaving_out(0)), "warning"),
+    ],
+    ids=["one_a_row", "many_a_row"],
+)
+def test_labels_of_a_real_class_that_the_loss_ignores_fail(setup, severity):
+    found = on(labels_in_range, setup)
+    assert (found.status, found.severity) == ("fail", severity), found.evidence
+    assert "labels [0]" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("look", "setup"),
+    [
+        (labels_in_range, with_targets(regression(0), lambda found: found * 0 + torch.arange(len(found)) + 0.4321)),
+        (
+            labels_in_range,
+            replace(with_targets(mlp(0), lambda found: found + 0.4321), loss_fn=lambda o, t: (t - 9).log()),
+        ),
+        (labels_scaled, with_targets(regression(0), lambda found: found * 0 + 4321.0)),
+        (constant, planted(mlp(0), "numbers", lambda x: x * 0 + 4321.0)),
+    ],
+    ids=["measured", "not_finite", "scale", "constant"],
+)
+def test_values_of_single_rows_are_not_told(look, setup):
+    setup = replace(setup, training=take(setup.training, torch.arange(19))) if look is labels_in_range else setup
+    found = on(look, setup)
+    assert "432" not in f"{found.evidence} {found.observed} {found.threshold}".replace(".", "")
+
+
+def test_labels_that_many_rows_share_are_told():
+    assert "from 0 to 9" in on(labels_in_range, cnn(0)).evidence
 
 
 def test_labels_of_few_rows_that_are_equal_are_insufficient():

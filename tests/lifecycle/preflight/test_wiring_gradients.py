@@ -1,11 +1,13 @@
 """Gradients and frozen parameters: each mechanism that keeps a parameter from learning, and what is healthy."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from wiring_subjects import CNN, GPT, MLP, alarms, cnn, gpt, mlp, table, trial
+from wiring_subjects import CNN, GPT, MLP, adam, alarms, cnn, gpt, mlp, table, trial
 
 
 class Unused(MLP):
@@ -80,7 +82,33 @@ class LastForgotten(MLP):
         return x
 
 
+class TwoZeros(MLP):
+    """Both factors of an adapter begin at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Linear(16, 2, bias=False), nn.Linear(2, 16, bias=False)
+        nn.init.zeros_(self.down.weight)
+        nn.init.zeros_(self.up.weight)
+
+    def hidden(self, x):
+        return super().hidden(x) + self.up(self.down(super().hidden(x)))
+
+
+class FrozenClone(MLP):
+    """Two layers that begin equal, as clones do; one was frozen by accident."""
+
+    def __init__(self):
+        super().__init__()
+        self.clone = copy.deepcopy(self.second).requires_grad_(False)
+
+    def hidden(self, x):
+        return functional.relu(self.clone(super().hidden(x)))
+
+
 FAULTS = {
+    "two zeros": (mlp(TwoZeros), "down.weight, up.weight"),
+    "frozen clone": (mlp(FrozenClone), "clone.weight"),
     "unused layer": (mlp(Unused), "third.weight"),
     "detached": (mlp(Detached), "first.weight"),
     "no_grad": (cnn(DetachedBranch), "first.weight"),
@@ -195,6 +223,60 @@ class Teacher(MLP):
         return super().hidden(x) + known
 
 
+class MomentumTeacher(MLP):
+    """A slow copy of the first layers that forward moves in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.slow = copy.deepcopy(self.first).requires_grad_(False)
+
+    def follow(self):
+        if self.training:
+            for own, its in zip(self.slow.parameters(), self.first.parameters(), strict=True):
+                own.data.lerp_(its.data, 0.01)
+
+    def forward(self, inputs):
+        self.follow()
+        x = self.joined(inputs)
+        with torch.no_grad():
+            target = self.slow(x)
+        return torch.cat([super().forward(inputs)[:, None], self.first(x), target], 1)
+
+
+class HardCopy(MomentumTeacher):
+    """The copy is made anew every thousand steps, which no check sees."""
+
+    def follow(self):
+        pass
+
+
+class Waiting(MLP):
+    """Three layers of zeros behind one another: they begin one by one, from the last on."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.head.weight)
+
+    def hidden(self, x):
+        return super().hidden(x) + self.up(self.down(super().hidden(x)))
+
+
+class ZeroExperts(Experts):
+    """Adapters of zeros beside experts, most of which no row chooses."""
+
+    def __init__(self):
+        super().__init__()
+        for expert in self.experts:
+            nn.init.zeros_(expert.weight)
+
+
+def consistency(outputs, targets):
+    apart = (outputs[:, 1:17] - outputs[:, 17:].detach()).square().mean(1)
+    return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none") + apart
+
+
 class Positions(GPT):
     """A fixed table of positions, kept as a parameter."""
 
@@ -234,6 +316,11 @@ HEALTHY = {
     "layer drop": mlp(LayerDrop),
     "checkpointed": mlp(Checkpointed),
     "teacher": mlp(Teacher),
+    "momentum teacher": mlp(MomentumTeacher, loss_fn=consistency, predict=None),
+    "momentum teacher as claimed": mlp(MomentumTeacher, loss_fn=consistency, predict=None, frozen=("slow.*",)),
+    "hard copy": mlp(HardCopy, loss_fn=consistency, predict=None),
+    "waiting": mlp(Waiting),
+    "zero experts": mlp(ZeroExperts),
     "positions": gpt(Positions),
     "bias before norm": cnn(BiasBeforeNorm),
     "sparse": mlp(Sparse),
@@ -251,17 +338,23 @@ def decayed(model):
     return (torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1),)
 
 
-class ByHand(CNN):
-    """Frozen, and moved by forward itself."""
+class MovedByRule(MLP):
+    """Frozen, and held by an optimizer that needs no gradient."""
 
     def __init__(self):
         super().__init__()
         self.first.requires_grad_(False)
 
-    def hidden(self, x):
-        if self.training:
-            self.first.weight.data.mul_(0.999)
-        return super().hidden(x)
+
+class Shrinking(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.mul_(0.99)
+
+
+def follower(model):
+    return (*adam(model), Shrinking(model.first.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize(
@@ -269,10 +362,10 @@ class ByHand(CNN):
     [
         mlp(frozen=("first.*",)),
         mlp(frozen=("first.*",), optimizers=decayed),
-        cnn(ByHand, frozen=("first.*",)),
+        mlp(MovedByRule, frozen=("first.*",), optimizers=follower),
         cnn(FrozenByAccident, frozen=("firsst.*",)),
     ],
-    ids=["requires_grad", "decay", "by hand", "misspelt"],
+    ids=["requires_grad", "decay", "by rule", "misspelt"],
 )
 def test_frozen_parameters_that_move_fail(one):
     assert trial(one, "frozen").status == "fail"
@@ -288,6 +381,13 @@ class FrozenNorm(CNN):
 def test_running_statistics_of_frozen_layers_are_told_and_pass():
     told = trial(cnn(FrozenNorm, frozen=("first.*", "norm.*")), "frozen")
     assert (told.status, "buffers" in told.evidence) == ("pass", True)
+
+
+def test_teacher_that_no_optimizer_moves_is_told_and_passes():
+    told = trial(mlp(MomentumTeacher, loss_fn=consistency, frozen=("slow.*",)), "frozen")
+    assert (told.status, "moved, and by no optimizer" in told.evidence) == ("pass", True)
+    told = trial(mlp(MomentumTeacher, loss_fn=consistency), "gradients")
+    assert (told.status, "kept by the network itself" in told.evidence) == ("pass", True)
 
 
 def test_looks_leave_few_updates_and_no_trace():

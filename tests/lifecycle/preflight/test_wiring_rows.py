@@ -19,6 +19,7 @@ from wiring_subjects import (
     gpt,
     mlp,
     pictures,
+    table,
     texts,
     trial,
     word_loss,
@@ -285,6 +286,37 @@ def emptied_labels(outputs, targets):
 @pytest.mark.parametrize("one", [mlp(loss_fn=own_labels), mlp(loss_fn=detached_labels), cnn(loss_fn=emptied_labels)])
 def test_labels_without_effect_fail(one):
     assert trial(one, "uses_labels").status == "fail"
+
+
+class TwoHeads(MLP):
+    def forward(self, inputs):
+        x = self.joined(inputs)
+        return torch.stack([self.head(self.hidden(x)).squeeze(1), self.head(self.hidden(-x)).squeeze(1)], 1)
+
+
+def both_heads(outputs, targets):
+    return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
+
+
+def first_head(outputs, targets):
+    return bce(outputs[:, 0], targets[:, 0])
+
+
+@pytest.mark.parametrize(("loss_fn", "status"), [(both_heads, "pass"), (first_head, "fail")])
+def test_column_of_labels_without_effect_is_a_warning(loss_fn, status):
+    data = table()
+    two = TrainData(data.inputs, torch.stack([data.targets, (data.inputs["x"][:, 1] > 0).float()], 1))
+    told = trial(mlp(TwoHeads, data=two, loss_fn=loss_fn, predict=None), "uses_labels")
+    assert told.status == status
+    assert status == "pass" or (told.severity, told.evidence[:16]) == ("warning", "columns [1] of 2")
+
+
+def settled(outputs, targets):
+    return functional.cross_entropy(outputs[:, 2:].movedim(2, 1), targets[:, 2:], reduction="none").mean(1)
+
+
+def test_positions_that_the_loss_leaves_out_are_no_columns():
+    assert trial(gpt(loss_fn=settled), "uses_labels").status == "pass"
 
 
 def reconstruction(outputs, targets):
