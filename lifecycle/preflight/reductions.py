@@ -161,7 +161,7 @@ def _gradients(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, 
 
     model.zero_grad(set_to_none=True)
     generator = torch.Generator().manual_seed(recipe.seed)
-    for part in rows.chunk(parts):
+    for part in rows.tensor_split(parts):
         backward(model, data, part, recipe, generator, of=len(rows))
     found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return torch.cat([grad.flatten().double() for grad in found]) if found else torch.zeros(1)

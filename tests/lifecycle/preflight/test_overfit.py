@@ -25,6 +25,14 @@ def test_healthy_training_passes(name):
     assert {id: trial.evidence for id, trial in found.items() if trial.status not in ("pass", "not_applicable")} == {}
 
 
+def test_batch_norm_with_many_accumulated_parts_passes():
+    network = lambda: ForwardOf(
+        "numbers", nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 1))
+    )
+    found = tried(replace(mlp(0, rows=3000), network=network, batch_size=32, accumulate=32).subject())
+    assert {id: trial.evidence for id, trial in found.items() if trial.status not in ("pass", "not_applicable")} == {}
+
+
 class Blind(nn.Module):
     """The inputs do not reach the output."""
 
