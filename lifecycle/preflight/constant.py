@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.preflight.outputs import is_float
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -39,8 +41,8 @@ def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targ
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
     leaves, spec = tree_flatten(outputs)
-    leaves = [leaf.detach().float() if _is_float(leaf) else leaf for leaf in leaves]
-    links = [_link(leaf) if _is_float(leaf) else None for leaf in leaves]
+    leaves = [leaf.detach().float() if is_float(leaf) else leaf for leaf in leaves]
+    links = [_link(leaf) if is_float(leaf) else None for leaf in leaves]
     free = [[torch.zeros(shape, device=leaf.device, requires_grad=True) for shape in _shapes(leaf)] for leaf in leaves]
 
     def loss() -> Tensor:
@@ -65,15 +67,9 @@ def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targ
     return ConstantLosses(best=min(value for value in seen if value == value), neutral=seen[0])
 
 
-def _is_float(leaf: Any) -> bool:
-    import torch
-
-    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-
-
 def _shapes(leaf: Any) -> list[tuple[int, ...]]:
     """Of the free numbers: one for each axis but the first, and a single one where there is no other axis."""
-    if not _is_float(leaf):
+    if not is_float(leaf):
         return []
     axes = range(1, leaf.ndim)
     found = [tuple(size if at == axis else 1 for at, size in enumerate(leaf.shape)) for axis in axes]

@@ -1,5 +1,7 @@
 """A short training on a few rows, as the full stage would train on them: the same updates, at the declared peak rate.
 
+A batch is not accumulated of parts: it is no larger than one, and its parts would be too small for batch norm.
+
 Judged in evaluation mode. Where a network's evaluation lags behind (running means of batch norm after few updates, or
 that never move), the loss with the batch's own statistics counts as well, if it is the lower one.
 """
@@ -9,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -54,14 +56,14 @@ def fit(
 
     Without `judge` the loss is not measured, and stays infinite.
     """
-    state, rate = subject.state(), peak_rate(subject)
+    state, rate, recipe = subject.state(), peak_rate(subject), replace(subject.recipe, accumulate=1)
     started, loss, state.step = time.process_time(), float("inf"), 0
     for done in count(1):
         state.model.train()
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["lr_scale"] * min(1.0, done / WARM_UP)
-        train_step(state, data, batches[(done - 1) % len(batches)], subject.recipe)
+        train_step(state, data, batches[(done - 1) % len(batches)], recipe)
         state.step += 1
         late = time.process_time() - started > SECONDS
         if done % every == 0 or late:
@@ -88,8 +90,6 @@ def mean_loss(subject: Subject, model: nn.Module, data: TrainData, batches: Sequ
 
 def judged(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
     """Outputs in evaluation mode; where they are drawn, the mean of DRAWS."""
-    from dataclasses import replace
-
     model.eval()
     drawn = [outputs_of(subject, model, data, batches)]
     if subject.claims.evaluation == "deterministic":

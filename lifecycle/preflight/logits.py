@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.passes import FEW_ROWS, few, floats, forward, stirred
+from lifecycle.preflight.outputs import row_places
+from lifecycle.preflight.passes import FEW_ROWS, few, forward, stirred
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import TrainData
 
@@ -34,10 +35,15 @@ def logits(subject: Subject) -> Found:
     """Loss at the best outputs within reach against the best of all, and the ends that predictions reach."""
     if subject.claims.rows == "together":
         return Found("not_applicable", "declared: the loss compares rows, so that no row has a best output of its own")
+    from torch.utils._pytree import tree_leaves
+
     model, data = stirred(subject.model()).eval(), _different_rows(subject)
-    base = forward(model, data.inputs)
-    pushed = _pushed(model, data)
-    box = _reach(floats(base), [[floats(one) for one in some] for some in pushed])
+    base, ended = _traced(model, data)
+    places = row_places(tree_leaves(base), len(data.targets))
+    if not places:
+        return Found("not_applicable", "no output has a part of each row, so that no row has a best output of its own")
+    pushed = _pushed(model, data, _last_layers(ended, _chosen(base, places)))
+    box = _reach([[_chosen(one, places) for one in some] for some in pushed])
     if all(not bool(low.isfinite().any() | high.isfinite().any()) for low, high in box):
         return Found("pass", "outputs are not confined: they follow the last layers' size without bound", "none")
     reach = f"outputs stay within {_told(box)}"
@@ -45,13 +51,13 @@ def logits(subject: Subject) -> Found:
     if blocked is not None:
         told = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
         return Found("fail", told, blocked[1], 1.0)
-    return _judged(subject, base, box, data, reach)
+    return _judged(subject, base, places, box, data, reach)
 
 
-def _judged(subject: Subject, base: Any, box: Box, data: TrainData, reach: str) -> Found:
+def _judged(subject: Subject, base: Any, places: list[int], box: Box, data: TrainData, reach: str) -> Found:
     """Whether the loss within reach comes near to its own minimum."""
-    loss_of = _loss_of(subject, base, data.targets)
-    start = [output.detach().float().cpu() for output in floats(base)]
+    loss_of = _loss_of(subject, base, places, data.targets)
+    start = [output.detach().float().cpu() for output in _chosen(base, places)]
     try:
         now = float(loss_of(start).detach().mean())
         within = _minimum(loss_of, start, box)
@@ -90,12 +96,18 @@ def _different_rows(subject: Subject) -> TrainData:
     return take(known, rows.to(targets.device))
 
 
-def _pushed(model: nn.Module, data: TrainData) -> list[list[Any]]:
-    """Outputs by factor, each for some random signs of the last layers, and for the opposite ones of the very last."""
+def _chosen(outputs: Any, places: list[int]) -> list[Tensor]:
+    from torch.utils._pytree import tree_leaves
+
+    leaves = tree_leaves(outputs)
+    return [leaves[at] for at in places]
+
+
+def _pushed(model: nn.Module, data: TrainData, layers: dict[nn.Module, bool]) -> list[list[Any]]:
+    """Outputs by factor, each for some random signs of the layers, and for the opposite ones of each output's last."""
     import torch
 
-    layers = _last_layers(model, data)
-    own = [(layer, p, p.detach().clone()) for layer in layers for p in layer.parameters(recurse=False)]
+    own = [(last, p, p.detach().clone()) for layer, last in layers.items() for p in layer.parameters(recurse=False)]
     given = []
     with torch.no_grad():
         for factor in FACTORS:
@@ -103,9 +115,9 @@ def _pushed(model: nn.Module, data: TrainData) -> list[list[Any]]:
             for draw in range(DRAWS):
                 for sign in (1.0, -1.0):
                     generator = torch.Generator().manual_seed(draw)
-                    for layer, parameter, value in own:
+                    for last, parameter, value in own:
                         noise = torch.randn(value.shape, generator=generator).to(value.device, value.dtype)
-                        size = value.abs().mean().clamp(min=0.02) * factor * (sign if layer is layers[-1] else 1.0)
+                        size = value.abs().mean().clamp(min=0.02) * factor * (sign if last else 1.0)
                         parameter.copy_(noise * size)
                     given[-1].append(forward(model, data.inputs))
         for _, parameter, value in own:
@@ -113,28 +125,53 @@ def _pushed(model: nn.Module, data: TrainData) -> list[list[Any]]:
     return given
 
 
-def _last_layers(model: nn.Module, data: TrainData) -> list[nn.Module]:
-    """The layers with parameters of their own that end last in a forward pass."""
-    import torch
-
+def _traced(model: nn.Module, data: TrainData) -> tuple[Any, list[nn.Module]]:
+    """The outputs, with their graph, and the layers with parameters of their own, the one that ended last first."""
     ended: list[nn.Module] = []
     handles = [
         module.register_forward_hook(lambda module, *_: ended.append(module))
         for module in model.modules() if next(module.parameters(recurse=False), None) is not None
     ]  # fmt: skip
+    for parameter in model.parameters():
+        # A frozen layer bounds an output as well as one that trains.
+        parameter.requires_grad_(parameter.is_floating_point())
     try:
-        with torch.no_grad():
-            forward(model, data.inputs)
+        base = forward(model, data.inputs)
     finally:
         for handle in handles:
             handle.remove()
-    return list(dict.fromkeys(reversed(ended)))[:LAST_LAYERS][::-1] or [model]
+    return base, list(dict.fromkeys(reversed(ended))) or [model]
 
 
-def _reach(base: list[Tensor], pushed: list[list[list[Tensor]]]) -> Box:
-    """Lowest and highest value of each channel, dimension 1; infinite where the value follows the factor."""
+def _last_layers(ended: list[nn.Module], outputs: list[Tensor]) -> dict[nn.Module, bool]:
+    """The layers that end last on the way to each output, in the order of the pass; whether one is an output's last."""
+    found: dict[nn.Module, bool] = {}
+    for output in outputs:
+        reached = _parameters_of(output)
+        ways = [layer for layer in ended if any(p in reached for p in layer.parameters(recurse=False))]
+        # Where nothing is seen, the way is hidden, as by a reentrant checkpoint.
+        for place, layer in enumerate((ways or ended)[:LAST_LAYERS]):
+            found[layer] = found.get(layer, False) or place == 0
+    return {layer: found[layer] for layer in reversed(ended) if layer in found}
+
+
+def _parameters_of(output: Tensor) -> set[Any]:
+    """The parameters that the output's graph leads to."""
+    found, seen, waiting = set(), set(), [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found.add(getattr(node, "variable", None))
+        waiting += [following for following, _ in node.next_functions]
+    return found
+
+
+def _reach(pushed: list[list[list[Tensor]]]) -> Box:
+    """Lowest and highest value of each channel, dimension 1; infinite where the value is not held by a bound."""
     box = []
-    for place in range(len(base)):
+    for place in range(len(pushed[0][0])):
         highest = _end([[one[place] for one in some] for some in pushed])
         lowest = -_end([[-one[place] for one in some] for some in pushed])
         box.append((lowest, highest))
@@ -150,17 +187,17 @@ def _end(pushed: list[list[Tensor]]) -> Tensor:
         return rows.amax(dims, keepdim=True)
 
     small, large = (highest(some) for some in pushed)
-    follows = (large - small) > (FOLLOWS - 1) * small.abs().clamp(min=1e-3)
+    # A value that draws back is no bound either: all distances grow with the weights, and can still be small.
+    follows = (large - small).abs() > (FOLLOWS - 1) * small.abs().clamp(min=1e-3)
     return large.maximum(small).masked_fill(follows, float("inf"))
 
 
-def _loss_of(subject: Subject, base: Any, targets: Tensor) -> Callable[[list[Tensor]], Tensor]:
-    """The losses (N,) of outputs, given as their floating tensors. On the CPU: CUDA dies of what a loss refuses."""
+def _loss_of(subject: Subject, base: Any, places: list[int], targets: Tensor) -> Callable[[list[Tensor]], Tensor]:
+    """The losses (N,) of outputs, given as the tensors at places. On the CPU: CUDA dies of what a loss refuses."""
     import torch
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
     leaves, structure = tree_flatten(base)
-    places = [at for at, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     leaves = [leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
     def loss_of(outputs: list[Tensor]) -> Tensor:

@@ -51,7 +51,7 @@ def trains(seen: Seen) -> Found:
         return Found("fail", f"the gradient norm is {norm}")
     if not parameters_finite(state.model):
         return Found("fail", "after the update some weights are not finite")
-    return Found("pass", f"{_size(seen)} rows: loss {loss:.4f}, gradient norm {norm:.4f}")
+    return Found("pass", f"{len(_rows(seen))} rows: loss {loss:.4f}, gradient norm {norm:.4f}")
 
 
 def validates(seen: Seen) -> Found:
@@ -182,13 +182,15 @@ def _updated(seen: Seen) -> tuple[TrainState, float, float]:
 
 
 def _size(seen: Seen) -> int:
+    """Rows of a forward pass."""
     return min(seen[0].training.batch_size, len(seen[1].rows))
 
 
 def _rows(seen: Seen) -> Tensor:
+    """Row numbers of an update, over all accumulated parts: those of fewer rows would be smaller than declared."""
     import torch
 
-    return torch.arange(_size(seen), device=seen[1].subject.device)
+    return torch.arange(min(seen[1].subject.plan.batch_size, len(seen[1].rows)), device=seen[1].subject.device)
 
 
 def _features(seen: Seen) -> pd.DataFrame:

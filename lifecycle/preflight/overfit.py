@@ -30,12 +30,15 @@ MARGIN = 0.02
 ZEROED_STEPS = 100
 # Share of right pairs below which predictions go the wrong way round; by chance it is a half.
 WRONG_WAY = 0.35
+NO_ROWS = Found("not_applicable", "no output has a part of each row, so that there is no loss of the best outputs")
 
 
 def overfits(subject: Subject) -> Found:
     """Train on ten batches until the target is met, for at most STEPS updates, or MOST_STEPS while it still learns."""
     data, batches = _ten_batches(subject)
     start = _start(subject, data, batches)
+    if not start.free:
+        return NO_ROWS
     if not uses_labels(subject, data, batches):
         return _falls(subject, data, batches, float(start.losses().mean()))
     marks = measure_yardsticks(subject, data, batches)
@@ -109,20 +112,29 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
 def learns_without_inputs(subject: Subject) -> Found:
     """The same network on inputs that are all alike must not get below the best output that is the same for all."""
     data, batches = _ten_batches(subject)
+    if not _start(subject, data, batches).free:
+        return NO_ROWS
     if not uses_labels(subject, data, batches):
         return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
-    marks = measure_yardsticks(subject, data, batches)
-    if not marks.bounded:
-        return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
     alike, how = _alike(subject, data, batches)
-    margin = min(MARGIN * (marks.constant - marks.floor), BETWEEN * (marks.constant - _target(marks)))
-    limit = marks.constant - margin
+    # On the inputs that it trains on: a loss that holds a reconstruction is lower where there is nothing to rebuild.
+    real, marks = measure_yardsticks(subject, data, batches), measure_yardsticks(subject, alike, batches, linked=data)
+    if not (real.bounded and marks.bounded):
+        return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
+    limit = marks.constant - _margin(real, marks)
     found = fit(subject, alike, batches, lambda loss, done: loss < limit or done >= ZEROED_STEPS, every=50)
     evidence = (
         f"{how}: loss {found.loss:.4f} after {found.updates} updates; the best output that is the same "
         f"for all rows has {marks.constant:.4f}"
     )
     return Found("fail" if found.loss < limit else "pass", evidence, found.loss, limit)
+
+
+def _margin(real: Yardsticks, alike: Yardsticks) -> float:
+    """What counts as below the constant: little of what is at stake with the inputs, and without where that ends."""
+    margin = min(MARGIN * (real.constant - real.floor), BETWEEN * (real.constant - _target(real)))
+    whole = alike.constant - alike.floor
+    return min(margin, MARGIN * whole) if whole > 0 else margin
 
 
 def _alike(subject: Subject, data: TrainData, batches: list[Tensor]) -> tuple[TrainData, str]:

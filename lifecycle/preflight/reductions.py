@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
+from lifecycle.preflight.outputs import has_rows, is_float
 from lifecycle.preflight.steady import autocast, evaluating, spread_rows
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import Recipe, TrainData, backward
@@ -34,7 +35,9 @@ def reduction(subject: Subject) -> Found:
     with torch.no_grad(), autocast(subject):
         outputs = subject.model().eval()(data.inputs)
         whole, again = (_row_losses(subject.recipe, outputs, data.targets) for _ in range(2))
-        parts = {k: _row_losses(subject.recipe, _first(outputs, k), data.targets[:k]) for k in {1, rows // 2}}
+        parts = _parts(subject.recipe, outputs, data.targets)
+    if parts is None:
+        return Found("not_applicable", f"no part of these outputs is that of {rows // 2} of {rows} rows")
     scale = float(whole.abs().mean())
     limit = TOLERANCE[_coarsest(outputs, subject.recipe)] * scale
     if float((whole - again).abs().max()) > limit:
@@ -51,17 +54,29 @@ def _row_losses(recipe: Recipe, outputs: Any, targets: Tensor) -> Tensor:
     return recipe.loss_fn(outputs, targets).float()
 
 
-def _first(outputs: Any, rows: int) -> Any:
-    from torch.utils._pytree import tree_map
+def _parts(recipe: Recipe, outputs: Any, targets: Tensor) -> dict[int, Tensor] | None:
+    """Losses of the first row alone and of half of the rows, by their number; None if the outputs have no such."""
+    from torch.utils._pytree import tree_leaves, tree_map
 
-    return tree_map(lambda leaf: leaf[:rows], outputs)
+    rows = len(targets)
+    if not any(is_float(leaf) and has_rows(leaf, rows) for leaf in tree_leaves(outputs)):
+        return None
+
+    def first(count: int) -> Any:
+        return tree_map(lambda leaf: leaf[:count] if has_rows(leaf, rows) else leaf, outputs)
+
+    try:
+        return {count: _row_losses(recipe, first(count), targets[:count]) for count in {1, rows // 2}}
+    except (RuntimeError, ValueError, IndexError):
+        # Beside the outputs of rows there are others, of another order.
+        return None
 
 
 def _coarsest(outputs: Any, recipe: Recipe) -> str:
     """The name of the type with the fewest digits among outputs and recipe."""
     from torch.utils._pytree import tree_leaves
 
-    found = [str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(outputs) if leaf.is_floating_point()]
+    found = [str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(outputs) if is_float(leaf)]
     found += ["bfloat16"] if recipe.precision == "bf16" else ["float32"]
     return max(found, key=lambda name: TOLERANCE[name])
 
@@ -161,7 +176,7 @@ def _gradients(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, 
 
     model.zero_grad(set_to_none=True)
     generator = torch.Generator().manual_seed(recipe.seed)
-    for part in rows.chunk(parts):
+    for part in rows.tensor_split(parts):
         backward(model, data, part, recipe, generator, of=len(rows))
     found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return torch.cat([grad.flatten().double() for grad in found]) if found else torch.zeros(1)

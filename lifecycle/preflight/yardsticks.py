@@ -11,9 +11,10 @@ keep to, with other weights too, the yardsticks keep to: a free "log-probability
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.preflight.outputs import is_float, row_places
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
 
@@ -67,7 +68,7 @@ class Outputs:
         for leaves, wanted in zip(self.leaves, targets or self.targets, strict=True):
             chosen = list(leaves)
             for place, value in (values or {}).items():
-                chosen[place] = value[first : first + len(wanted)]
+                chosen[place] = value[first : first + len(wanted)].reshape(leaves[place].shape)
             first += len(wanted)
             with mixed(self.subject):
                 found.append(self.subject.recipe.loss_fn(tree_unflatten(chosen, self.tree), wanted).float())
@@ -87,10 +88,11 @@ class Outputs:
         return {place: self.free[place](value) for place, value in values.items()}
 
     def whole(self, place: int) -> Tensor:
-        """A leaf of all batches, `(N, ...)`, float32."""
+        """A leaf of all batches, `(N, ...)`, float32; of flat sequences, `(N · T, ...)`, as `(N, T, ...)`."""
         import torch
 
-        return torch.cat([leaves[place] for leaves in self.leaves]).detach().float()
+        found = torch.cat([leaves[place] for leaves in self.leaves]).detach().float()
+        return found if len(found) == self.rows else found.unflatten(0, (self.rows, -1))
 
 
 def network_outputs(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
@@ -101,10 +103,8 @@ def network_outputs(subject: Subject, model: nn.Module, data: TrainData, batches
     for rows in batches:
         with mixed(subject):
             found.append(tree_flatten(model({name: tensor[rows] for name, tensor in data.inputs.items()})))
-    first, size = found[0][0], len(batches[0])
-    own = [n for n, leaf in enumerate(first) if _is_float(leaf) and leaf.dim() and len(leaf) == size]
-    own = [n for n in own if first[n].requires_grad] or own
-    leaves = tuple([leaf.detach() if _is_float(leaf) else leaf for leaf in one] for one, _ in found)
+    own = row_places(found[0][0], len(batches[0]))
+    leaves = tuple([leaf.detach() if is_float(leaf) else leaf for leaf in one] for one, _ in found)
     targets = tuple(data.targets[rows] for rows in batches)
     return Outputs(subject, targets, leaves, found[0][1], {place: _same for place in own})
 
@@ -133,11 +133,18 @@ def _moved(targets: Tensor) -> Tensor:
     return torch.randperm(len(targets), generator=torch.Generator().manual_seed(1)).to(targets.device)
 
 
-def measure_yardsticks(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> Yardsticks:
-    """The three losses on the rows of the batches."""
+def measure_yardsticks(
+    subject: Subject, data: TrainData, batches: Sequence[Tensor], linked: TrainData | None = None
+) -> Yardsticks:
+    """The three losses on the rows of the batches.
+
+    What outputs keep to is judged on `linked`, where the inputs of `data` are all alike: equal outputs tell no range.
+    """
     import torch
 
-    outputs = linked_outputs(subject, data, batches)
+    outputs = linked_outputs(subject, linked or data, batches)
+    if linked:
+        outputs = replace(network_outputs(subject, subject.model().eval(), data, batches), free=outputs.free)
     whole = {place: outputs.whole(place) for place in outputs.free}
 
     def lowest(basis: Tensor | None) -> tuple[float, float]:
@@ -184,6 +191,8 @@ def lowest_loss(
     """The lowest finite value of `mean` that LBFGS finds from `start`, and the parameters there."""
     import torch
 
+    if not start:
+        return float(mean(start)), start
     parameters = {name: value.clone().requires_grad_() for name, value in start.items()}
     best, at = float("inf"), start
     optimizer = torch.optim.LBFGS(
@@ -295,12 +304,6 @@ def mixed(subject: Subject) -> Any:
     return torch.autocast(
         subject.training.targets.device.type, torch.bfloat16, enabled=subject.recipe.precision == "bf16"
     )
-
-
-def _is_float(leaf: Any) -> bool:
-    import torch
-
-    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -102,10 +102,10 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
     for optimizer in state.optimizers:
         optimizer.zero_grad(set_to_none=True)
     generator = torch.Generator().manual_seed(step_seed(recipe.seed, state.step))
+    # Parts of equal size, but for one row: chunk would leave a single row over, on which batch norm can't train.
+    parts = rows.tensor_split(min(recipe.accumulate, len(rows)))
     # In float64, since the square of a loss of 2e19 is too large for float32.
-    wide = torch.cat(
-        [backward(state.model, data, part, recipe, generator, of=len(rows)) for part in rows.chunk(recipe.accumulate)]
-    ).double()
+    wide = torch.cat([backward(state.model, data, part, recipe, generator, of=len(rows)) for part in parts]).double()
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.

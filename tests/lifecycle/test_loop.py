@@ -10,7 +10,7 @@ from torch import nn
 
 from lifecycle.errors import UseCaseError
 from lifecycle.training.checkpoint import parameters_sha256
-from lifecycle.training.loop import TrainData, TrainState, train, train_step
+from lifecycle.training.loop import TrainData, TrainState, backward, train, train_step
 from lifecycle.training.plan import make_plan
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.stage import run_stage
@@ -131,6 +131,29 @@ def test_accumulated_parts_make_the_update_of_the_whole_batch():
     sgd = {"name": "sgd"}
     whole, parts = (updated(batch_size=64 // k, accumulate=k, optimizer=sgd) for k in (1, 4))
     assert torch.allclose(whole, parts, atol=1e-7)
+
+
+@pytest.mark.parametrize(("rows", "accumulate", "sizes"), [(13, 4, [4, 3, 3, 3]), (12, 4, [3] * 4), (3, 8, [1] * 3)])
+def test_parts_of_an_update_differ_by_one_row_and_share_the_weighted_mean(rows, accumulate, sizes):
+    state, data, _, recipe = started()
+    state.model.layers[1] = nn.Identity()
+    data = replace(data, weights=torch.rand(len(data.targets)) * 2)
+    seen = []
+
+    def losses(outputs, targets):
+        seen.append(len(targets))
+        return loss_fn(outputs, targets)
+
+    chosen = torch.arange(rows)
+    backward(state.model, data, chosen, recipe, torch.Generator(), of=rows)
+    whole = flat_gradients(state.model)
+    train_step(state, data, chosen, replace(recipe, accumulate=accumulate, loss_fn=losses, clip_norm=1e9))
+    assert seen == sizes
+    assert torch.allclose(flat_gradients(state.model), whole, atol=1e-6)
+
+
+def flat_gradients(model: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
 
 
 def test_bf16_computes_in_bfloat16_and_keeps_the_weights_in_float32():

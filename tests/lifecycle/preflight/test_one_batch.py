@@ -16,9 +16,9 @@ from lifecycle.training.checkpoint import load_newest, save_checkpoint
 ALL = [check.id for check in CHECKS]
 
 
-def tried(splits, tmp_path, *replacements):
+def tried(splits, tmp_path, *replacements, **job):
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
-    job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case)
+    job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, **job)
     sample = draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
     return {trial.check: trial for trial in run_checks(CHECKS, (job, sample), device="cpu", not_applicable={})}
 
@@ -27,6 +27,17 @@ def test_healthy_toy_passes_every_part_in_few_updates(splits, tmp_path):
     found = tried(splits, tmp_path)
     assert [trial.status for trial in found.values()] == ["pass"] * len(ALL)
     assert sum(trial.optimizer_steps for trial in found.values()) <= 12
+
+
+def test_batch_norm_with_parts_of_two_rows_passes(splits, tmp_path):
+    network = (
+        "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))",
+        "nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))",
+    )
+    spec = toy_jobs.spec_with(training={"batch_size": 2, "accumulate": 32})
+    found = tried(splits, tmp_path, network, spec=spec)
+    assert found["one_batch.train"].evidence.startswith("64 rows")
+    assert [trial.status for trial in found.values()] == ["pass"] * len(ALL)
 
 
 @pytest.mark.parametrize(

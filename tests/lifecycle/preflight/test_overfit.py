@@ -19,10 +19,81 @@ def tried(subject) -> dict[str, Trial]:
     return {trial.check: trial for trial in trials}
 
 
-@pytest.mark.parametrize("name", ["label_smoothing", "survival", "autoencoder", "in_batch_negatives", "probabilities"])
+@pytest.mark.parametrize(
+    "name", ["label_smoothing", "survival", "autoencoder", "in_batch_negatives", "probabilities", "declared_imbalance"]
+)
 def test_healthy_training_passes(name):
     found = tried(HEALTHY[name](0))
     assert {id: trial.evidence for id, trial in found.items() if trial.status not in ("pass", "not_applicable")} == {}
+
+
+def test_batch_norm_with_many_accumulated_parts_passes():
+    network = lambda: ForwardOf(
+        "numbers", nn.Sequential(nn.Linear(12, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 1))
+    )
+    found = tried(replace(mlp(0, rows=3000), network=network, batch_size=32, accumulate=32).subject())
+    assert {id: trial.evidence for id, trial in found.items() if trial.status not in ("pass", "not_applicable")} == {}
+
+
+class Rebuilding(nn.Module):
+    """Logits, and the inputs rebuilt beside them; zeros are rebuilt at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.label, self.inputs = nn.Linear(12, 16), nn.Linear(16, 1), nn.Linear(16, 12)
+
+    def forward(self, inputs):
+        hidden = self.body(inputs["numbers"]).relu()
+        return self.label(hidden).squeeze(-1), self.inputs(hidden), inputs["numbers"]
+
+
+def rebuilding_loss(outputs, targets):
+    logits, rebuilt, inputs = outputs
+    label = nn.functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return label + (rebuilt - inputs).square().mean(1)
+
+
+class Flat(nn.Module):
+    """Logits of all positions in one dimension, (N · T, V)."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(20, 24), nn.Linear(24, 20)
+
+    def forward(self, inputs):
+        return self.head(self.embed(inputs["tokens"])).flatten(0, 1)
+
+
+def flat_loss(outputs, targets):
+    losses = nn.functional.cross_entropy(outputs, targets.flatten(), reduction="none")
+    return losses.unflatten(0, targets.shape).mean(1)
+
+
+def test_loss_that_rebuilds_the_inputs_passes_on_zeroed_ones():
+    setup = replace(mlp(0), network=Rebuilding, loss_fn=rebuilding_loss, predict=None)
+    assert tried(setup.subject())["overfit.zeroed_inputs"].status == "pass"
+
+
+def test_flat_sequences_are_learned():
+    tokens = torch.randint(0, 20, (400, 8), generator=torch.Generator().manual_seed(0))
+    rows = TrainData({"tokens": tokens}, (tokens + 3) % 20)
+    setup = replace(mlp(0), network=Flat, loss_fn=flat_loss, predict=None, training=rows, held_out=rows, groups=None)
+    found = tried(replace(setup, learning_rate=1e-2).subject())
+    assert {id: trial.evidence for id, trial in found.items() if trial.status != "pass"} == {}
+
+
+def test_outputs_without_rows_have_no_yardstick():
+    class TimeFirst(Flat):
+        def forward(self, inputs):
+            return self.head(self.embed(inputs["tokens"])).movedim(1, 0)
+
+    tokens = torch.randint(0, 20, (400, 7), generator=torch.Generator().manual_seed(0))
+    rows = TrainData({"tokens": tokens}, (tokens + 3) % 20)
+    loss = lambda outputs, targets: flat_loss(outputs.movedim(0, 1).flatten(0, 1), targets)
+    setup = replace(mlp(0), network=TimeFirst, loss_fn=loss, predict=None, training=rows, held_out=rows, groups=None)
+    found = tried(replace(setup, learning_rate=1e-2).subject())
+    assert [found[f"overfit.{name}"].status for name in ("ten_batches", "zeroed_inputs")] == ["not_applicable"] * 2
+    assert found["overfit.held_out"].status == "pass"
 
 
 class Blind(nn.Module):

@@ -209,6 +209,36 @@ def test_loss_that_depends_on_other_rows_fails_reduction_and_a_claim_takes_it_ou
     assert claimed["start.reduction"].status == claimed["start.micro_batches"].status == "not_applicable"
 
 
+@pytest.mark.parametrize("beside", [torch.zeros(()), 2.0, None, torch.zeros(3)])
+def test_outputs_beside_those_of_rows_are_taken_as_they_are(beside):
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = feed_forward(12, 32, 1)
+
+        def forward(self, inputs):
+            return {"logits": self.layers(inputs["numbers"]).squeeze(-1), "beside": beside}
+
+    setup = mlp(0)
+    found = tried(replace(setup, network=Beside, loss_fn=lambda o, y: setup.loss_fn(o["logits"], y), predict=None))
+    assert {trial.status for trial in found.values()} == {"pass"}
+
+
+def test_outputs_with_several_lines_a_row_have_no_reduction():
+    setup = gpt(0)
+
+    class Flat(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = setup.network()
+
+        def forward(self, inputs):
+            return self.body(inputs).flatten(0, 1)
+
+    loss = lambda o, y: setup.loss_fn(o.unflatten(0, y.shape), y)
+    assert tried(replace(setup, network=Flat, loss_fn=loss), "start.reduction").status == "not_applicable"
+
+
 def test_loss_summed_over_a_rows_tokens_is_a_warning():
     setup = replace(gpt(0), loss_fn=lambda o, y: functional.cross_entropy(o.mT, y, reduction="none").sum(1))
     trial = tried(setup, "start.reduction")

@@ -350,3 +350,48 @@ class CountsForTheLog(MLP):
 def test_changed_buffer_without_effect_is_told_and_passes():
     assert alarms(mlp(CountsForTheLog)) == {}
     assert "calls changed" in trial(mlp(CountsForTheLog), "evaluation_changes_nothing").evidence
+
+
+class Heads(MLP):
+    """A head for the task that ends early, three layers for another output after it, and what is no row's."""
+
+    squash = staticmethod(lambda x: x)
+
+    def __init__(self):
+        super().__init__()
+        self.later = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+        self.log_scale = nn.Parameter(torch.zeros(()))
+
+    def forward(self, inputs):
+        x = self.joined(inputs)
+        hidden = self.hidden(x)
+        return self.squash(self.head(hidden).squeeze(1)), self.later(hidden), x, self.log_scale
+
+
+class SquashedHead(Heads):
+    squash = staticmethod(torch.sigmoid)
+
+
+def heads_loss(outputs, targets):
+    logits, rebuilt, inputs, log_scale = outputs
+    return bce(logits * log_scale.exp(), targets) + (rebuilt - inputs).square().mean(1)
+
+
+@pytest.mark.parametrize(("network", "status"), [(Heads, "pass"), (SquashedHead, "fail")])
+def test_head_that_ends_early_is_confined_only_if_it_is_squashed(network, status):
+    found = trial(mlp(network, loss_fn=heads_loss, predict=None), "logits")
+    assert (found.status, found.check) == (status, "wiring.logits"), found.evidence
+
+
+class Distance(MLP):
+    """How far apart a row's two halves lie in an embedding: grows with the weights, and can be small."""
+
+    def forward(self, inputs):
+        x = self.joined(inputs)
+        return (self.hidden(x) - self.hidden(x.flip(1))).square().sum(1).add(1e-6).sqrt()
+
+
+def test_distance_that_draws_back_from_its_end_is_not_confined():
+    contrast = lambda far, same: same * far.square() + (1 - same) * (1 - far).clamp(min=0).square()
+    found = trial(mlp(Distance, loss_fn=contrast, predict=None), "logits")
+    assert found.status == "pass", found.evidence
