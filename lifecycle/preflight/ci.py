@@ -100,11 +100,11 @@ def _untried(row: Row) -> bool:
 
 
 def _lines(row: Row, width: int) -> Iterator[str]:
-    """Id and status on the left, what was seen and the fix on the right."""
+    """Id and status on the left; what was seen, the likely cause and the fix on the right."""
     status = row.status if row.stops or row.status == "insufficient" else "warning"
     left = [row.id] if len(row.id) <= width else [row.id, ""]
     room = WIDTH - width - 17
-    parts = (("", row.evidence), ("fix: ", row.fix))
+    parts = (("", row.evidence), ("cause: ", row.cause), ("fix: ", row.fix))
     right = [line for label, text in parts if text for line in textwrap.wrap(f"{label}{printable(text)}", room)]
     if len(left) > 1:
         yield f"  {status:<12}  {row.id}"
@@ -125,7 +125,8 @@ def _annotation(row: Row, folder: str) -> str:
     name, line = (found[1], found[2]) if found else (default, "1")
     place = {"file": f"{folder}/{name}", "line": line, "title": row.id}
     properties = ",".join(f"{key}={_property(value)}" for key, value in place.items())
-    told = printable(f"{row.evidence}\nFix: {row.fix}" if row.fix else row.evidence, keep=True)
+    words = (row.evidence, f"Cause: {row.cause}" if row.cause else "", f"Fix: {row.fix}" if row.fix else "")
+    told = printable("\n".join(word for word in words if word), keep=True)
     return f"::{'error' if row.stops else 'warning'} {properties}::{_escaped(told)}"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
-from lifecycle.preflight import configuration, one_batch, overfit
+from lifecycle.preflight import configuration, inputs, one_batch, overfit, start, wiring
 from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
@@ -54,6 +54,8 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
         return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
     trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
+        # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
+        trials += _tried(job, sample, device, _cheap(trials), sample.subject)
         return _ended(job, sample, trials, "not tried, since one batch failed", fields)
     trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample))
     trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject)
@@ -86,6 +88,12 @@ def run_battery(subject: Subject) -> tuple[Trial, ...]:
     """Every check that needs no more than the subject, so that a network can be tried without a use case."""
     checks = (*SUBJECT_CHECKS, *overfit.CHECKS)
     return run_checks(checks, subject, device=subject.device, not_applicable=subject.claims.not_applicable)
+
+
+def _cheap(trials: tuple[Trial, ...]) -> tuple[Check[Any], ...]:
+    """What can still be asked after a failed batch: of its rows, and of the network if it could train on them."""
+    trained = any(trial.check == "one_batch.train" and trial.status == "pass" for trial in trials)
+    return (*inputs.CHECKS, *wiring.CHECKS, *start.CHECKS) if trained else inputs.CHECKS
 
 
 def _ended(

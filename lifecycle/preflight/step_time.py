@@ -122,6 +122,6 @@ def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, 
     state.model.zero_grad()
     recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
     with FlopCounterMode(display=False) as flops, Calls() as calls:
-        for part in rows.chunk(recipe.accumulate):
+        for part in rows.tensor_split(min(recipe.accumulate, len(rows))):
             backward(state.model, subject.training, part, recipe, generator, of=len(rows))
     return float(flops.get_total_flops()), calls.count

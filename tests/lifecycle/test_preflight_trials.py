@@ -144,9 +144,17 @@ def test_model_that_breaks_somewhere_fails_one_batch_with_the_part_named(splits,
     assert checks["one_batch"].stops
     assert part in checks["one_batch"].evidence
     assert checks["one_batch"].fix
-    # What could not be tried is not passed.
-    assert not passed_or_let_through(checks)
+    # What could not be tried is not passed; the cheap families are asked all the same, since they may know the cause.
+    assert set(passed_or_let_through(checks)) <= {"inputs", "wiring", "start"}
     assert checks["overfit"].stops
+
+
+def test_dropout_in_evaluation_is_told_beside_the_prediction_that_it_breaks(splits, tmp_path):
+    always = OUTPUT.replace("return ", "return nn.functional.dropout(") + ")"
+    checks = tried(splits, tmp_path, (OUTPUT, always))
+    assert checks["one_batch"].stops
+    (modes,) = [trial for trial in checks["wiring"].details if trial["check"] == "wiring.modes"]
+    assert modes["status"] == "fail"
 
 
 @pytest.mark.parametrize("where", [FORWARD, "def to_tensors(rows, preprocessing):\n"], ids=["forward", "to_tensors"])

@@ -40,6 +40,7 @@ def test_table_tells_what_stops_first_with_evidence_and_fix():
     text = table(rows(PASSED, CAPPED, WARNED, FAILED, UNTRIED, LEFT_OUT))
     lines = text.splitlines()
     assert lines[0].startswith("  fail          wiring.uses_labels")
+    assert "cause: targets are not used" in text
     assert "fix: use the targets in loss_fn" in text
     assert "  warning       configuration.precision" in text
     assert "  insufficient  start.loss" in text
@@ -81,7 +82,7 @@ def test_annotation_names_the_line_and_escapes_every_text():
     error, warning = github_annotations(rows(failed, WARNED, UNTRIED, PASSED, LEFT_OUT), "use_cases/to:y,x%")
     assert error == (
         "::error file=use_cases/to%3Ay%2Cx%25/model.py,line=12,title=wiring.uses_labels::"
-        "the loss ignores the labels (model.py:12 in loss_fn)%0AFix: 100 %25, at: once"
+        "the loss ignores the labels (model.py:12 in loss_fn)%0ACause: targets are not used%0AFix: 100 %25, at: once"
     )
     place = "file=use_cases/to%3Ay%2Cx%25/use_case.yaml,line=1,title=configuration.precision"
     assert warning.startswith(f"::warning {place}::")
