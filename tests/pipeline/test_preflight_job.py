@@ -37,9 +37,9 @@ def test_preflight_job_of_a_planted_fault_exits_1_with_table_annotation_and_xml(
     (annotation,) = [line for line in done.out.splitlines() if line.startswith("::error ")]
     assert annotation.startswith("::error file=use_cases/toy/model.py,line=41,title=one_batch.predict::")
     assert "100 %25" in annotation
-    failure = cases(toy)["toy.one_batch.predict"].find("error")
-    assert failure is not None
-    assert "planted: 100 %" in (failure.text or "")
+    broken = cases(toy)["toy.one_batch.predict"].find("error")
+    assert broken is not None
+    assert "planted: 100 %" in (broken.text or "")
     assert (suite(toy).get("failures"), suite(toy).get("errors")) == ("0", "1")
     page = (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()
     assert "What did preflight try out?" in page
@@ -49,7 +49,7 @@ def test_preflight_job_of_a_planted_fault_exits_1_with_table_annotation_and_xml(
 def test_preflight_job_that_passes_says_so_in_a_line_and_names_the_xml(toy):
     done = toy.execute("preflight_toy")
     assert done.code == 0, done.out[-3000:]
-    (line,) = [line for line in done.out.splitlines() if " checks of dataset, snapshot, preflight in " in line]
+    (line,) = [line for line in done.out.splitlines() if " checks in " in line]
     assert "passed" in line
     assert "failed" not in line
     assert f"JUnit: {toy.var}/reports/toy/preflight.xml" in done.out
