@@ -34,13 +34,15 @@ def test_preflight_job_of_a_planted_fault_exits_1_with_table_annotation_and_xml(
     (first,) = [line for line in lines if "one_batch.predict" in line]
     assert first.startswith("  error         one_batch.predict ")
     assert max(map(len, lines[:-1])) <= 100
-    (annotation,) = [line for line in done.out.splitlines() if line.startswith("::error ")]
+    annotations = [line for line in done.out.splitlines() if line.startswith("::error ")]
+    (annotation,) = [line for line in annotations if "title=one_batch.predict::" in line]
     assert annotation.startswith("::error file=use_cases/toy/model.py,line=41,title=one_batch.predict::")
     assert "100 %25" in annotation
     broken = cases(toy)["toy.one_batch.predict"].find("error")
     assert broken is not None
     assert "planted: 100 %" in (broken.text or "")
-    assert (suite(toy).get("failures"), suite(toy).get("errors")) == ("0", "1")
+    # Cheap checks that call predict break as well.
+    assert (suite(toy).get("failures"), suite(toy).get("errors")) == ("0", str(len(annotations)))
     page = (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()
     assert "What did preflight try out?" in page
     assert "Likely cause" in page
