@@ -51,7 +51,7 @@ def test_preflight_job_of_a_planted_fault_exits_1_with_table_annotation_and_xml(
 def test_preflight_job_that_passes_says_so_in_a_line_and_names_the_xml(toy):
     done = toy.execute("preflight_toy")
     assert done.code == 0, done.out[-3000:]
-    (line,) = [line for line in done.out.splitlines() if " checks in " in line]
+    (line,) = [line for line in done.out.splitlines() if " checks of " in line]
     assert "passed" in line
     assert "failed" not in line
     assert f"JUnit: {toy.var}/reports/toy/preflight.xml" in done.out
