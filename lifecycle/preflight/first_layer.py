@@ -66,7 +66,7 @@ def scaled(subject: Subject) -> Found:
     """Sizes in front of the first weights; a size that a norm takes away again is no fault."""
     trace = _trace(subject, {})
     if not trace.entering:
-        return Found("pass", "no layer's input could be followed: nothing but tables of weights is used")
+        return Found("not_applicable", "no product with the weights of a layer could be followed")
     largest = max(one.largest for one in trace.entering)
     shortest = min(one.length for one in trace.entering)
     apart = max(one.apart for one in trace.entering)
