@@ -11,7 +11,7 @@ from assets.training import job_base
 from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.check import Trial
-from lifecycle.preflight.declared import Host, file_system, is_writable
+from lifecycle.preflight.configuration.declared import Host, file_system, is_writable
 from lifecycle.preflight.gate import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
 from lifecycle.records import PreflightReport, Record, Snapshot
 from lifecycle.use_case import UseCase

@@ -19,9 +19,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.preflight_memory_networks import NETWORKS, Network
 from benchmarks.result import finish, hardware
-from lifecycle.preflight.memory_forecast import RULE_BYTES, MemoryForecast
-from lifecycle.preflight.real_step import memory_levels
-from lifecycle.preflight.step_memory import follow, from_trace, with_real_steps
+from lifecycle.preflight.memory.memory_forecast import RULE_BYTES, MemoryForecast
+from lifecycle.preflight.memory.real_step import memory_levels
+from lifecycle.preflight.memory.step_memory import follow, from_trace, with_real_steps
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import train_step
 

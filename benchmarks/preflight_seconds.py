@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.result import finish, hardware
 from benchmarks.setup import Setup
-from lifecycle.preflight.duration import HIGH, LOW
-from lifecycle.preflight.step_time import measure_step
+from lifecycle.preflight.throughput.duration import HIGH, LOW
+from lifecycle.preflight.throughput.step_time import measure_step
 from lifecycle.training.loop import train
 
 REPEATS, TRAINING_SECONDS = 5, 2.5

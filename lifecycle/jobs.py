@@ -14,8 +14,8 @@ from lifecycle.golden import GoldenAnswers
 from lifecycle.leakage.finding import Leak
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.duration import RunTime, StepTime
-from lifecycle.preflight.memory_forecast import GpuFit, MemoryForecast
+from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
+from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from lifecycle.cost.prices import Prices, Sku
-from lifecycle.preflight.duration import RunTime, StepTime
+from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Frozen
 
 # Launching a kernel takes 3 to 10 microseconds on a CUDA device, whatever it computes (NVIDIA's own figures).

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.preflight import (
-    configuration,
-    determinism,
-    inputs,
-    learning_rate,
-    one_batch,
-    overfit,
-    start,
-    throughput,
-    wiring,
-)
+from lifecycle.preflight import determinism, learning_rate
 from lifecycle.preflight.check import Check
+from lifecycle.preflight.configuration import checks as configuration
+from lifecycle.preflight.inputs import checks as inputs
+from lifecycle.preflight.one_batch import checks as one_batch
+from lifecycle.preflight.overfit import checks as overfit
+from lifecycle.preflight.start import checks as start
+from lifecycle.preflight.throughput import checks as throughput
+from lifecycle.preflight.wiring import checks as wiring
 
 HOST_CHECKS, AFTER_CHECKS = configuration.HOST_CHECKS, configuration.AFTER_CHECKS
 # Those of SUBJECT_CHECKS see the subject alone; the others in the worker see the job and its sample.

@@ -11,8 +11,8 @@ from lifecycle.cost.skus import SkuCost, advice
 from lifecycle.jobs import PreflightResult
 from lifecycle.leakage.finding import leakage_check
 from lifecycle.preflight.check import Trial
-from lifecycle.preflight.duration import in_words
-from lifecycle.preflight.memory_forecast import step_in_words
+from lifecycle.preflight.memory.memory_forecast import step_in_words
+from lifecycle.preflight.throughput.duration import in_words
 from lifecycle.records import Forecast, Frozen
 
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.

@@ -12,7 +12,7 @@ from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
-from lifecycle.preflight.declared import Host
+from lifecycle.preflight.configuration.declared import Host
 from lifecycle.preflight.gate import CPU_ONLY, for_device
 
 NOT_STARTED = "not tried, since what is declared cannot work: the worker was not started"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.constant import constant_losses
-from lifecycle.preflight.steady import autocast, spread_rows, steady
+from lifecycle.preflight.start.constant import constant_losses
+from lifecycle.preflight.start.steady import autocast, spread_rows, steady
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import TrainData, TrainState, train_step
 

@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
-from lifecycle.preflight import configuration, inputs, one_batch, overfit, start, wiring
 from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
-from lifecycle.preflight.memory import fits_here, forecast_memory, step_memory
-from lifecycle.preflight.memory_forecast import MemoryForecast
+from lifecycle.preflight.configuration import checks as configuration
+from lifecycle.preflight.inputs import checks as inputs
+from lifecycle.preflight.memory.forecast import fits_here, forecast_memory, step_memory
+from lifecycle.preflight.memory.memory_forecast import MemoryForecast
+from lifecycle.preflight.one_batch import checks as one_batch
+from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.sample import Sample, draw_sample
-from lifecycle.preflight.seconds import run_time
+from lifecycle.preflight.start import checks as start
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput import step_time
+from lifecycle.preflight.throughput.checks import step_time
+from lifecycle.preflight.throughput.seconds import run_time
+from lifecycle.preflight.wiring import checks as wiring
 from lifecycle.progress import say
 from lifecycle.task import told_of
 from lifecycle.training.scoring import choose_device

@@ -12,11 +12,11 @@ from lifecycle.data.rows import read_rows
 from lifecycle.errors import UseCaseError
 from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.check import Trial
-from lifecycle.preflight.duration import StepTime
 from lifecycle.preflight.gate import CHECKS, cost_forecast, preflight_checks
 from lifecycle.preflight.run import run_preflight
 from lifecycle.preflight.sample import draw_sample
-from lifecycle.preflight.seconds import run_time
+from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.preflight.throughput.seconds import run_time
 from lifecycle.worker import read_result
 
 LIMIT = 4 * 2**30

@@ -12,10 +12,10 @@ from benchmarks.healthy_odd import mixup, moved_images, soft_targets, three_clas
 from benchmarks.healthy_unlabelled import masked_language_model
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.augmentation import varies
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.pairs import pairs_together
+from lifecycle.preflight.inputs.augmentation import varies
+from lifecycle.preflight.inputs.pairs import pairs_together
 
 
 def on(look, setup: Setup) -> Found:

@@ -14,11 +14,11 @@ from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import AFTER_CHECKS, CATALOGUE, HOST_CHECKS
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.configuration import CHECKS
-from lifecycle.preflight.declared import Host, file_system, is_writable
+from lifecycle.preflight.configuration.checks import CHECKS
+from lifecycle.preflight.configuration.declared import Host, file_system, is_writable
+from lifecycle.preflight.configuration.room import checkpoints, room, state_bytes
+from lifecycle.preflight.configuration.schedule import judged, schedule_fits, walk
 from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
-from lifecycle.preflight.room import checkpoints, room, state_bytes
-from lifecycle.preflight.schedule import judged, schedule_fits, walk
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Forecast
 from lifecycle.training.loop import Recipe, TrainData

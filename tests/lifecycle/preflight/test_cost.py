@@ -6,7 +6,7 @@ from lifecycle.cost.energy import joules
 from lifecycle.cost.prices import Prices, Sku
 from lifecycle.cost.skus import KERNEL_SECONDS, Work, advice, costs, fastest_update
 from lifecycle.errors import PriceError
-from lifecycle.preflight.duration import RunTime, StepTime
+from lifecycle.preflight.throughput.duration import RunTime, StepTime
 
 TODAY = date(2026, 11, 1)
 STEP = StepTime(

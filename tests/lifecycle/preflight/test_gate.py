@@ -8,8 +8,8 @@ from lifecycle.jobs import PreflightResult
 from lifecycle.preflight import host
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import CPU_ONLY, host_memory, preflight_checks, was_held_against
-from lifecycle.preflight.memory import fits_here
-from lifecycle.preflight.memory_forecast import GpuFit, MemoryForecast
+from lifecycle.preflight.memory.forecast import fits_here
+from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.records import Forecast
 
 GB = 10**9

@@ -12,10 +12,10 @@ from benchmarks.networks import cnn, gpt, mlp, scores, unet
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.first_layer import scaled
-from lifecycle.preflight.inputs import CHECKS, constant, finite
-from lifecycle.preflight.label_scale import labels_scaled
-from lifecycle.preflight.labels import labels_in_range
+from lifecycle.preflight.inputs.checks import CHECKS, constant, finite
+from lifecycle.preflight.inputs.first_layer import scaled
+from lifecycle.preflight.inputs.label_scale import labels_scaled
+from lifecycle.preflight.inputs.labels import labels_in_range
 from lifecycle.preflight.subject import take
 
 

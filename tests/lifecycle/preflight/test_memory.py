@@ -12,12 +12,12 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from lifecycle.preflight.apart import ApartError, apart
-from lifecycle.preflight.fake_step import Precision, trace_step
-from lifecycle.preflight.gpu_fit import gpu_fits
-from lifecycle.preflight.memory import step_memory
-from lifecycle.preflight.real_step import memory_levels
-from lifecycle.preflight.step_memory import follow, from_trace, with_real_steps
+from lifecycle.preflight.memory.apart import ApartError, apart
+from lifecycle.preflight.memory.fake_step import Precision, trace_step
+from lifecycle.preflight.memory.forecast import step_memory
+from lifecycle.preflight.memory.gpu_fit import gpu_fits
+from lifecycle.preflight.memory.real_step import memory_levels
+from lifecycle.preflight.memory.step_memory import follow, from_trace, with_real_steps
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import Recipe, TrainData, train_step
 from lifecycle.training.plan import Plan

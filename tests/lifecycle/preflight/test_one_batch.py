@@ -6,10 +6,11 @@ import torch
 import toy_jobs
 
 from lifecycle.data.rows import read_rows
-from lifecycle.preflight import interrupted, one_batch
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.interrupted import kill_while_writing
-from lifecycle.preflight.one_batch import CHECKS
+from lifecycle.preflight.one_batch import checks as one_batch
+from lifecycle.preflight.one_batch import interrupted
+from lifecycle.preflight.one_batch.checks import CHECKS
+from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.sample import draw_sample
 from lifecycle.training.checkpoint import load_newest, save_checkpoint
 

@@ -10,7 +10,7 @@ from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Trial
-from lifecycle.preflight.overfit import CHECKS
+from lifecycle.preflight.overfit.checks import CHECKS
 from lifecycle.training.loop import TrainData
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from benchmarks.networks import cnn, mlp
 from benchmarks.setup import ForwardOf
-from lifecycle.preflight.predictions import predictions
+from lifecycle.preflight.wiring.predictions import predictions
 
 BINARY = nn.functional.binary_cross_entropy_with_logits
 

@@ -10,8 +10,8 @@ from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.constant import constant_losses
-from lifecycle.preflight.start import CHECKS
+from lifecycle.preflight.start.checks import CHECKS
+from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.training.loop import TrainData
 
 ODD = (

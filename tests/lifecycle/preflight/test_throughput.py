@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from lifecycle.preflight.step_time import measure_step
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput import MOST_WAITING, step_time, waits_little
+from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
+from lifecycle.preflight.throughput.step_time import measure_step
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 

@@ -12,7 +12,7 @@ from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.wiring import CHECKS
+from lifecycle.preflight.wiring.checks import CHECKS
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 

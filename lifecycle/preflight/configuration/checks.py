@@ -1,0 +1,87 @@
+"""What is declared, held against itself, the machine and the stores: before the worker, in it, and after it."""
+
+from __future__ import annotations
+
+from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.check import Check
+from lifecycle.preflight.configuration.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
+from lifecycle.preflight.configuration.parameters import optimizers_hold_the_parameters, precision_fits
+from lifecycle.preflight.configuration.room import checkpoints_have_room
+from lifecycle.preflight.configuration.schedule import schedule_fits
+from lifecycle.preflight.sample import Sample
+from lifecycle.preflight.subject import Subject
+
+HOST_CHECKS: tuple[Check[Host], ...] = (
+    Check(
+        "configuration.steps",
+        question="Do updates times their rows make up the rows times the epochs?",
+        symptom="the run takes far fewer or far more epochs than declared, or all rows are one update",
+        cause="batch size, accumulation and epochs do not fit the number of rows",
+        fix="declare a smaller training.batch_size or training.accumulate, or the epochs that are meant",
+        look=steps_add_up,
+        on_device=False,
+    ),
+    Check(
+        "configuration.stores_reachable",
+        question="Can results be written where they belong, before they cost anything?",
+        symptom="a run trains for hours and then fails at its first write",
+        cause="a server that is down, a wrong address, or a folder without the right to write",
+        fix="mend the store that is named: trainworthy doctor looks at each of them",
+        look=stores_are_reachable,
+        on_device=False,
+    ),
+)
+
+CHECKS: tuple[Check[Subject], ...] = (
+    Check(
+        "configuration.learning_rate_schedule",
+        question="Is the learning rate of every planned step above zero, and its warm-up shorter than the run?",
+        symptom="the loss stops falling long before the run ends, or never starts to fall",
+        cause="a schedule that is built for another number of steps",
+        fix="build the schedule from the `steps` that learning_rate is given, or correct training.schedule",
+        look=schedule_fits,
+        on_device=False,
+    ),
+    Check(
+        "configuration.optimizer_parameters",
+        question="Do the optimizers hold each trainable parameter once, and is what is frozen claimed?",
+        symptom="the loss falls slowly and to a worse value; some weights never change",
+        cause="parameters left out of the optimizers, frozen and forgotten, or those of another copy of the model",
+        fix="give the optimizers the trainable parameters of the model that they are given, each once",
+        look=optimizers_hold_the_parameters,
+    ),
+    Check(
+        "configuration.precision",
+        question="Does the device have the declared precision, and are the weights kept in 32 bits?",
+        symptom="steps take several times as long as in fp32, or the loss stalls at a plateau",
+        cause="bfloat16 that the device only emulates, or weights that are stored in half precision",
+        fix="set training.precision: fp32, or train on a device with bfloat16",
+        look=precision_fits,
+        severity="warning",
+    ),
+)
+
+# These see the job and its sample.
+JOB_CHECKS: tuple[Check[tuple[PreflightJob, Sample]], ...] = (
+    Check(
+        "configuration.checkpoint_space",
+        question="Is there room for twice the checkpoints and the artifact?",
+        symptom="the run breaks with a full disk at a checkpoint, after hours",
+        cause="a disk that is nearly full, or a model whose checkpoints are larger than thought",
+        fix="free space, or put the state folder on a larger disk and name it in TRAINWORTHY_VAR",
+        look=checkpoints_have_room,
+        on_device=False,
+    ),
+)
+
+AFTER_CHECKS: tuple[Check[Host], ...] = (
+    Check(
+        "configuration.spot_checkpoints",
+        question="On a spot machine: is there a checkpoint that survives it at least every 15 minutes?",
+        symptom="hours of work are lost each time the machine is taken away",
+        cause="checkpoints that are far apart, or on a disk that goes with the machine",
+        fix="lower training.checkpoint_every_steps",
+        look=checkpoints_survive,
+        on_device=False,
+    ),
+)

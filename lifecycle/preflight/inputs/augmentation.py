@@ -1,0 +1,112 @@
+"""Does the augmentation vary, by its generator alone, and rest in evaluation?
+
+A worker that was forked has a copy of the global generators of its parent: two of them draw the same. That state is
+put back here before each call, so that what still differs was drawn from the generator of (seed, step).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.inputs.probe import MOST_ROWS, rows_of, spread_rows, step_generator
+from lifecycle.preflight.subject import Subject
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+# Steps until a change that is made with a small probability should have been seen.
+STEPS = 12
+
+
+def varies(subject: Subject) -> Found:
+    """Equal for equal (seed, step) whatever the global generators hold, different between steps."""
+    if subject.recipe.augment is None:
+        return Found("not_applicable", "there is no augmentation")
+    rows = spread_rows(subject.training, MOST_ROWS // 2)
+    plain = _flat(*rows_of(subject.training, rows, subject.device))
+    steps = [_augmented(subject, rows, step, globally=0) for step in range(STEPS)]
+    for step, seen in enumerate(steps):
+        if not _equal(seen, _augmented(subject, rows, step, globally=0)):
+            cause = "a generator of its own that goes on from call to call, or one without a seed"
+            return Found("fail", f"step {step} is augmented otherwise when done again", False, True, cause=cause)
+        if not _equal(seen, _augmented(subject, rows, step, globally=1)):
+            told = f"step {step} is augmented differently under other states of the global generators"
+            cause = "draws of torch, numpy or random that do not name the generator"
+            return Found("fail", f"{told}: forked workers would all draw the same", False, True, cause=cause)
+    if all(_equal(seen, plain) for seen in steps):
+        cause = "a probability of zero, or a result that is not returned"
+        return Found("fail", f"augmentation changes nothing in {STEPS} steps", 0, 1, cause=cause)
+    if all(_equal(seen, steps[0]) for seen in steps[1:]):
+        cause = "a seed that is fixed inside augment, or a change that draws nothing"
+        return Found("fail", f"the same rows are augmented alike in {STEPS} steps", 1, 2, cause=cause)
+    random_evaluation = subject.claims.evaluation == "deterministic" and _evaluation_varies(subject, rows)
+    if random_evaluation:
+        cause, fix = "the network augments by itself, in evaluation too", "augment only where self.training is true"
+        return Found("fail", "in evaluation two passes over equal rows differ", True, False, cause=cause, fix=fix)
+    different = 1 + sum(not any(_equal(a, b) for b in steps[:i]) for i, a in enumerate(steps) if i)
+    return Found("pass", f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible")
+
+
+def augmented(
+    subject: Subject, inputs: dict[str, Tensor], targets: Tensor, step: int, globally: int = 0
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What the loop's step makes of a batch, with the global generators in one of two states."""
+    _set_global_generators(globally)
+    assert subject.recipe.augment is not None
+    return subject.recipe.augment(inputs, targets, step_generator(subject, step))
+
+
+def _augmented(subject: Subject, rows: Tensor, step: int, globally: int) -> list[Tensor]:
+    return _flat(*augmented(subject, *rows_of(subject.training, rows, subject.device), step, globally))
+
+
+def _set_global_generators(state: int) -> None:
+    import numpy as np
+    import torch
+
+    torch.manual_seed(state)
+    random.seed(state)
+    np.random.seed(state)
+
+
+def _flat(inputs: dict[str, Tensor], targets: Tensor) -> list[Tensor]:
+    return [*(inputs[name] for name in sorted(inputs)), targets]
+
+
+def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(
+        x.shape == y.shape and bool(((x == y) | ((x != x) & (y != y))).all()) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _evaluation_varies(subject: Subject, rows: Tensor) -> bool:
+    """Whether two passes in evaluation mode differ by more than the order of their sums."""
+    import torch
+
+    model = subject.model().eval()
+    inputs, _ = rows_of(subject.training, rows[:8], subject.device)
+    with torch.no_grad():
+        passes = [_outputs(model, inputs, state) for state in (0, 1)]
+    return not torch.allclose(*passes, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def _outputs(model: nn.Module, inputs: dict[str, Tensor], state: int) -> torch.Tensor:
+    _set_global_generators(state)
+    outputs = model(inputs)
+    parts = outputs.values() if isinstance(outputs, dict) else outputs if isinstance(outputs, tuple) else (outputs,)
+    return next(part for part in parts).float()
+
+
+CHECKS: tuple[Check[Any], ...] = (
+    Check(
+        "inputs.augmentation_varies",
+        question="Is augmentation different each step, the same again for the same step, and off in evaluation?",
+        symptom="the network overfits as if there were no augmentation, and a resumed run is another run",
+        cause="draws from a global generator, which every forked worker copies",
+        fix="draw from the generator that augment is given, and from nothing else",
+        look=varies,
+    ),
+)

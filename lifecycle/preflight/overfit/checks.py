@@ -1,0 +1,238 @@
+"""Overfit ten small batches: a network that cannot learn a handful of rows by heart will learn nothing.
+
+The yardsticks are measured on the same rows by the same loss (yardsticks.py): the best output that is the same for
+all rows, a line, and the lowest loss of any outputs. Half of the way from the first to the last is memorising. A small
+network need not memorise noise, but has to come near to a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.overfit.fit import (
+    BATCH_ROWS,
+    WARM_UP,
+    Fit,
+    batch_statistics,
+    fit,
+    full_batches,
+    judged,
+    outputs_of,
+)
+from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
+from lifecycle.preflight.overfit.yardsticks import Outputs, Yardsticks, measure_yardsticks, uses_labels
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.loop import TrainData
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BATCHES, STEPS, MOST_STEPS = 10, 400, 1600
+# Near to the line is enough: a linear network under AdamW ended 0.3 % of the way short of it, a slow rate 1.3 %.
+SHARE, OF_LINE, LEAST = 0.5, 0.9, 0.005
+# What gets this share of the way to the target learns, but slowly: neither a pass nor a fault that is shown.
+BETWEEN = 0.5
+# Of what is at stake, on inputs that tell the rows apart no more; the best constant output is exact.
+MARGIN = 0.02
+ZEROED_STEPS = 100
+# Share of right pairs below which predictions go the wrong way round; by chance it is a half.
+WRONG_WAY = 0.35
+NO_ROWS = Found("not_applicable", "no output has a part of each row, so that there is no loss of the best outputs")
+
+
+def overfits(subject: Subject) -> Found:
+    """Train on ten batches until the target is met, for at most STEPS updates, or MOST_STEPS while it still learns."""
+    data, batches = _ten_batches(subject)
+    start = _start(subject, data, batches)
+    if not start.free:
+        return NO_ROWS
+    if not uses_labels(subject, data, batches):
+        return _falls(subject, data, batches, float(start.losses().mean()))
+    marks = measure_yardsticks(subject, data, batches)
+    if not marks.bounded:
+        evidence = "the loss of one output for all rows falls without end: it has no lowest value"
+        return Found("fail" if _backwards(subject, data, batches) else "insufficient", evidence, cause=_SIGN[0], 
+                     fix=_SIGN[1], required=True)  # fmt: skip
+    target = _target(marks)
+    if not target < marks.constant:
+        return Found(
+            "insufficient", f"one output for all of the {start.rows} rows is as good as any: {marks.floor:.4f}"
+        )
+    found = fit(subject, data, batches, _until(target, marks.constant))
+    if _wrong_way(subject, found, data, batches):
+        evidence = f"after {found.updates} updates, positive rows have the lower probabilities"
+        return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
+    return _told(found, marks, target, start.rows)
+
+
+def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
+    evidence = (
+        f"{rows} rows: loss {found.loss:.4f} after {found.updates} updates, wanted {target:.4f}; the best output that "
+        f"is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, any outputs {marks.floor:.4f}"
+    )
+    if found.loss <= target:
+        return Found("pass", evidence, found.loss, target)
+    if marks.constant - found.loss >= BETWEEN * (marks.constant - target):
+        return Found("insufficient", f"{evidence}: it learns, but slowly", found.loss, target, required=True)
+    if found.late and found.updates < STEPS // 4:
+        return Found("insufficient", f"{evidence}: no more in the time", found.loss, target, required=True)
+    return Found("fail", evidence, found.loss, target)
+
+
+def _target(marks: Yardsticks) -> float:
+    """Half of the way to the lowest loss, or most of the way to the line's, whichever is easier; never nothing."""
+    whole = marks.constant - marks.floor
+    easier = min(SHARE * whole, OF_LINE * (marks.constant - marks.line))
+    return marks.constant - max(easier, LEAST * whole)
+
+
+def _until(target: float, constant: float) -> Callable[[float, int], bool]:
+    """Enough: the target is met, or STEPS are done and what they brought is nothing, or comes no more."""
+    seen: dict[int, float] = {}
+
+    def enough(loss: float, done: int) -> bool:
+        seen[done] = loss
+        if loss <= target or done >= MOST_STEPS:
+            return True
+        brought = seen.get(done - STEPS // 4, loss) - loss
+        return done >= STEPS and not (loss < constant and brought > 0.02 * (constant - target))
+
+    return enough
+
+
+def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: float) -> Found:
+    """A loss without labels has no yardstick but its start: does it fall?"""
+    floor = measure_yardsticks(subject, data, batches).floor
+    target = before - 0.1 * (before - min(floor, before))
+    found = fit(subject, data, batches, _until(target, before))
+    evidence = (
+        f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {found.loss:.4f} after "
+        f"{found.updates} updates, wanted {target:.4f}"
+    )
+    if found.loss <= target and found.loss < before:
+        return Found("pass", evidence, found.loss, target)
+    if subject.claims.start == "trained" and found.loss <= before:
+        return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
+    return Found("fail", evidence, found.loss, target)
+
+
+def learns_without_inputs(subject: Subject) -> Found:
+    """The same network on inputs that are all alike must not get below the best output that is the same for all."""
+    data, batches = _ten_batches(subject)
+    if not _start(subject, data, batches).free:
+        return NO_ROWS
+    if not uses_labels(subject, data, batches):
+        return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
+    alike, how = _alike(subject, data, batches)
+    # On the inputs that it trains on: a loss that holds a reconstruction is lower where there is nothing to rebuild.
+    real, marks = measure_yardsticks(subject, data, batches), measure_yardsticks(subject, alike, batches, linked=data)
+    if not (real.bounded and marks.bounded):
+        return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
+    limit = marks.constant - _margin(real, marks)
+    found = fit(subject, alike, batches, lambda loss, done: loss < limit or done >= ZEROED_STEPS, every=50)
+    evidence = (
+        f"{how}: loss {found.loss:.4f} after {found.updates} updates; the best output that is the same "
+        f"for all rows has {marks.constant:.4f}"
+    )
+    return Found("fail" if found.loss < limit else "pass", evidence, found.loss, limit)
+
+
+def _margin(real: Yardsticks, alike: Yardsticks) -> float:
+    """What counts as below the constant: little of what is at stake with the inputs, and without where that ends."""
+    margin = min(MARGIN * (real.constant - real.floor), BETWEEN * (real.constant - _target(real)))
+    whole = alike.constant - alike.floor
+    return min(margin, MARGIN * whole) if whole > 0 else margin
+
+
+def _alike(subject: Subject, data: TrainData, batches: list[Tensor]) -> tuple[TrainData, str]:
+    """Inputs of zeros, or where the network has no finite loss on these, the first row's for all."""
+    import torch
+
+    zeroed = TrainData({name: torch.zeros_like(tensor) for name, tensor in data.inputs.items()}, data.targets)
+    try:
+        finite = bool(torch.isfinite(_start(subject, zeroed, batches).losses()).all())
+    except Exception:
+        # Whatever a network says of inputs that it was not made for, an empty mask for one.
+        finite = False
+    if finite:
+        return zeroed, "on zeroed inputs"
+    first = {name: tensor[:1].expand_as(tensor) for name, tensor in data.inputs.items()}
+    return TrainData(first, data.targets), "with the first row's inputs for all rows (it takes no zeros)"
+
+
+def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:
+    """The rows count alike: the yardsticks know no weights."""
+    data = TrainData(subject.training.inputs, subject.training.targets)
+    return data, full_batches(subject, data, BATCHES, BATCH_ROWS)
+
+
+def _start(subject: Subject, data: TrainData, batches: list[Tensor]) -> Outputs:
+    return outputs_of(subject, subject.model().eval(), data, batches)
+
+
+def _backwards(subject: Subject, data: TrainData, batches: list[Tensor]) -> bool:
+    """After few updates: later all probabilities are 0 or 1, and ranks are ties."""
+    found = fit(subject, data, batches, lambda loss, done: done >= WARM_UP, every=WARM_UP)
+    return _wrong_way(subject, found, data, batches)
+
+
+def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tensor]) -> bool:
+    """Do probabilities of a label of two values rank the learned rows the wrong way round, in either mode?"""
+    import torch
+
+    targets = torch.cat([data.targets[rows] for rows in batches])
+    if subject.predict is None or targets.dim() > 1 or set(targets.unique().tolist()) != {0.0, 1.0}:
+        return False
+    ranked = [right_pairs(subject.predict, judged(subject, found.state.model, data, batches))]
+    with batch_statistics(found.state.model):
+        ranked.append(right_pairs(subject.predict, outputs_of(subject, found.state.model, data, batches)))
+    return max(ranked) < WRONG_WAY
+
+
+def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs) -> float:
+    """Share of pairs of a positive and another row of which the positive one has the higher probability."""
+    import torch
+
+    targets = torch.cat(outputs.targets)
+    probabilities = torch.cat([predict(one).reshape(-1).float() for one in outputs.trees()])
+    apart = probabilities[targets == 1][:, None] - probabilities[targets == 0]
+    return float((apart.sign().nan_to_num() + 1).mean() / 2)
+
+
+_SIGN = (
+    "the loss has the wrong sign, or rewards the other label",
+    "minimise the loss: minus the log-likelihood, minus a similarity; look for labels that are swapped",
+)
+
+CHECKS = (
+    Check(
+        "overfit.ten_batches",
+        question="Can the network learn ten batches by heart?",
+        symptom="the loss stays high even on a handful of rows that are seen again and again",
+        cause="a detached graph, frozen or unregistered parameters, inputs that do not reach the output, or a learning "
+        "rate that is far off",
+        fix="look at the wiring checks first; then try ten times the learning rate, and a tenth of it",
+        look=overfits,
+    ),
+    Check(
+        "overfit.zeroed_inputs",
+        question="Does the network learn the rows' labels without their inputs?",
+        symptom="the loss falls quickly in training, and validation does not follow",
+        cause="the network knows a row by its place in the batch or in the data, or sees the labels by another way",
+        fix="look for state that is kept from batch to batch, parameters by row or by place in the batch, and labels "
+        "that the network can reach",
+        look=learns_without_inputs,
+    ),
+    Check(
+        "overfit.held_out",
+        question="Does what is learned from the labels hold for unseen rows, and not after shuffled labels?",
+        symptom="the training loss falls, and unseen rows are predicted no better than by chance",
+        cause="the labels do not belong to the rows, or training and validation rows are prepared differently",
+        fix="compare a few rows with their labels at the source; look where rows and labels are sorted, joined or "
+        "shuffled apart from each other",
+        look=learns_for_unseen_rows,
+        after="overfit.ten_batches",
+    ),
+)

@@ -1,0 +1,66 @@
+"""Whether the network waits: for its rows, for their augmentation, for the disk."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.preflight.throughput.step_time import measure_step
+
+# A quarter of a night is worth a morning's work; a quarter of a minute is not.
+MOST_WAITING, WORTH_SECONDS = 0.25, 60.0
+
+# Weak, since a subject holds all tensors of its sample.
+_MEASURED: WeakKeyDictionary[Subject, StepTime] = WeakKeyDictionary()
+
+
+def step_time(subject: Subject) -> StepTime:
+    """Measured once a subject: the forecasts of time and cost go by it as well."""
+    if subject not in _MEASURED:
+        _MEASURED[subject] = measure_step(subject)
+    return _MEASURED[subject]
+
+
+def waits_little(subject: Subject) -> Found:
+    """Share of an update that goes by before the network computes, and the slowest of its parts by name."""
+    step = step_time(subject)
+    total = subject.plan.last_step - subject.plan.first_step
+    lost = (step.rows_seconds + step.augment_seconds) * total
+    bad = step.waiting > MOST_WAITING and lost > WORTH_SECONDS
+    name, fix = _bottleneck(step)
+    return Found(
+        "fail" if bad else "pass",
+        f"{_parts(step)}; {step.cores_busy:.1f} of {step.cores} cores busy; waiting in all {lost:.0f} s",
+        observed=step.waiting,
+        threshold=MOST_WAITING,
+        cause=f"most of the waiting is {name}" if bad else "",
+        fix=fix if bad else "",
+    )
+
+
+def _parts(step: StepTime) -> str:
+    """The update in words: what it takes, and the share of each part."""
+    shares = {"choosing rows": step.rows_seconds, "augmentation": step.augment_seconds}
+    told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
+    return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint {step.checkpoint_seconds * 1e3:.0f} ms"
+
+
+def _bottleneck(step: StepTime) -> tuple[str, str]:
+    if step.augment_seconds > step.rows_seconds:
+        return "augmentation (decode)", "do once in to_tensors what is no augmentation, and vectorise what is"
+    return "choosing rows (loading)", "give narrower tensors: fewer columns, smaller types, indices instead of one-hot"
+
+
+CHECKS = (
+    Check(
+        "throughput.data_wait",
+        question="Does the network compute most of the time, or does it wait for its rows?",
+        symptom="training is slow while the processor or GPU is not busy",
+        cause="loading or augmenting a batch takes longer than computing on it",
+        fix="move work out of the loop: prepare once in to_tensors, vectorise augment, use smaller types",
+        look=waits_little,
+        severity="warning",
+    ),
+)

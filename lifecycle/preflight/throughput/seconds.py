@@ -1,0 +1,82 @@
+"""Time forecast: how long the three stages will run, from what their parts took in preflight's own process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.sample import Sample
+from lifecycle.preflight.throughput.duration import RunTime, StepTime
+from lifecycle.records import STAGES
+from lifecycle.task import fit_preprocessing
+from lifecycle.training.learned import cross_fitted_linear
+from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.scoring import predict_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Enough for a network's and a regression's speed on many rows, few enough for preflight's minute.
+JUDGED_ROWS = 4000
+
+
+def run_time(
+    job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: StepTime, start_seconds: float, trials: Sequence[Trial]
+) -> RunTime:
+    """The stages' seconds. `rows` are all of training, `start_seconds` what this process took until rows were read.
+
+    At its end each stage scores the validation rows. Pilot fits logistic regression on them beside, full calibrates on
+    about as many rows and exports. Left out, as small: metrics, permutations, the calibration's fit.
+    """
+    import pyarrow.parquet
+
+    row_seconds = _prepare_seconds(job, sample)
+    counts = [rows_of_stage(len(rows), job.stages, stage) for stage in STAGES]
+    plans = [make_plan(count, job.training, job.stages, stage) for count, stage in zip(counts, STAGES, strict=True)]
+    updates = [plan.last_step - plan.first_step for plan in plans]
+    checkpoints = sum(1 + count // job.training.checkpoint_every_steps for count in updates)
+    score_seconds, linear_seconds = _judge_seconds(job, sample)
+    judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
+    export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
+    return RunTime(
+        start_seconds=len(plans) * start_seconds,
+        prepare_seconds=sum(plan.rows for plan in plans) * row_seconds,
+        train_seconds=sum(updates) * step.seconds,
+        checkpoint_seconds=checkpoints * step.checkpoint_seconds,
+        finish_seconds=judged * ((len(plans) + 1) * score_seconds + linear_seconds) + export,
+        updates=sum(updates),
+    )
+
+
+def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
+    """Seconds a row that preprocessing and tensors take, on the sample."""
+    features = sample.rows[list(job.rows.features)]
+    started = time.perf_counter()
+    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters))
+    return (time.perf_counter() - started) / len(sample.rows)
+
+
+def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float]:
+    """Seconds a row of scoring with the fresh network, and of cross-fitted logistic regression, on JUDGED_ROWS."""
+    rows = sample.rows.iloc[:: math.ceil(len(sample.rows) / JUDGED_ROWS)]
+    features, model = rows[list(job.rows.features)], sample.subject.model()
+
+    def score() -> object:
+        return predict_rows(sample.task, model, sample.preprocessing, features, sample.subject.device)
+
+    def fit() -> object:
+        return cross_fitted_linear(rows, job.rows, job.training.seed)
+
+    return _second_call(score) / len(rows), _second_call(fit) / len(rows)
+
+
+def _second_call(work: Callable[[], object]) -> float:
+    """Seconds without what the first call imports and fills, which the rows do not multiply."""
+    work()
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

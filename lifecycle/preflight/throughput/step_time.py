@@ -1,0 +1,127 @@
+"""How long an update takes on this machine, and where the time goes."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.cost.energy import joules
+from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.training.checkpoint import save_checkpoint
+from lifecycle.training.loop import backward, train_step
+from lifecycle.training.plan import step_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lifecycle.training.loop import TrainState
+
+WARM_UP, TIMED_STEPS = 3, 12
+# Beside views: what only allocates, or gives another shape to the same bytes.
+NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "unsafe_split")
+
+
+def measure_step(subject: Subject) -> StepTime:
+    """Median over TIMED_STEPS updates on random rows of the sample, as a stage draws them."""
+    import os
+
+    state = subject.state()
+    state.model.train()
+    batches = _batches(subject, WARM_UP + TIMED_STEPS)
+    for rows in batches[:WARM_UP]:
+        train_step(state, subject.training, rows, subject.recipe)
+    timed = batches[WARM_UP:]
+    before, busy, cpu, wall = joules(), _machine_seconds(), time.process_time(), time.perf_counter()
+    # train_step reads its loss, so that the device has finished.
+    seconds = _median(lambda rows: train_step(state, subject.training, rows, subject.recipe), timed)
+    cpu, wall, after = time.process_time() - cpu, time.perf_counter() - wall, joules()
+    busy = _machine_seconds() - busy
+    flops, operations = _counted(subject, state, batches[0])
+    return StepTime(
+        seconds=seconds,
+        rows_seconds=_median(lambda rows: _taken(subject, rows), timed),
+        augment_seconds=_augment_seconds(subject, timed),
+        checkpoint_seconds=_checkpoint_seconds(state),
+        cores_busy=cpu / wall,
+        others_busy=max(0.0, (busy - cpu) / wall),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        flops=flops,
+        operations=operations,
+        joules=None if before is None or after is None else (after - before) / len(timed),
+        device=subject.device,
+    )
+
+
+def _machine_seconds() -> float:
+    """CPU seconds that all processes of this machine have used."""
+    import psutil
+
+    times = psutil.cpu_times()
+    return times.user + times.system + getattr(times, "nice", 0.0)
+
+
+def _batches(subject: Subject, count: int) -> list[Tensor]:
+    import torch
+
+    total = len(subject.training.targets)
+    size = min(subject.plan.batch_size, total)
+    generator = torch.Generator().manual_seed(subject.plan.seed)
+    return [torch.randperm(total, generator=generator)[:size].to(subject.device) for _ in range(count)]
+
+
+def _median(run: Callable[[Tensor], object], batches: Sequence[Tensor]) -> float:
+    times = []
+    for rows in batches:
+        started = time.perf_counter()
+        run(rows)
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def _taken(subject: Subject, rows: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    return {name: tensor[rows] for name, tensor in subject.training.inputs.items()}, subject.training.targets[rows]
+
+
+def _augment_seconds(subject: Subject, batches: Sequence[Tensor]) -> float:
+    import torch
+
+    augment = subject.recipe.augment
+    if augment is None:
+        return 0.0
+    taken = {id(rows): _taken(subject, rows) for rows in batches}
+    generator = torch.Generator().manual_seed(step_seed(subject.recipe.seed, 0))
+    return _median(lambda rows: augment(*taken[id(rows)], generator), batches)
+
+
+def _checkpoint_seconds(state: TrainState) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        save_checkpoint(Path(folder), "preflight", state)
+        return time.perf_counter() - started
+
+
+def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, int]:
+    """Floating-point operations, and calls that start a kernel, of the forward and backward passes of one update."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    class Calls(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+            self.count += not (func.is_view or func.overloadpacket.__name__ in NO_KERNEL)
+            return func(*args, **(kwargs or {}))
+
+    # Else each gradient is added to the one before.
+    state.model.zero_grad()
+    recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
+    with FlopCounterMode(display=False) as flops, Calls() as calls:
+        for part in rows.tensor_split(min(recipe.accumulate, len(rows))):
+            backward(state.model, subject.training, part, recipe, generator, of=len(rows))
+    return float(flops.get_total_flops()), calls.count

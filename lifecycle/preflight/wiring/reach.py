@@ -1,0 +1,155 @@
+"""Do labels reach the loss, and inputs the output? By changing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lifecycle.preflight.check import Found
+from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.passes import few, floats, forward, largest, losses, others, stirred
+from lifecycle.training.loop import TrainData
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+# Rows among which another label, or another value, is looked for.
+SEARCHED = 20_000
+# Columns of targets that are few enough to be told apart, and rows in which a column is changed.
+MOST_COLUMNS, CHANGED_ROWS = 16, 64
+
+
+def uses_labels(subject: Subject) -> Found:
+    """Every row gets a label that differs from its own; loss and gradient must change."""
+    if subject.claims.labels == "unused":
+        return Found("not_applicable", "declared: the loss needs no labels")
+    data = few(subject)
+    changed = _other_targets(few(subject, SEARCHED).targets, data.targets)
+    if changed is None:
+        return Found("insufficient", "all labels of the sample are equal, so that none can be changed", required=True)
+    model = stirred(subject.model()).train(subject.batch_rows() > 1)
+    loss, gradient = _loss_and_gradient(subject, model, data)
+    other_loss, other_gradient = _loss_and_gradient(subject, model, TrainData(data.inputs, changed))
+    if not all(bool(found.isfinite().all()) for found in (loss, gradient, other_loss, other_gradient)):
+        return Found("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
+    by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
+    told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
+    if by_loss > 0 and by_gradient > 0:
+        return _without_effect(subject, model) or Found("pass", told, by_gradient)
+    cause = (
+        "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
+    )
+    return Found("fail", told, by_gradient, 0.0, cause=cause)
+
+
+def _without_effect(subject: Subject, model: nn.Module) -> Found | None:
+    """A warning for columns of targets (N, K) that change no row's loss, each tried alone; None if all do.
+
+    Positions of a sequence are no columns: a loss may leave out the first ones, until a state has settled.
+    """
+    import torch
+
+    data, known = few(subject, CHANGED_ROWS), few(subject, SEARCHED).targets
+    columns = data.targets.shape[1] if data.targets.ndim == 2 else 0
+    if not 1 < columns <= MOST_COLUMNS or any(tensor.shape[1:2] == (columns,) for tensor in data.inputs.values()):
+        return None
+    plain, idle = losses(model, data, subject.recipe.loss_fn).losses, []
+    for column in range(columns):
+        other = _other_targets(known[:, column], data.targets[:, column])
+        if other is None:
+            continue
+        changed = data.targets.clone()
+        changed[:, column] = other
+        with torch.no_grad():
+            found = losses(model, TrainData(data.inputs, changed), subject.recipe.loss_fn).losses
+        if found.equal(plain):
+            idle.append(column)
+    if not idle:
+        return None
+    told = f"columns {idle} of {columns} of the targets change no row's loss"
+    cause, fix = (
+        "the loss leaves these columns out",
+        "compare each column with its output, or leave it out of the labels",
+    )
+    return Found("fail", told, len(idle), 0, cause=cause, fix=fix, severity="warning")
+
+
+def _other_targets(known: Tensor, targets: Tensor) -> Tensor | None:
+    """For each row a target of the sample that is not its own; None if all are equal."""
+    differing = (known != targets[0]).flatten(1).any(1) if known.ndim > 1 else known != targets[0]
+    if not differing.any():
+        return None
+    donor = known[int(differing.int().argmax())]
+    equal = (targets == donor).flatten(1).all(1) if targets.ndim > 1 else targets == donor
+    return targets[:1].where(equal.reshape(-1, *[1] * (targets.ndim - 1)), donor)
+
+
+def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> tuple[Tensor, Tensor]:
+    """Each row's loss and the gradient of their mean over all parameters; no gradient: zeros."""
+    import torch
+
+    model.zero_grad(set_to_none=True)
+    found = losses(model, data, subject.recipe.loss_fn).losses
+    if found.requires_grad:
+        found.mean().backward()
+    parts = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    dense = [part.to_dense() if part.is_sparse else part for part in parts]
+    return found.detach(), torch.cat([part.flatten().float() for part in dense]) if dense else torch.zeros(1)
+
+
+def uses_inputs(subject: Subject) -> Found:
+    """Each input in turn gets the values of other rows; the output must change. One of several that has no effect
+    is only told."""
+    model, data = stirred(subject.model()), few(subject)
+    without, constant = [], []
+    for name in data.inputs:
+        changed = _other_values(subject, data, name)
+        if changed is None:
+            constant.append(name)
+        elif not _has_effect(subject, model, data, {name: changed}):
+            without.append(name)
+    tried = [name for name in data.inputs if name not in constant]
+    noted = f"; {', '.join(constant)}: equal in all rows, not tried" if constant else ""
+    if not tried:
+        return Found(
+            "insufficient", f"inputs are equal in all rows of the sample: {', '.join(constant)}", required=True
+        )
+    if not without:
+        return Found("pass", f"outputs change with {', '.join(tried)}{noted}")
+    told = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
+    if len(without) == len(tried):
+        return Found("fail", told, len(without), 0)
+    return Found("fail", told, len(without), 0, severity="warning", cause="this input is not used in forward")
+
+
+def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None:
+    """Values of other rows; for a floating input that is constant, noise; None for any other constant one."""
+    import torch
+
+    own, known = data.inputs[name], few(subject, SEARCHED).inputs[name]
+    changed = others(subject, len(own)).inputs[name]
+    if not changed.equal(own):
+        return changed
+    differing = (known != own[:1]).flatten(1).any(1)
+    if differing.any():
+        return known[int(differing.int().argmax())].expand_as(own).clone()
+    if own.is_floating_point():
+        noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(0))
+        return own + noise.to(own.device, own.dtype) * (1 + largest(own))
+    return None
+
+
+def _has_effect(subject: Subject, model: nn.Module, data: TrainData, changed: dict[str, Tensor]) -> bool:
+    """Whether an output changes by more than by another equal pass, in evaluation or in training mode."""
+    import torch
+
+    for training in (False, True) if subject.batch_rows() > 1 else (False,):
+        model.train(training)
+        with torch.no_grad():
+            plain, again, other = (
+                floats(forward(model, inputs)) for inputs in (data.inputs, data.inputs, {**data.inputs, **changed})
+            )
+        for one, two, three in zip(plain, again, other, strict=True):
+            if one.shape != three.shape or largest(three - one) > 2 * largest(two - one):
+                return True
+    return False
