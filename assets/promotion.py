@@ -42,6 +42,7 @@ from lifecycle.records import (
     Record,
     Snapshot,
     StageReport,
+    Step,
     Verdict,
 )
 from lifecycle.storage.records import record_sha256
@@ -168,8 +169,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             published_content_hash=published.content_hash,
             found_content_hash=recomputed_content_hash(run, dataset),
             contract_passed=snapshot.passed,
-            snapshot_dataset_sha256=snapshot.parents.get("dataset"),
-            dataset_sha256=record_sha256(dataset),
+            snapshot_dataset_identity=_parent_identity(run, snapshot, "dataset"),
+            dataset_identity=dataset.identity,
         ),
         benchmark_control(
             windows=benchmark_windows(run, evaluation, champion),
@@ -217,6 +218,11 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         **({"backfill": dataset.backfill.told} if dataset.backfill else {}),
     }
     return Evidence(promotion, told)
+
+
+def _parent_identity(run: StepRun, record: Record, step: Step) -> str | None:
+    sha256 = record.parents.get(step)
+    return run.workspace.records.get(run.use_case.name, step, sha256).identity if sha256 else None
 
 
 def recomputed_content_hash(run: StepRun, dataset: DatasetVersion) -> str | None:

@@ -26,20 +26,21 @@ def dataset_control(
     published_content_hash: str | None,
     found_content_hash: str | None,
     contract_passed: bool | None,
-    snapshot_dataset_sha256: str | None,
-    dataset_sha256: str | None,
+    snapshot_dataset_identity: str | None,
+    dataset_identity: str | None,
 ) -> Control:
     """The bytes are the published ones, the contract passed, and the snapshot was made from this dataset.
 
     `published_content_hash` is declared for the version, `found_content_hash` recomputed from its rows;
-    `snapshot_dataset_sha256` is the parent that the snapshot's record names.
+    `snapshot_dataset_identity` is that of the parent which the snapshot's record names. Records of one identity may be
+    several: two equal runs at once make one each, and a dataset whose files were lost is made again.
     """
     return _control(
         "dataset",
         "the rows are the published ones, keep the contract and are those of the snapshot.",
         _equal("content hash of the dataset", published_content_hash, found_content_hash),
         _true("contract", contract_passed, "the contract is broken: see the snapshot's checks"),
-        _equal("dataset that the snapshot names", snapshot_dataset_sha256, dataset_sha256),
+        _equal("dataset that the snapshot names", snapshot_dataset_identity, dataset_identity),
     )
 
 

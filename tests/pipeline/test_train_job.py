@@ -1,6 +1,7 @@
 """The whole lifecycle through `dagster job execute`, first and second time, with every tool real."""
 
 import re
+import shutil
 
 import pytest
 from toy_project import FIRST
@@ -175,3 +176,17 @@ def test_train_second_identical_run_reuses_all_and_the_verdict_stands(toy, train
     with toy.tracking() as tracking:
         assert [model.version for model in tracking.versions("toy")] == ["1"]
     assert toy.mlflow_run(second.run_id).info.status == "FINISHED"
+
+
+def test_train_after_the_dataset_was_lost_makes_it_again_and_judges_with_the_snapshot_that_stands(toy, trained):
+    first = {step: toy.record(trained.done.run_id, step) for step in STEPS}
+    shutil.rmtree(toy.var / first["dataset"].path)
+    toy.edit("use_case.yaml", "{run_usd: 0.5}", "{run_usd: 0.4}")
+    again = toy.execute()
+    assert again.code == 0, again.out[-3000:]
+    made = {step: toy.record(again.run_id, step) for step in STEPS}
+    assert made["snapshot"] == first["snapshot"]
+    assert made["dataset"] != first["dataset"]
+    assert made["dataset"].identity == first["dataset"].identity
+    (control,) = [control for control in made["promotion"].controls if control.name == "dataset"]
+    assert control.status == "pass", control.reason

@@ -48,7 +48,8 @@ def test_two_different_runs_at_once_never_mix_their_records(toy, tmp_path):
 def test_two_identical_first_runs_at_once_end_with_one_model_and_one_verdict(fresh, tmp_path):
     done = at_once(*two_projects(fresh, tmp_path), "train_toy", FIRST)
     assert [run.code for run in done] == [0, 0], [run.out[-3000:] for run in done]
-    assert [fresh.verdict(run.run_id).decision for run in done] == ["promote", "promote"]
+    verdicts = [fresh.verdict(run.run_id) for run in done]
+    assert [verdict.decision for verdict in verdicts] == ["promote", "promote"], [v.held_back_by for v in verdicts]
     assert len(fresh.verdict_log()) == 1
     assert len({fresh.record(run.run_id, "full").artifact_sha256 for run in done}) == 1
     with fresh.tracking() as tracking:

@@ -11,8 +11,8 @@ DATASET = {
     "published_content_hash": "a" * 64,
     "found_content_hash": "a" * 64,
     "contract_passed": True,
-    "snapshot_dataset_sha256": "d" * 64,
-    "dataset_sha256": "d" * 64,
+    "snapshot_dataset_identity": "d" * 64,
+    "dataset_identity": "d" * 64,
 }
 PASSED = (CheckResult(name="predictions", status="pass", required=True),)
 WINDOW = CheckResult(name="benchmark_window", status="pass", required=True)
@@ -69,7 +69,7 @@ def test_control_of_healthy_values_passes(name):
             "content hash of the dataset: bbbbbbbbbbbb instead of aaaaaaaaaaaa",
         ),
         ("dataset", {"contract_passed": False}, "contract is broken"),
-        ("dataset", {"dataset_sha256": "e" * 64}, "dataset that the snapshot names"),
+        ("dataset", {"dataset_identity": "e" * 64}, "dataset that the snapshot names"),
         ("benchmark", {"windows": (SEEN, WINDOW)}, "window: training ends 2013-08-31"),
         ("benchmark", {"windows": (WINDOW, SEEN)}, "window: training ends 2013-08-31"),
         ("benchmark", {"windows": ()}, "nothing to compare"),
