@@ -16,7 +16,7 @@ from lifecycle.leakage.split_gap import FAMILY as GAP
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import Sample
 from lifecycle.task import told_of
-from lifecycle.training.stage import seed_everything
+from lifecycle.training.prepare import seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd

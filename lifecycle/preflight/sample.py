@@ -12,8 +12,8 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan, stage_rows
+from lifecycle.training.prepare import seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.training.stage import seed_everything, to_train_data
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -91,10 +91,18 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
         raise CheckpointError(
             "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
         ) from None
+    if loaded.get("also", {}).keys() != state.also.keys():
+        raise CheckpointError(
+            "the checkpoint holds other parts than this training has",
+            value=f"{sorted(loaded.get('also', {}))} instead of {sorted(state.also)}",
+            fix="delete this folder",
+        )
     state.model.load_state_dict(loaded["model"])
     for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     state.curve.load_state_dict(loaded["curve"])
+    for name, part in state.also.items():
+        part.load_state_dict(loaded["also"][name])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
     _restore_random(loaded["random"])
 
@@ -154,6 +162,7 @@ def state_dict(state: TrainState) -> dict[str, Any]:
         "curve": state.curve.state_dict(),
         "step": state.step,
         "prefix_sha256": state.prefix_sha256,
+        "also": {name: part.state_dict() for name, part in state.also.items()},
         "random": _random_state(),
     }
 

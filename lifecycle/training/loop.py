@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lifecycle.jobs import Alarm
 from lifecycle.training.curve import Curve
@@ -19,15 +19,26 @@ if TYPE_CHECKING:
     Augment = Callable[[Inputs, Tensor, Generator], tuple[Inputs, Tensor]]
 
 
+class Stateful(Protocol):
+    """What changes with the steps and must come back after a resume. Plain values and tensors only: no pickle."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
 @dataclass
 class TrainState:
-    """All that changes while training; a checkpoint holds exactly this and the random number generators."""
+    """All that changes while training; a checkpoint holds exactly this and the random number generators.
+
+    `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused.
+    """
 
     model: torch.nn.Module
     optimizers: tuple[torch.optim.Optimizer, ...]
     step: int = 0
     curve: Curve = field(default_factory=Curve)
     prefix_sha256: str | None = None
+    also: dict[str, Stateful] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lifecycle.data.rows import read_rows
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.identity import python_sources, sha256_files
-from lifecycle.jobs import Alarm, CheckpointRef, Learned, TrainJob, TrainResult
+from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
-from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
-from lifecycle.training.features import prepared_features
-from lifecycle.training.loop import TrainData, TrainState, train
-from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, stage_rows
+from lifecycle.training.export import export
+from lifecycle.training.loop import TrainState, train
+from lifecycle.training.plan import Plan, make_plan
+from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.training.scoring import choose_device, predict_rows
-from lifecycle.training.weights import log_odds_shift, row_weights
+from lifecycle.training.scoring import choose_device
+from lifecycle.training.validate import validate
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import torch
+    pass
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -37,19 +29,6 @@ PREFIX_STEPS = 20
 
 class PreemptedError(Exception):
     """Asked to end (SIGTERM); the checkpoint at the step boundary is written."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What a stage trains on; `code_sha256` is the hash of the use case's code as it was loaded."""
-
-    task: Task
-    code_sha256: str
-    rows: pd.DataFrame
-    preprocessing: dict[str, Any]
-    data: TrainData
-    log_odds_shift: float = 0.0
-    notes: tuple[str, ...] = ()
 
 
 def run_stage(
@@ -72,8 +51,8 @@ def run_stage(
     seconds = time.perf_counter() - started
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
     whole = alarm is None and job.stop_after_steps is None
-    metrics, learned = _validate(job, prepared, state, device) if whole else ({}, None)
-    artifact = _export(job, prepared, state, device) if whole and job.stage == "full" else None
+    metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
+    artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     metrics["peak_memory_bytes"] = float(peak_memory_bytes())
     return TrainResult(
         alarm=alarm,
@@ -110,69 +89,6 @@ def peak_memory_bytes() -> int:
         # In bytes on macOS; in KiB where there is no /proc.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
-
-
-def seed_everything(seed: int) -> None:
-    """Seed every generator a use case may draw from, and ask torch for deterministic kernels."""
-    import numpy as np
-    import torch
-
-    # cuBLAS needs this for deterministic kernels, before its first use.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    torch.use_deterministic_algorithms(True)
-
-
-def prepare(job: TrainJob, device: str) -> Prepared:
-    """The stage's rows and tensors; preprocessing is fitted on these training rows only.
-
-    In mode continue every stage sees all training rows, since the stages are pauses of one run.
-    """
-    import torch
-
-    code = _code_sha256(job)
-    task = load_task(Path(job.use_case_folder))
-    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
-    rows_sha256 = "all"
-    if job.stages.mode == "restart":
-        chosen = stage_rows(rows[job.rows.label].to_numpy(), job.stages.fraction(job.stage), job.training.seed)
-        rows, rows_sha256 = rows.iloc[chosen].reset_index(drop=True), hashlib.sha256(chosen.tobytes()).hexdigest()
-    seed_everything(job.training.seed)
-    features = rows[list(job.rows.features)]
-    preprocessing = fit_preprocessing(task, features, job.hyperparameters)
-    inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
-    data = _on_device(inputs, rows[job.rows.label], device)
-    labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = row_weights(labels, job.training.class_weights, given)
-    if weights is not None:
-        data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=device))
-    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), notes)
-
-
-def _code_sha256(job: TrainJob) -> str:
-    return sha256_files(python_sources(Path(job.use_case_folder)))
-
-
-def _require_same_code(job: TrainJob, prepared: Prepared) -> None:
-    """An artifact with other code than the trained one would score with weights that do not belong to it."""
-    if _code_sha256(job) != prepared.code_sha256:
-        problem = "the use case's code changed during the training"
-        raise UseCaseError(Path(job.use_case_folder).name, [Problem("model.py", problem, "run the training again")])
-
-
-def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
-    """Whole tensors on the device; the model's code sees the declared features and nothing else."""
-    inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
-    return _on_device(inputs, rows[job.rows.label], device)
-
-
-def _on_device(inputs: Mapping[str, torch.Tensor], labels: pd.Series, device: str) -> TrainData:
-    import torch
-
-    targets = torch.tensor(labels.to_numpy(), dtype=torch.float32)
-    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, targets.to(device))
 
 
 def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, tuple[str, ...]]:
@@ -236,61 +152,3 @@ def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> A
     keys = prepared.rows.iloc[named[:20].tolist()][list(job.rows.keys)]
     shown = tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
     return alarm.model_copy(update={"row_keys": shown})
-
-
-def _validate(
-    job: TrainJob, prepared: Prepared, state: TrainState, device: str
-) -> tuple[dict[str, float], Learned | None]:
-    """Metrics on the validation split, and at the pilot whether the network has learned something.
-
-    Every row counts once, and what the training's weights added to the log-odds is taken out.
-    """
-    import numpy as np
-
-    from lifecycle.evaluation.calibration import apply_platt
-    from lifecycle.evaluation.metrics import auc, log_loss
-    from lifecycle.training.learned import cross_fitted_linear, measure_learned
-
-    rows = read_rows(job.validation_file, job.rows)
-    labels, groups = rows[job.rows.label].to_numpy(), rows[job.rows.group].to_numpy()
-    probabilities = predict_rows(
-        prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device
-    )
-    if prepared.log_odds_shift:
-        probabilities = apply_platt(probabilities, {"slope": 1.0, "intercept": -prepared.log_odds_shift})
-    prior = float(prepared.rows[job.rows.label].mean())
-    metrics = {
-        "val_loss": float(log_loss(labels, probabilities).mean()),
-        "val_auc": float(auc(labels, probabilities)),
-        "val_loss_of_prior": float(log_loss(labels, np.full(len(labels), prior)).mean()),
-    }
-    if job.stage != "pilot":
-        return metrics, None
-    linear = cross_fitted_linear(rows, job.rows, job.training.seed)
-    return metrics, measure_learned(labels, probabilities, linear, groups, prior, job.training.seed)
-
-
-def _export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[str, str]:
-    """Calibrate on the calibration split, then write the artifact that will be evaluated and shipped.
-
-    Raises UseCaseError if the code on disk, which is copied, is no longer the code that was trained.
-    """
-    from lifecycle.artifact import write_artifact
-    from lifecycle.evaluation.calibration import fit_platt
-    from lifecycle.golden import draw_requests
-
-    _require_same_code(job, prepared)
-    rows = read_rows(job.calibration_file, job.rows)
-    features = rows[list(job.rows.features)]
-    probabilities = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
-    calibration = fit_platt(rows[job.rows.label].to_numpy(), probabilities)
-    validation = read_rows(job.validation_file, job.rows)[list(job.rows.features)]
-    return write_artifact(
-        Path(job.out) / "artifact",
-        task_folder=Path(job.use_case_folder),
-        model=state.model,
-        example=prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing),
-        preprocessing=prepared.preprocessing,
-        calibration=calibration,
-        requests=draw_requests(validation, job.rows.sensitive, job.training.seed, (prepared.rows, features)),
-    )

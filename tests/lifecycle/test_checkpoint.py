@@ -51,6 +51,36 @@ def test_checkpoint_gives_back_weights_optimizer_curve_and_random_numbers(tmp_pa
     assert all(torch.equal(moments[0][name], expected[0][name]) for name in expected[0])
 
 
+class Counted:
+    """A part that only some trainings have."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def test_checkpoint_gives_back_the_parts_that_only_some_trainings_have(tmp_path):
+    saved, state = state_at(30), toy_jobs.plain_state()
+    saved.also["counted"], state.also["counted"] = Counted(4), Counted()
+    reference = save_checkpoint(tmp_path, "mine", saved)
+    load_checkpoint(Path(reference.path), "mine", state)
+    assert state.also["counted"].count == 4
+
+
+def test_checkpoint_without_a_part_that_the_training_has_is_refused_and_loads_nothing(folder):
+    state = toy_jobs.plain_state()
+    state.also["counted"] = Counted()
+    before = parameters_sha256(state.model)
+    with pytest.raises(CheckpointError, match=r"other parts than this training has\n.*\[\] instead of \['counted'\]"):
+        load_checkpoint(folder / "step-00000020", "mine", state)
+    assert parameters_sha256(state.model) == before
+
+
 def test_newest_checkpoint_is_loaded_without_a_note(folder):
     state, found, notes = restored(folder)
     assert (state.step, found, notes) == (20, True, ())

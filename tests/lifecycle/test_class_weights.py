@@ -14,7 +14,8 @@ from lifecycle.data.class_balance import class_balance_check
 from lifecycle.errors import DatasetError
 from lifecycle.records import STAGES
 from lifecycle.training.loop import Recipe, TrainData, train_step
-from lifecycle.training.stage import prepare, run_stage
+from lifecycle.training.prepare import prepare
+from lifecycle.training.stage import run_stage
 from lifecycle.training.weights import log_odds_shift, row_weights
 from lifecycle.use_case import ClassWeights
 

@@ -1,0 +1,38 @@
+"""From trained weights to the artifact that is evaluated and shipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lifecycle.data.rows import read_rows
+from lifecycle.jobs import TrainJob
+from lifecycle.training.loop import TrainState
+from lifecycle.training.plan import MIN_STEPS
+from lifecycle.training.prepare import Prepared, require_same_code
+from lifecycle.training.scoring import predict_rows
+
+
+def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[str, str]:
+    """Calibrate on the calibration split, then write the artifact that will be evaluated and shipped.
+
+    Raises UseCaseError if the code on disk, which is copied, is no longer the code that was trained.
+    """
+    from lifecycle.artifact import write_artifact
+    from lifecycle.evaluation.calibration import fit_platt
+    from lifecycle.golden import draw_requests
+
+    require_same_code(job, prepared)
+    rows = read_rows(job.calibration_file, job.rows)
+    features = rows[list(job.rows.features)]
+    probabilities = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
+    calibration = fit_platt(rows[job.rows.label].to_numpy(), probabilities)
+    validation = read_rows(job.validation_file, job.rows)[list(job.rows.features)]
+    return write_artifact(
+        Path(job.out) / "artifact",
+        task_folder=Path(job.use_case_folder),
+        model=state.model,
+        example=prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing),
+        preprocessing=prepared.preprocessing,
+        calibration=calibration,
+        requests=draw_requests(validation, job.rows.sensitive, job.training.seed, (prepared.rows, features)),
+    )

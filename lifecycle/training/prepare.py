@@ -1,0 +1,101 @@
+"""What a stage trains on: its rows, the preprocessing fitted on them, tensors and weights."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.data.rows import read_rows
+from lifecycle.errors import Problem, UseCaseError
+from lifecycle.identity import python_sources, sha256_files
+from lifecycle.jobs import TrainJob
+from lifecycle.task import Task, fit_preprocessing, load_task
+from lifecycle.training.features import prepared_features
+from lifecycle.training.loop import TrainData
+from lifecycle.training.plan import stage_rows
+from lifecycle.training.weights import log_odds_shift, row_weights
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a stage trains on; `code_sha256` is the hash of the use case's code as it was loaded."""
+
+    task: Task
+    code_sha256: str
+    rows: pd.DataFrame
+    preprocessing: dict[str, Any]
+    data: TrainData
+    log_odds_shift: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def prepare(job: TrainJob, device: str) -> Prepared:
+    """The stage's rows and tensors; preprocessing is fitted on these training rows only.
+
+    In mode continue every stage sees all training rows, since the stages are pauses of one run.
+    """
+    import torch
+
+    code = code_sha256(job)
+    task = load_task(Path(job.use_case_folder))
+    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
+    rows_sha256 = "all"
+    if job.stages.mode == "restart":
+        chosen = stage_rows(rows[job.rows.label].to_numpy(), job.stages.fraction(job.stage), job.training.seed)
+        rows, rows_sha256 = rows.iloc[chosen].reset_index(drop=True), hashlib.sha256(chosen.tobytes()).hexdigest()
+    seed_everything(job.training.seed)
+    features = rows[list(job.rows.features)]
+    preprocessing = fit_preprocessing(task, features, job.hyperparameters)
+    inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
+    data = _on_device(inputs, rows[job.rows.label], device)
+    labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
+    weights = row_weights(labels, job.training.class_weights, given)
+    if weights is not None:
+        data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=device))
+    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), notes)
+
+
+def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
+    """Whole tensors on the device; the model's code sees the declared features and nothing else."""
+    inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
+    return _on_device(inputs, rows[job.rows.label], device)
+
+
+def _on_device(inputs: Mapping[str, torch.Tensor], labels: pd.Series, device: str) -> TrainData:
+    import torch
+
+    targets = torch.tensor(labels.to_numpy(), dtype=torch.float32)
+    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, targets.to(device))
+
+
+def seed_everything(seed: int) -> None:
+    """Seed every generator a use case may draw from, and ask torch for deterministic kernels."""
+    import numpy as np
+    import torch
+
+    # cuBLAS needs this for deterministic kernels, before its first use.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True)
+
+
+def code_sha256(job: TrainJob) -> str:
+    return sha256_files(python_sources(Path(job.use_case_folder)))
+
+
+def require_same_code(job: TrainJob, prepared: Prepared) -> None:
+    """An artifact with other code than the trained one would score with weights that do not belong to it."""
+    if code_sha256(job) != prepared.code_sha256:
+        problem = "the use case's code changed during the training"
+        raise UseCaseError(Path(job.use_case_folder).name, [Problem("model.py", problem, "run the training again")])

@@ -1,0 +1,41 @@
+"""A trained stage on the validation split."""
+
+from __future__ import annotations
+
+from lifecycle.data.rows import read_rows
+from lifecycle.jobs import Learned, TrainJob
+from lifecycle.training.loop import TrainState
+from lifecycle.training.prepare import Prepared
+from lifecycle.training.scoring import predict_rows
+
+
+def validate(
+    job: TrainJob, prepared: Prepared, state: TrainState, device: str
+) -> tuple[dict[str, float], Learned | None]:
+    """Metrics on the validation split, and at the pilot whether the network has learned something.
+
+    Every row counts once, and what the training's weights added to the log-odds is taken out.
+    """
+    import numpy as np
+
+    from lifecycle.evaluation.calibration import apply_platt
+    from lifecycle.evaluation.metrics import auc, log_loss
+    from lifecycle.training.learned import cross_fitted_linear, measure_learned
+
+    rows = read_rows(job.validation_file, job.rows)
+    labels, groups = rows[job.rows.label].to_numpy(), rows[job.rows.group].to_numpy()
+    probabilities = predict_rows(
+        prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device
+    )
+    if prepared.log_odds_shift:
+        probabilities = apply_platt(probabilities, {"slope": 1.0, "intercept": -prepared.log_odds_shift})
+    prior = float(prepared.rows[job.rows.label].mean())
+    metrics = {
+        "val_loss": float(log_loss(labels, probabilities).mean()),
+        "val_auc": float(auc(labels, probabilities)),
+        "val_loss_of_prior": float(log_loss(labels, np.full(len(labels), prior)).mean()),
+    }
+    if job.stage != "pilot":
+        return metrics, None
+    linear = cross_fitted_linear(rows, job.rows, job.training.seed)
+    return metrics, measure_learned(labels, probabilities, linear, groups, prior, job.training.seed)
