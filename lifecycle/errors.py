@@ -7,6 +7,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── RecordError             a record that is missing, stale or changed on disk
 ├── CheckpointError         no checkpoint that may be trusted
 ├── WorkerError             the training process ended without a valid result; carries its exit code
+├── TrainingError           a model that the training loop cannot update
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
 ├── NotifierError           an alert that its receiver did not take
@@ -83,6 +84,10 @@ class WorkerError(TrainworthyError):
     def __init__(self, problem: str, *, fix: str, exit_code: int, value: object = None) -> None:
         self.exit_code = exit_code
         super().__init__(problem, fix=fix, value=value)
+
+
+class TrainingError(TrainworthyError):
+    """A model that the training loop cannot update, whatever its data."""
 
 
 class EvaluationError(TrainworthyError):

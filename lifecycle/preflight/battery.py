@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.checks import stops_the_step
+from lifecycle.errors import TrainingError
 from lifecycle.preflight.check import Check, Found, Trial, tried, untried
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def _try(check: Check[Any], seen: Any, device: str, told: Told, around: Around) 
     with around() as updates:
         try:
             result = check.look(seen)
+        except TrainingError as error:
+            # A check of its own says so: this one would have to train.
+            result = Found("insufficient", f"not tried, since no update can be made: {error.problem}", fix=error.fix)
         except Exception as error:
             # Whatever a use case's code raises; a check that can't look has not passed.
             result = Found("error", told(error)[:500])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from lifecycle.errors import TrainingError
 from lifecycle.jobs import Alarm
 from lifecycle.training.curve import Curve
 from lifecycle.training.plan import Plan, step_seed
@@ -117,6 +118,8 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
     parts = rows.tensor_split(min(recipe.accumulate, len(rows)))
     # In float64, since the square of a loss of 2e19 is too large for float32.
     wide = torch.cat([backward(state.model, data, part, recipe, generator, of=len(rows)) for part in parts]).double()
+    if sparse := sparse_gradients(state.model):
+        raise TrainingError(f"{', '.join(sparse)}: {SPARSE}", fix=DENSE)
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.
@@ -129,6 +132,15 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
         for buffer, before in buffers:
             buffer.data.copy_(before)
     return loss, squared, grad_norm
+
+
+SPARSE = "the loop clips by the global norm, which sparse gradients do not have"
+DENSE = "use sparse=False, and in build_optimizers AdamW or SGD in the place of SparseAdam"
+
+
+def sparse_gradients(model: torch.nn.Module) -> list[str]:
+    """Names of the parameters whose gradient is sparse."""
+    return [name for name, p in model.named_parameters() if p.grad is not None and p.grad.is_sparse]
 
 
 def backward(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from lifecycle.cost.prices import load_prices
 from lifecycle.data.versions import published_version
@@ -22,6 +23,7 @@ from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import upstream_records
 from lifecycle.training.checkpoint import verify_checkpoint
+from lifecycle.training.loop import Recipe, TrainData, TrainState, train_step
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
 from resources.notifier import webhook
@@ -101,6 +103,15 @@ def notifier_error(folder: Path) -> None:
         webhook()
 
 
+def training_error(folder: Path) -> None:
+    model = torch.nn.Module()
+    model.words = torch.nn.Embedding(9, 1, sparse=True)
+    model.forward = lambda inputs: model.words(inputs["words"]).squeeze(-1)
+    words = torch.arange(9)
+    recipe = Recipe(loss_fn=lambda outputs, targets: outputs, learning_rate=lambda step: 1.0, clip_norm=1.0)
+    train_step(TrainState(model, ()), TrainData({"words": words}, words), words, recipe)
+
+
 PROVOKED: dict[str, Callable[[Path], object]] = {
     "UseCaseError": use_case_error,
     "SettingsError": settings_error,
@@ -108,6 +119,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "RecordError": lambda folder: upstream_records(FileRecordStore(StateFolder(folder)), "toy", "smoke", "run"),
     "CheckpointError": checkpoint_error,
     "WorkerError": worker_error,
+    "TrainingError": training_error,
     "EvaluationError": lambda folder: require_both_classes(np.ones(3)),
     "PriceError": lambda folder: load_prices(ROOT / "prices.yaml").sku("local-3cpu"),
     "ChampionError": champion_error,

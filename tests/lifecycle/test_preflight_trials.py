@@ -17,6 +17,8 @@ from lifecycle.preflight.run import run_preflight
 from lifecycle.preflight.sample import draw_sample
 from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.preflight.throughput.seconds import run_time
+from lifecycle.training.loop import DENSE
+from lifecycle.training.loop import SPARSE as SPARSE_GRADIENTS
 from lifecycle.worker import read_result
 
 LIMIT = 4 * 2**30
@@ -255,3 +257,26 @@ def test_finish_grows_with_the_validation_rows_and_not_with_other_trials(splits,
     assert 7.0 < finish(few, killed, exported) < 1000.0
     more = few.model_copy(update={"validation_file": str(many / "validation.parquet")})
     assert finish(more) > 10 * finish(few)
+
+
+SPARSE = ("nn.Embedding(len(SHOPS) + 1, 2)", "nn.Embedding(len(SHOPS) + 1, 2, sparse=True)")
+SPARSE_ADAM = (
+    "def loss_fn(",
+    "def build_optimizers(model, optimizer):\n"
+    "    sparse, rest = model.shop.parameters(), model.layers.parameters()\n"
+    "    return [torch.optim.SparseAdam(sparse, lr=0.01), torch.optim.AdamW(rest, lr=0.01)]\n\n\n"
+    "def loss_fn(",
+)
+
+
+@pytest.mark.parametrize("changes", [(SPARSE,), (SPARSE, SPARSE_ADAM)], ids=["declared", "own_optimizers"])
+def test_sparse_gradients_fail_one_check_that_says_so_and_what_needs_no_update_is_asked(splits, tmp_path, changes):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", *changes)
+    result = run_preflight(toy_jobs.preflight_job(splits, tmp_path, use_case=use_case))
+    found = {trial.check: trial for trial in result.trials}
+    assert [trial.check for trial in result.trials if trial.status in ("fail", "error")] == ["one_batch.train"]
+    assert found["one_batch.train"].evidence == f"shop.weight: {SPARSE_GRADIENTS}"
+    assert found["one_batch.train"].fix == DENSE
+    asked = ("inputs.scaled", "wiring.rows_apart", "wiring.uses_inputs", "start.micro_batches")
+    assert {found[check].status for check in asked} == {"pass"}
+    assert found["wiring.gradients"].evidence.startswith("not tried")

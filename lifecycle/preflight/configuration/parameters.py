@@ -13,7 +13,7 @@ from lifecycle.errors import did_you_mean
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.teachers import teachers
-from lifecycle.training.loop import Recipe, backward
+from lifecycle.training.loop import DENSE, SPARSE, Recipe, backward, sparse_gradients
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,16 +53,12 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
     if foreign:
         seen = f"the optimizers hold {len(foreign)} parameters that are not the model's: no checkpoint holds them"
         return Found("insufficient", seen, len(foreign), fix="make them parameters of the model")
-    if sparse := _sparse(state.model, subject):
-        seen = f"{', '.join(sparse[:3])}: the loop clips by the global norm, which sparse gradients do not have"
-        return Found("fail", seen, len(sparse), 0, cause="layers with sparse=True", fix="use sparse=False")
+    one_backward(subject, state.model, subject.recipe)
+    if sparse := sparse_gradients(state.model):
+        return Found(
+            "fail", f"{', '.join(sparse)}: {SPARSE}", len(sparse), 0, cause="layers with sparse=True", fix=DENSE
+        )
     return _unclaimed(named, len(trainable), subject)
-
-
-def _sparse(model: nn.Module, subject: Subject) -> list[str]:
-    """Parameters whose gradient is sparse."""
-    one_backward(subject, model, subject.recipe)
-    return [name for name, p in model.named_parameters() if p.grad is not None and p.grad.is_sparse]
 
 
 def _unregistered(model: nn.Module, subject: Subject) -> int:

@@ -71,7 +71,9 @@ def _harm(subject: Subject, bad: Tensor) -> str:
     if not bool(losses.isfinite().all()):
         return "their loss is not finite"
     losses.mean().backward()
-    broken = [n for n, p in model.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+    broken = [
+        n for n, p in model.named_parameters() if p.grad is not None and not bool(p.grad.to_dense().isfinite().all())
+    ]
     return f"the gradient of {broken[0]} is not finite" if broken else ""
 
 

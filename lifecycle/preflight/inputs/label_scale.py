@@ -49,7 +49,7 @@ def _reach(subject: Subject) -> float:
     inputs, _ = rows_of(subject.training, spread_rows(subject.training, ROWS), subject.device)
     outputs = state.model.eval()(inputs)
     outputs.float().mean().backward()
-    gradients = [p.grad.flatten().float() for p in state.model.parameters() if p.grad is not None]
+    gradients = [p.grad.to_dense().flatten().float() for p in state.model.parameters() if p.grad is not None]
     if not gradients:
         return math.inf
     every = torch.cat(gradients)

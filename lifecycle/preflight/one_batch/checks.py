@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.artifact import load_artifact, write_artifact
+from lifecycle.errors import TrainingError
 from lifecycle.golden import draw_requests
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.check import Check, Found
@@ -40,11 +41,16 @@ EXPORT_TOLERANCE = 1e-4
 ORDER_TOLERANCE = 1e-3
 UNCALIBRATED = {"slope": 1.0, "intercept": 0.0}
 IDENTITY = "preflight"
+# What the network gives is sound, though the loop cannot update it: what needs no update can still be asked.
+NO_UPDATE = "no update"
 
 
 def trains(seen: Seen) -> Found:
     """One update."""
-    state, loss, norm = _updated(seen)
+    try:
+        state, loss, norm = _updated(seen)
+    except TrainingError as error:
+        return Found("fail", error.problem, NO_UPDATE, cause="layers with sparse=True", fix=error.fix)
     if not abs(loss) < float("inf"):
         return Found("fail", f"the loss is {loss}")
     if not 0 < norm < float("inf"):

@@ -179,7 +179,7 @@ def _gradients(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, 
     for part in rows.tensor_split(parts):
         backward(model, data, part, recipe, generator, of=len(rows))
     found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return torch.cat([grad.flatten().double() for grad in found]) if found else torch.zeros(1)
+    return torch.cat([grad.to_dense().flatten().double() for grad in found]) if found else torch.zeros(1)
 
 
 def _apart(one: Tensor, other: Tensor) -> float:

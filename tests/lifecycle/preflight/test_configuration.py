@@ -21,7 +21,7 @@ from lifecycle.preflight.configuration.schedule import judged, schedule_fits, wa
 from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Forecast
-from lifecycle.training.loop import Recipe, TrainData
+from lifecycle.training.loop import DENSE, Recipe, TrainData
 from lifecycle.training.plan import Plan, learning_rate
 from lifecycle.training.recipe import make_optimizers
 from lifecycle.use_case import OptimizerSpec
@@ -204,7 +204,7 @@ def test_sparse_gradients_are_one_failure_with_the_fix():
     trial = tried("optimizer_parameters", subject(Words, optimizers))
     assert trial.status == "fail"
     assert "embed.weight: the loop clips by the global norm, which sparse gradients do not have" in trial.evidence
-    assert trial.fix == "use sparse=False"
+    assert trial.fix == DENSE
 
 
 def test_checks_that_run_the_network_or_augment_on_the_device_are_not_the_host_s():
