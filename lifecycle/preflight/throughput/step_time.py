@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
     from lifecycle.training.loop import TrainState
 
-WARM_UP, TIMED_STEPS = 3, 12
+# An update of several optimizers is as many of their steps, and the fewer updates are timed.
+WARM_UP, TIMED_STEPS, FEWEST_STEPS = 3, 12, 4
 # Beside views: what only allocates, or gives another shape to the same bytes.
 NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "unsafe_split")
 
 
 def measure_step(subject: Subject) -> StepTime:
-    """Median over TIMED_STEPS updates on random rows of the sample, as a stage draws them."""
+    """Median over updates on random rows of the sample, as a stage draws them: TIMED_STEPS optimizer steps."""
     import os
 
     state = subject.state()
     state.model.train()
-    batches = _batches(subject, WARM_UP + TIMED_STEPS)
+    timed_steps = max(FEWEST_STEPS, TIMED_STEPS // max(1, len(state.optimizers)))
+    batches = _batches(subject, WARM_UP + timed_steps)
     for rows in batches[:WARM_UP]:
         train_step(state, subject.training, rows, subject.recipe)
     timed = batches[WARM_UP:]

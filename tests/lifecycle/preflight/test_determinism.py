@@ -73,7 +73,7 @@ def test_dropout_and_batch_norm_are_equal_bit_for_bit():
 def test_healthy_training_is_equal_bit_for_bit(name):
     trials = run_checks(CHECKS, HEALTHY[name](0), device="cpu", not_applicable={})
     assert [trial.status for trial in trials] == ["pass", "pass"]
-    assert sum(trial.optimizer_steps for trial in trials) <= 2 * 16
+    assert sum(trial.optimizer_steps for trial in trials) <= 2 * 10
 
 
 @pytest.mark.parametrize("network", [OwnNumpy, ClassState])
