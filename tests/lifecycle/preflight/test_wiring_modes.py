@@ -147,6 +147,74 @@ def test_outputs_that_may_be_confined_raise_no_word(one):
     assert trial(one, "logits").status == "pass"
 
 
+def of_sigmoid(outputs, targets):
+    return functional.binary_cross_entropy_with_logits(outputs.sigmoid(), targets, reduction="none")
+
+
+def of_softmax(outputs, targets):
+    return functional.cross_entropy(outputs.softmax(1), targets, reduction="none")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        mlp(loss_fn=of_sigmoid),
+        mlp(headed(MLP, torch.sigmoid), loss_fn=of_sigmoid, predict=None),
+        mlp(headed(MLP, torch.sigmoid), loss_fn=lambda o, t: probability_loss(o.sigmoid(), t), predict=None),
+        mlp(loss_fn=lambda o, t: of_sigmoid(o.clamp(-1, 1), t)),
+        cnn(loss_fn=of_softmax),
+        cnn(headed(CNN, softmax), loss_fn=of_softmax),
+        cnn(Pixels, data=masks(), loss_fn=lambda o, t: of_sigmoid(o, t).mean((1, 2))),
+    ],
+)
+def test_loss_that_squashes_its_outputs_twice_fails(one):
+    assert trial(one, "logits").status == "fail"
+
+
+def corrected(share):
+    """The loss of labels of which a share is wrong, known beforehand."""
+    return lambda outputs, targets: probability_loss(share + (1 - 2 * share) * outputs.sigmoid(), targets)
+
+
+def focal(outputs, targets):
+    found = functional.cross_entropy(outputs, targets, reduction="none")
+    return (1 - (-found).exp()).square() * found
+
+
+def generalised(outputs, targets):
+    return (1 - chosen(outputs, targets) ** 0.7) / 0.7
+
+
+def chosen(outputs, targets):
+    return outputs.softmax(1).gather(1, targets[:, None])[:, 0]
+
+
+def smoothed_kept_from_zero(outputs, targets):
+    found = -(outputs.softmax(1) + 1e-6).log()
+    return 0.6 * found.gather(1, targets[:, None])[:, 0] + 0.4 * found.mean(1)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        mlp(loss_fn=lambda o, t: (o.sigmoid() - t).square()),
+        mlp(loss_fn=lambda o, t: (1 - (2 * t - 1) * o).clamp(min=0)),
+        mlp(loss_fn=corrected(0.1)),
+        cnn(loss_fn=focal),
+        cnn(loss_fn=generalised),
+        cnn(loss_fn=lambda o, t: 1 - chosen(o, t)),
+        cnn(loss_fn=smoothed_kept_from_zero),
+        cnn(Pixels, data=masks(), loss_fn=lambda o, t: (o.sigmoid() - t).abs().mean((1, 2))),
+    ],
+)
+def test_loss_with_two_ends_or_a_floor_of_its_own_raises_no_word(one):
+    assert trial(one, "logits").status == "pass"
+
+
+def test_loss_that_expects_many_wrong_labels_can_not_be_told():
+    assert trial(mlp(loss_fn=corrected(0.2)), "logits").status == "insufficient"
+
+
 class Noise(MLP):
     """Dropout without a word about the mode."""
 
