@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.start.constant import constant_losses
-from lifecycle.preflight.start.steady import autocast, spread_rows, steady
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.start.steady import spread_rows, steady
+from lifecycle.preflight.subject import Subject, autocast, take
 from lifecycle.training.loop import TrainData, TrainState, train_step
 
 if TYPE_CHECKING:

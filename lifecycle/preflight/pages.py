@@ -19,11 +19,15 @@ Each has a standard id, which is what a terminal, an annotation, the JUnit file,
 [how to read them](../how-to/preflight.md).
 A use case adds its own as functions of `model.py` named `check_<something>`: their ids are `own.<something>`.
 """
+_FORECASTS = """## forecasts
+
+Memory, time and cost are forecast beside the checks: [memory_forecast](memory_forecast.md).
+"""
 
 
 def index_text() -> str:
     """The index of all pages, family by family."""
-    return "\n".join([_INTRODUCTION, *_families()])
+    return "\n".join([_INTRODUCTION, *_families(), _FORECASTS])
 
 
 def _families() -> Iterator[str]:

@@ -57,6 +57,14 @@ class Subject:
         return max(1, self.plan.batch_size // self.recipe.accumulate)
 
 
+def autocast(subject: Subject) -> torch.autocast:
+    """The precision that the recipe trains in."""
+    import torch
+
+    half = subject.recipe.precision == "bf16"
+    return torch.autocast(torch.device(subject.device).type, torch.bfloat16, enabled=half)
+
+
 def take(data: TrainData, rows: Tensor) -> TrainData:
     """Some rows of the data, by their numbers."""
     weights = None if data.weights is None else data.weights[rows]

@@ -22,7 +22,7 @@ from lifecycle.preflight.overfit.fit import (
     outputs_of,
 )
 from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
-from lifecycle.preflight.overfit.yardsticks import Outputs, Yardsticks, measure_yardsticks, uses_labels
+from lifecycle.preflight.overfit.yardsticks import Outputs, Yardsticks, loss_uses_labels, measure_yardsticks
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
 
@@ -48,7 +48,7 @@ def overfits(subject: Subject) -> Found:
     start = _start(subject, data, batches)
     if not start.free:
         return NO_ROWS
-    if not uses_labels(subject, data, batches):
+    if not loss_uses_labels(subject, data, batches):
         return _falls(subject, data, batches, float(start.losses().mean()))
     marks = measure_yardsticks(subject, data, batches)
     if not marks.bounded:
@@ -123,7 +123,7 @@ def learns_without_inputs(subject: Subject) -> Found:
     data, batches = _ten_batches(subject)
     if not _start(subject, data, batches).free:
         return NO_ROWS
-    if not uses_labels(subject, data, batches):
+    if not loss_uses_labels(subject, data, batches):
         return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
     alike, how = _alike(subject, data, batches)
     # On the inputs that it trains on: a loss that holds a reconstruction is lower where there is nothing to rebuild.

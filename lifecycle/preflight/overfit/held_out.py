@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.overfit.fit import batch_statistics, fit, full_batches, judged, outputs_of
-from lifecycle.preflight.overfit.yardsticks import Outputs, line_basis, linked_outputs, lowest_loss, uses_labels
+from lifecycle.preflight.overfit.yardsticks import Outputs, line_basis, linked_outputs, loss_uses_labels, lowest_loss
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.learned import PERMUTATIONS, permutations_within
 from lifecycle.training.loop import TrainData
@@ -45,7 +45,7 @@ class Rise:
 def learns_for_unseen_rows(subject: Subject) -> Found:
     """The rise after training on the labels, on shuffled ones, at the start, and of a line."""
     rows, groups = _held_out(subject)
-    if not uses_labels(subject, subject.held_out, rows):
+    if not loss_uses_labels(subject, subject.held_out, rows):
         unused = subject.claims.labels == "unused"
         return Found("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.outputs import is_float, row_places
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.subject import Subject, autocast
 from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Outputs:
             for place, value in (values or {}).items():
                 chosen[place] = value[first : first + len(wanted)].reshape(leaves[place].shape)
             first += len(wanted)
-            with mixed(self.subject):
+            with autocast(self.subject):
                 found.append(self.subject.recipe.loss_fn(tree_unflatten(chosen, self.tree), wanted).float())
         return torch.cat(found)
 
@@ -101,7 +101,7 @@ def network_outputs(subject: Subject, model: nn.Module, data: TrainData, batches
 
     found = []
     for rows in batches:
-        with mixed(subject):
+        with autocast(subject):
             found.append(tree_flatten(model({name: tensor[rows] for name, tensor in data.inputs.items()})))
     own = row_places(found[0][0], len(batches[0]))
     leaves = tuple([leaf.detach() if is_float(leaf) else leaf for leaf in one] for one, _ in found)
@@ -109,7 +109,7 @@ def network_outputs(subject: Subject, model: nn.Module, data: TrainData, batches
     return Outputs(subject, targets, leaves, found[0][1], {place: _same for place in own})
 
 
-def uses_labels(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> bool:
+def loss_uses_labels(subject: Subject, data: TrainData, batches: Sequence[Tensor]) -> bool:
     """Does the loss of the same outputs change with the labels? Where all labels are equal, the claim decides.
 
     Asked of much changed weights, too: an output of 0 costs the same with either label.
@@ -295,15 +295,6 @@ def _finite(tensor: Tensor) -> Tensor:
     import torch
 
     return tensor[torch.isfinite(tensor)]
-
-
-def mixed(subject: Subject) -> Any:
-    """The precision that the recipe declares."""
-    import torch
-
-    return torch.autocast(
-        subject.training.targets.device.type, torch.bfloat16, enabled=subject.recipe.precision == "bf16"
-    )
 
 
 def _same(tensor: Tensor) -> Tensor:

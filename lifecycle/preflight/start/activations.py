@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.start.steady import autocast, spread_rows, steady
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.outputs import is_float
+from lifecycle.preflight.start.steady import spread_rows, steady
+from lifecycle.preflight.subject import Subject, autocast, take
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -86,20 +87,14 @@ def _weighted(module: nn.Module) -> bool:
 
 def _enter(seen: Seen, module: nn.Module, name: str, args: Any) -> None:
     seen.where.append(name or "the network")
-    if seen.first is not None and _weighted(module) and args and _is_float(args[0]):
+    if seen.first is not None and _weighted(module) and args and is_float(args[0]) and args[0].numel():
         seen.entered.append(_layer(name, args[0]))
 
 
 def _leave(seen: Seen, module: nn.Module, output: Any) -> None:
     name = seen.where.pop()
-    if seen.first is None and _weighted(module) and _is_float(output):
+    if seen.first is None and _weighted(module) and is_float(output) and output.numel():
         seen.first = _layer(name, output)
-
-
-def _is_float(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 def _layer(name: str, tensor: Tensor) -> Layer:

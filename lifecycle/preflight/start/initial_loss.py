@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.start.constant import ConstantLosses, constant_losses
-from lifecycle.preflight.start.steady import autocast, spread_rows
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.start.steady import spread_rows
+from lifecycle.preflight.subject import Subject, autocast, take
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

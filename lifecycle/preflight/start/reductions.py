@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import has_rows, is_float
-from lifecycle.preflight.start.steady import autocast, evaluating, spread_rows
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.start.steady import evaluating, spread_rows
+from lifecycle.preflight.subject import Subject, autocast, take
 from lifecycle.training.loop import Recipe, TrainData, backward
 
 if TYPE_CHECKING:
@@ -158,13 +158,13 @@ def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, 
     said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {apart:.1e} of their norm apart"
     if apart <= limit:
         return Found("pass", said, apart, limit)
-    if batch_statistics(model):
+    if evaluates_by_batch(model):
         why = "batch norm without running statistics sees the rows of its part only, which no loop can mend"
         return Found("not_applicable", f"{said}: {why}", apart, limit)
     return Found("fail", said, apart, limit)
 
 
-def batch_statistics(model: nn.Module) -> bool:
+def evaluates_by_batch(model: nn.Module) -> bool:
     """Whether a normalisation uses its batch's own statistics in evaluation too."""
     from torch.nn.modules.batchnorm import _BatchNorm
 

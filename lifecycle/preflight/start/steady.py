@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import Recipe
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 
@@ -42,14 +40,3 @@ def evaluating(model: nn.Module) -> nn.Module:
             module.train()
             module.dropout = 0.0
     return model
-
-
-def autocast(subject: Subject) -> torch.autocast:
-    """The precision that the recipe trains in."""
-    import torch
-
-    return torch.autocast(torch.device(subject.device).type, torch.bfloat16, enabled=_bf16(subject.recipe))
-
-
-def _bf16(recipe: Recipe) -> bool:
-    return recipe.precision == "bf16"
