@@ -119,6 +119,7 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
         "use_case_folder": str(run.use_case.folder),
         "out": str(out),
         "device": device_of(run.use_case),
+        "loaders": run.use_case.spec.compute.loaders,
         "rows": Rows(
             features=snapshot.feature_columns,
             label=snapshot.label,

@@ -48,9 +48,10 @@ class _Job(Frozen):
 
 
 class _RowsJob(_Job):
-    """A job that reads rows of the snapshot."""
+    """A job that reads rows of the snapshot; `loaders` is compute.loaders."""
 
     rows: Rows
+    loaders: int | None = None
 
 
 class CheckpointRef(Frozen):

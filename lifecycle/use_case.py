@@ -101,6 +101,11 @@ class TrainingSpec(Frozen):
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
         "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
     )
+    tensors: Literal["ahead", "per_batch"] = Field(
+        default="ahead",
+        description="ahead: to_tensors once for all rows of a stage. per_batch: for each batch, in processes beside "
+        "the training, where rows must be decoded or their tensors do not fit into memory.",
+    )
     checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
 
 
@@ -189,6 +194,12 @@ class ComputeSpec(Frozen):
     )
     gpus: int = Field(default=0, ge=0, description="Above 0, a step that trains takes a slot of the pool gpu.")
     sku: str = Field(description="A price of prices.yaml.")
+    loaders: int | None = Field(
+        default=None,
+        ge=1,
+        description="Processes that make batches, for training.tensors per_batch; left out, one core less than there "
+        "are. Changes no result.",
+    )
     spot: bool = Field(default=False, description="The machine may be taken away at short notice.")
 
 
@@ -237,6 +248,14 @@ class UseCaseSpec(Frozen):
         default_factory=PreflightSpec, description="What the network claims, and which checks do not apply."
     )
     validation: ValidationSpec = Field(default_factory=ValidationSpec, description="How the rows are judged.")
+
+    @model_validator(mode="after")
+    def _loaders_have_work(self) -> UseCaseSpec:
+        if self.compute.loaders is not None and self.training.tensors == "ahead":
+            raise ValueError(
+                "compute.loaders has no effect while training.tensors is ahead: remove it, or say per_batch"
+            )
+        return self
 
 
 class UseCase(Frozen):

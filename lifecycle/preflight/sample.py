@@ -12,7 +12,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan, stage_rows
-from lifecycle.training.prepare import seed_everything, to_train_data
+from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 SAMPLE_ROWS = 20_000
+# Rows worth a loader take about a millisecond to decode each.
+SAMPLE_OF_LOADED = 2_000
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,12 @@ class Sample:
 
 
 def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
-    """At most about SAMPLE_ROWS rows, stratified by label. Errors of model.py pass through with their line.
+    """At most about SAMPLE_ROWS rows, or SAMPLE_OF_LOADED, stratified by label.
 
-    `rows` are all of training; the held-out ones of the subject are of the validation split.
+    Errors of model.py pass through with their line. `rows` are all of training; the held-out ones of the subject are of
+    the validation split.
     """
-    task = load_task(Path(job.use_case_folder))
+    task, per_batch = load_task(Path(job.use_case_folder)), job.training.tensors == "per_batch"
     drawn, held_out = _drawn(job, rows), _drawn(job, read_rows(job.validation_file, job.rows))
     seed_everything(job.training.seed)
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters)
@@ -51,16 +54,19 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         return task.build_model(preprocessing, job.hyperparameters)
 
     plan = make_plan(len(rows), job.training, job.stages, "full")
+    recipe = make_recipe(task, job.training, plan.horizon_steps)
+    loaded = loaded_rows(task, drawn, preprocessing, job, device).in_loaders(recipe)[0] if per_batch else None
     subject = Subject(
         build=build,
         optimizers=lambda model: make_optimizers(task, model, job.training.optimizer),
-        recipe=make_recipe(task, job.training, plan.horizon_steps),
+        recipe=recipe,
         training=to_train_data(task, drawn, preprocessing, job, device),
         held_out=to_train_data(task, held_out, preprocessing, job, device),
         plan=plan,
         predict=task.predict,
         groups=held_out[job.rows.group].to_numpy(),
         labels=rows[job.rows.label].to_numpy(),
+        loaded=loaded,
         claims=job.claims,
         device=device,
     )
@@ -68,6 +74,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
 
 
 def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:
-    fraction = min(1.0, SAMPLE_ROWS / len(rows))
+    most = SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
+    fraction = min(1.0, most / len(rows))
     chosen = stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)
     return rows.iloc[chosen].reset_index(drop=True)

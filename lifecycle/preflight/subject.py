@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import Recipe, TrainData, TrainState
 from lifecycle.training.plan import Plan
 
@@ -28,7 +29,8 @@ class Subject:
     `training` and `held_out` are samples of rows that the model will train on and will not, prepared as they will be;
     `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `labels` are those
     of all training rows, by the numbers that the plan draws; None if `training` holds all rows. `predict` turns
-    outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's.
+    outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
+    training rows where a stage has its batches made by loaders, augmentation included; else None.
     """
 
     build: Callable[[], nn.Module]
@@ -40,6 +42,7 @@ class Subject:
     predict: Callable[[Tensor], Tensor] | None = None
     groups: np.ndarray | None = None
     labels: np.ndarray | None = None
+    loaded: LoadedRows | None = None
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -13,11 +14,11 @@ from lifecycle.training.plan import Plan, step_seed
 
 if TYPE_CHECKING:
     import torch
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     LossFn = Callable[[Tensor, Tensor], Tensor]
     Inputs = dict[str, Tensor]
-    Augment = Callable[[Inputs, Tensor, Generator], tuple[Inputs, Tensor]]
+    Augment = Callable[[Inputs, Tensor, torch.Generator], tuple[Inputs, Tensor]]
 
 
 class Stateful(Protocol):
@@ -53,6 +54,22 @@ class TrainData:
     targets: Tensor
     weights: Tensor | None = None
 
+    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]:
+        """This data and the row numbers of each step from `first_step` on."""
+        for step in range(first_step, plan.last_step):
+            yield self, plan.batch(step).to(self.targets.device)
+
+    def take(self, rows: Tensor) -> TrainData:
+        """Some rows of the data, by their numbers."""
+        weights = None if self.weights is None else self.weights[rows]
+        return TrainData({name: tensor[rows] for name, tensor in self.inputs.items()}, self.targets[rows], weights)
+
+
+class Batches(Protocol):
+    """What the loop trains on: data in memory, or rows that loaders make tensors of (loading.py)."""
+
+    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]: ...
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -73,7 +90,7 @@ class Recipe:
 
 def train(
     state: TrainState,
-    data: TrainData,
+    data: Batches,
     plan: Plan,
     recipe: Recipe,
     after_step: Callable[[TrainState, float], bool],
@@ -83,20 +100,20 @@ def train(
     Returns an alarm, with the weights as they were before the bad step, if loss or gradient is not finite.
     """
     state.model.train()
-    while state.step < plan.last_step:
-        rows = plan.batch(state.step).to(data.targets.device)
-        rate = recipe.learning_rate(state.step)
-        for optimizer in state.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group["lr_scale"]
-        loss, squared, grad_norm = train_step(state, data, rows, recipe)
-        alarm = _not_finite(state.step, loss, grad_norm)
-        if alarm is not None:
-            return alarm
-        state.step += 1
-        state.curve.add(state.step, len(rows), loss, squared, rate, window=_window(plan))
-        if after_step(state, loss):
-            return None
+    with contextlib.closing(data.batches(plan, state.step)) as batches:
+        for batch, rows in batches:
+            rate = recipe.learning_rate(state.step)
+            for optimizer in state.optimizers:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * group["lr_scale"]
+            loss, squared, grad_norm = train_step(state, batch, rows, recipe)
+            alarm = _not_finite(state.step, loss, grad_norm)
+            if alarm is not None:
+                return alarm
+            state.step += 1
+            state.curve.add(state.step, len(rows), loss, squared, rate, window=_window(plan))
+            if after_step(state, loss):
+                return None
     return None
 
 
@@ -144,7 +161,7 @@ def sparse_gradients(model: torch.nn.Module) -> list[str]:
 
 
 def backward(
-    model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: Generator, of: int
+    model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: torch.Generator, of: int
 ) -> Tensor:
     """Forward and backward of a part of a batch of `of` rows: adds its share of the gradients.
 

@@ -16,6 +16,7 @@ from lifecycle.identity import python_sources, sha256_files
 from lifecycle.jobs import TrainJob
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.features import prepared_features
+from lifecycle.training.loading import LoadedRows, usual_loaders
 from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.weights import log_odds_shift, row_weights
@@ -33,7 +34,7 @@ class Prepared:
     code_sha256: str
     rows: pd.DataFrame
     preprocessing: dict[str, Any]
-    data: TrainData
+    data: TrainData | LoadedRows
     log_odds_shift: float = 0.0
     notes: tuple[str, ...] = ()
 
@@ -55,13 +56,44 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     seed_everything(job.training.seed)
     features = rows[list(job.rows.features)]
     preprocessing = fit_preprocessing(task, features, job.hyperparameters)
-    inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
-    data = _on_device(inputs, rows[job.rows.label], device)
+    data, notes = _data(job, task, rows, preprocessing, rows_sha256, code, device)
     labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
     weights = row_weights(labels, job.training.class_weights, given)
     if weights is not None:
-        data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=device))
+        data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
     return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), notes)
+
+
+def _data(
+    job: TrainJob,
+    task: Task,
+    rows: pd.DataFrame,
+    preprocessing: dict[str, Any],
+    rows_sha256: str,
+    code: str,
+    device: str,
+) -> tuple[TrainData | LoadedRows, tuple[str, ...]]:
+    """Whole tensors, or rows for loaders to make tensors of; and notes on tensors that were kept."""
+    features = rows[list(job.rows.features)]
+    if job.training.tensors == "per_batch":
+        return loaded_rows(task, rows, preprocessing, job, device), ()
+    inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
+    return _on_device(inputs, rows[job.rows.label], device), notes
+
+
+def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> LoadedRows:
+    """Rows that become tensors batch by batch; the model's code sees the declared features and nothing else."""
+    import torch
+
+    return LoadedRows(
+        to_tensors=lambda some: dict(task.to_tensors(some, preprocessing)),
+        folder=Path(job.use_case_folder),
+        features=rows[list(job.rows.features)],
+        targets=torch.tensor(rows[job.rows.label].to_numpy(), dtype=torch.float32),
+        device=device,
+        loaders=job.loaders or usual_loaders(),
+        seed=job.training.seed,
+    )
 
 
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from lifecycle.task import Task
 
-CHUNK_ROWS = 65_536
+# Rows that become tensors at once: so many of a table, fewer where a row is a picture.
+CHUNK_ROWS, CHUNK_BYTES = 65_536, 256 * 2**20
 
 
 def choose_device(declared: str) -> str:
@@ -51,14 +52,23 @@ def in_chunks(
     model: Callable[[dict[str, Tensor]], Tensor],
     device: str,
 ) -> np.ndarray:
-    """Probabilities `(N,)` of any callable model, CHUNK_ROWS rows at a time."""
+    """Probabilities `(N,)` of any callable model, at most CHUNK_ROWS rows and CHUNK_BYTES of inputs at a time."""
     import numpy as np
     import torch
 
-    parts = []
+    parts, chunk = [], _chunk_rows(features, task, preprocessing)
     with torch.no_grad():
-        for start in range(0, len(features), CHUNK_ROWS):
-            inputs = task.to_tensors(features.iloc[start : start + CHUNK_ROWS], preprocessing)
+        for start in range(0, len(features), chunk):
+            inputs = task.to_tensors(features.iloc[start : start + chunk], preprocessing)
             outputs = model({name: tensor.to(device) for name, tensor in inputs.items()})
             parts.append(task.predict(outputs).double().cpu().numpy().reshape(-1))
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _chunk_rows(features: pd.DataFrame, task: Task, preprocessing: Mapping[str, Any]) -> int:
+    """Rows of a chunk, by the bytes of one row's inputs."""
+    if not len(features):
+        return CHUNK_ROWS
+    one = task.to_tensors(features.iloc[:1], preprocessing)
+    row_bytes = sum(tensor.numel() * tensor.element_size() for tensor in one.values())
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))

@@ -7,21 +7,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.export import export
+from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.validate import validate
-
-if TYPE_CHECKING:
-    pass
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -132,8 +129,10 @@ def _train(
         return state.step == job.stop_after_steps
 
     try:
-        recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
-        alarm = train(state, prepared.data, plan, recipe, after_step)
+        data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
+        if isinstance(data, LoadedRows):
+            data, recipe = data.in_loaders(recipe)
+        alarm = train(state, data, plan, recipe, after_step)
     finally:
         progress.close()
     return None if alarm is None else _with_rows(alarm, job, prepared, plan)
@@ -145,9 +144,9 @@ def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> A
 
     batch = plan.batch(alarm.step)
     bad = torch.zeros(len(batch), dtype=torch.bool)
-    for tensor in prepared.data.inputs.values():
+    for tensor in prepared.data.take(batch).inputs.values():
         if tensor.is_floating_point():
-            bad |= ~torch.isfinite(tensor[batch.to(tensor.device)]).flatten(1).all(dim=1).cpu()
+            bad |= ~torch.isfinite(tensor).flatten(1).all(dim=1).cpu()
     named = batch[bad] if bool(bad.any()) else batch
     keys = prepared.rows.iloc[named[:20].tolist()][list(job.rows.keys)]
     shown = tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))

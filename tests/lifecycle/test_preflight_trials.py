@@ -77,8 +77,9 @@ def test_healthy_toy_passes_every_check(splits, tmp_path):
         ([], {"training": {"optimizer": {"name": "sgd"}}}),
         ([], {"training": {"batch_size": 1}}),
         ([], {"stages": {"mode": "continue"}}),
+        ([], {"training": {"tensors": "per_batch"}}),
     ],
-    ids=["dropout", "linear", "batch_norm", "slow", "sgd", "batches_of_one", "continue"],
+    ids=["dropout", "linear", "batch_norm", "slow", "sgd", "batches_of_one", "continue", "loaders"],
 )
 def test_other_healthy_models_pass_every_check(splits, tmp_path, replacements, sections):
     checks = tried(splits, tmp_path, *replacements, **sections)

@@ -120,7 +120,7 @@ def predict_job(artifact: str, sha256: str, rows_file: Path, out: Path, **fields
     )  # fmt: skip
 
 
-def start_worker(job: AnyJob) -> subprocess.Popen[str]:
+def start_worker(job: AnyJob, *, start_new_session: bool = False) -> subprocess.Popen[str]:
     """The worker as a real process on the job; its lines are read from stderr."""
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -132,6 +132,7 @@ def start_worker(job: AnyJob) -> subprocess.Popen[str]:
         env=environment | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=start_new_session,
     )
 
 

@@ -20,6 +20,7 @@ from lifecycle.preflight.memory.step_memory import Followed, follow, from_trace,
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Forecast
+from lifecycle.training.loading import AHEAD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,10 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     import psutil
 
     held = psutil.Process().memory_info().rss
-    scale = len(rows) / len(sample.rows)
+    loaded = sample.subject.loaded
+    # With loaders only the batches that are ready, and the one at work, are there.
+    many = len(rows) if loaded is None else (loaded.loaders * AHEAD + 1) * sample.subject.plan.batch_size
+    scale = many / len(sample.rows)
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     # Preparing tensors holds a copy of the feature columns for a while.
     copied = rows[list(job.rows.features)].memory_usage(deep=False).sum()

@@ -42,12 +42,18 @@ def waits_little(subject: Subject) -> Found:
 
 def _parts(step: StepTime) -> str:
     """The update in words: what it takes, and the share of each part."""
-    shares = {"choosing rows": step.rows_seconds, "augmentation": step.augment_seconds}
+    rows = f"waiting for {step.loaders} loader{'s' * (step.loaders > 1)}" if step.loaders else "choosing rows"
+    shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds}
     told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
     return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint {step.checkpoint_seconds * 1e3:.0f} ms"
 
 
 def _bottleneck(step: StepTime) -> tuple[str, str]:
+    if step.loaders:
+        return (
+            "for loaders that decode and augment",
+            "raise compute.loaders while there are cores, or keep the rows in a form that decodes faster",
+        )
     if step.augment_seconds > step.rows_seconds:
         return "augmentation (decode)", "do once in to_tensors what is no augmentation, and vectorise what is"
     return "choosing rows (loading)", "give narrower tensors: fewer columns, smaller types, indices instead of one-hot"

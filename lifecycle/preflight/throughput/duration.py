@@ -11,11 +11,11 @@ LOW, HIGH = 0.6, 2.0
 class StepTime(Frozen):
     """Seconds of an update, and of its parts that are not computing.
 
-    `rows_seconds` is what choosing the rows of a batch takes, `augment_seconds` changing them, `checkpoint_seconds` one
-    checkpoint. `cores_busy` of `cores` is how many this process kept busy, `others_busy` how many other work did.
-    `operations` counts what computes something in an update's forward and backward passes (no view, no allocation, not
-    the optimizer), `flops` theirs in matrix products and convolutions. `joules` of the whole machine, None if it has no
-    readable meter.
+    `rows_seconds` is what choosing the rows of a batch takes, or with `loaders` above 0 the wait for their batches;
+    `augment_seconds` what changing them takes, `checkpoint_seconds` one checkpoint. `cores_busy` of `cores` is how many
+    this process kept busy, `others_busy` how many other work did. `operations` counts what computes something in an
+    update's forward and backward passes (no view, no allocation, not the optimizer), `flops` theirs in matrix products
+    and convolutions. `joules` of the whole machine, None if it has no readable meter.
     """
 
     seconds: float
@@ -25,6 +25,7 @@ class StepTime(Frozen):
     cores_busy: float
     others_busy: float
     cores: int
+    loaders: int = 0
     flops: float
     operations: int
     joules: float | None

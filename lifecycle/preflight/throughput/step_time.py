@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.cost.energy import joules
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.training.checkpoint import save_checkpoint
+from lifecycle.training.loading import AHEAD, LoadedRows
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 
@@ -42,12 +45,17 @@ def measure_step(subject: Subject) -> StepTime:
     # train_step reads its loss, so that the device has finished.
     seconds = _median(lambda rows: train_step(state, subject.training, rows, subject.recipe), timed)
     cpu, wall, after = time.process_time() - cpu, time.perf_counter() - wall, joules()
-    busy = _machine_seconds() - busy
+    busy, parts = _machine_seconds() - busy, _Parts(seconds, _median(lambda rows: _taken(subject, rows), timed))
+    if subject.loaded is None:
+        parts = parts._replace(augmenting=_augment_seconds(subject, timed))
+    else:
+        parts = _with_loaders(subject, subject.loaded, state)
     flops, operations = _counted(subject, state, batches[0])
     return StepTime(
-        seconds=seconds,
-        rows_seconds=_median(lambda rows: _taken(subject, rows), timed),
-        augment_seconds=_augment_seconds(subject, timed),
+        seconds=parts.update,
+        rows_seconds=parts.rows,
+        augment_seconds=parts.augmenting,
+        loaders=subject.loaded.loaders if subject.loaded else 0,
         checkpoint_seconds=_checkpoint_seconds(state),
         cores_busy=cpu / wall,
         others_busy=max(0.0, (busy - cpu) / wall),
@@ -57,6 +65,38 @@ def measure_step(subject: Subject) -> StepTime:
         joules=None if before is None or after is None else (after - before) / len(timed),
         device=subject.device,
     )
+
+
+class _Parts(NamedTuple):
+    """Seconds of an update, of its rows and of their augmentation."""
+
+    update: float
+    rows: float
+    augmenting: float = 0.0
+
+
+def _with_loaders(subject: Subject, loaded: LoadedRows, state: TrainState) -> _Parts:
+    """An update and its wait, with real loaders, once the batches that they had ready are used up.
+
+    The mean, since a loader gives several batches at once and then none.
+    """
+    ready, size = loaded.loaders * AHEAD, min(subject.plan.batch_size, len(loaded.targets))
+    # More steps than are waited for: a loader that has nothing left to do would leave its core to the update.
+    first, steps = WARM_UP + ready, WARM_UP + TIMED_STEPS + 2 * ready
+    plan = subject.plan.model_copy(
+        update={"rows": len(loaded.targets), "batch_size": size, "steps_per_epoch": len(loaded.targets) // size,
+                "first_step": 0, "last_step": steps},
+    )  # fmt: skip
+    recipe, waited, took = replace(subject.recipe, augment=None), 0.0, 0.0
+    with contextlib.closing(loaded.batches(plan, 0)) as batches:
+        for step in range(first + TIMED_STEPS):
+            began = time.perf_counter()
+            data, rows = next(batches)
+            come = time.perf_counter()
+            train_step(state, data, rows, recipe)
+            if step >= first:
+                waited, took = waited + come - began, took + time.perf_counter() - began
+    return _Parts(took / TIMED_STEPS, waited / TIMED_STEPS)
 
 
 def _machine_seconds() -> float:

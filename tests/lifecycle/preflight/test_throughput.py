@@ -2,7 +2,9 @@ import gc
 import time
 import weakref
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch import nn
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
 from lifecycle.preflight.throughput.step_time import measure_step
+from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 
@@ -86,3 +89,29 @@ def test_step_is_timed_once_and_its_subject_is_let_go():
     del given
     gc.collect()
     assert gone() is None
+
+
+def with_loaders(decode_seconds: float, steps: int = 10_000) -> Subject:
+    """The subject with its batches made by one loader, each after a wait."""
+    whole = subject(steps)
+
+    def to_tensors(rows):
+        time.sleep(decode_seconds)
+        return {"x": torch.tensor(rows.to_numpy(), dtype=torch.float32)}
+
+    features = pd.DataFrame(whole.training.inputs["x"].numpy())
+    loaded = LoadedRows(to_tensors, Path("."), features, whole.training.targets, "cpu", loaders=1, seed=0)
+    return replace(whole, loaded=loaded)
+
+
+def test_loaders_that_decode_slower_than_the_network_computes_are_told_as_the_bottleneck():
+    found = waits_little(with_loaders(0.05))
+    assert found.status == "fail"
+    assert found.observed > 0.9
+    assert "waiting for 1 loader 9" in found.evidence
+    assert "loaders that decode" in found.cause
+    assert "compute.loaders" in found.fix
+
+
+def test_loaders_of_a_short_training_are_no_bottleneck_worth_a_word():
+    assert waits_little(with_loaders(0.01, steps=100)).status == "pass"

@@ -1,0 +1,153 @@
+"""Rows that become tensors batch by batch, in processes of their own, while the loop computes.
+
+`training.tensors: per_batch` is for rows that must be decoded, or whose tensors do not fit into memory together. A
+loader makes the whole batch of a step, with the use case's own to_tensors and augment, so that nothing is written twice
+for training and serving. All that it draws is seeded by (seed, step): any number of loaders, before and after a
+resume, gives the same bits, and the same as whole tensors where to_tensors draws nothing and the device is the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from lifecycle.task import line_of
+from lifecycle.training.loop import Recipe, TrainData
+from lifecycle.training.plan import Plan, step_seed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+    from torch.utils.data import Dataset
+
+    from lifecycle.training.loop import Augment, Inputs
+
+# Batches that a loader keeps ready: one that took longer than usual is made up for.
+AHEAD = 2
+MOST_LOADERS = 8
+
+
+class BatchError(Exception):
+    """What a loader met while it made a batch: type, message and the line of the use case's code."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRows:
+    """Training rows as features of the snapshot; `to_tensors`, of a model.py in `folder`, makes inputs of some of them.
+
+    `targets` and `weights` are as in TrainData, on the CPU. `augment` changes a batch in its `parts`, as the loop
+    would: `in_loaders` takes it from there.
+    """
+
+    to_tensors: Callable[[pd.DataFrame], Inputs]
+    folder: Path
+    features: pd.DataFrame
+    targets: Tensor
+    device: str
+    loaders: int
+    seed: int
+    weights: Tensor | None = None
+    augment: Augment | None = None
+    parts: int = 1
+
+    def in_loaders(self, recipe: Recipe) -> tuple[LoadedRows, Recipe]:
+        """These rows with the recipe's augmentation in the loaders, and the recipe without it."""
+        rows = replace(self, augment=recipe.augment, parts=recipe.accumulate)
+        return rows, replace(recipe, augment=None)
+
+    def batches(self, plan: Plan, first_step: int) -> Generator[tuple[TrainData, Tensor]]:
+        """Data of each step from `first_step` on, and the numbers of its rows therein: all of them, in order.
+
+        Raises BatchError.
+        """
+        import torch
+        from torch.utils.data import DataLoader
+
+        # Its own generator: without one, DataLoader draws from torch's, and a resumed run would go on with others.
+        loader = DataLoader(
+            cast("Dataset[Any]", _Steps(self, plan)),
+            batch_size=None,
+            sampler=range(first_step, plan.last_step),
+            num_workers=self.loaders,
+            prefetch_factor=AHEAD,
+            pin_memory=self.device == "cuda",
+            worker_init_fn=_begin,
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+        for made in loader:
+            if isinstance(made, str):
+                raise BatchError(made)
+            inputs, targets, weights = made
+            moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
+            weighed = None if weights is None else weights.to(self.device)
+            data = TrainData(moved, targets.to(self.device, non_blocking=True), weighed)
+            yield data, torch.arange(len(targets), device=self.device)
+
+    def take(self, rows: Tensor) -> TrainData:
+        """Some rows by their numbers, made here, without augmentation."""
+        weights = None if self.weights is None else self.weights[rows]
+        return TrainData(self.to_tensors(self.features.iloc[rows.numpy()]), self.targets[rows], weights)
+
+
+def usual_loaders() -> int:
+    """One core is the loop's, and the others make batches; one loader at least."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MOST_LOADERS, cores - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The batches of a plan by their step, as DataLoader asks for them in a loader."""
+
+    rows: LoadedRows
+    plan: Plan
+
+    def __getitem__(self, step: int) -> tuple[Inputs, Tensor, Tensor | None] | str:
+        try:
+            return self._made(step)
+        except Exception as error:
+            # Raised here, it would reach the training as a page of text without its traceback.
+            return f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
+
+    def _made(self, step: int) -> tuple[Inputs, Tensor, Tensor | None]:
+        import torch
+
+        _seed(step_seed(self.rows.seed, step))
+        taken = self.rows.take(self.plan.batch(step))
+        if self.rows.augment is None:
+            return taken.inputs, taken.targets, taken.weights
+        # As the loop does it: one generator a step, one part after the other.
+        generator = torch.Generator().manual_seed(step_seed(self.rows.seed, step))
+        numbers = torch.arange(len(taken.targets)).tensor_split(min(self.rows.parts, len(taken.targets)))
+        changed = [
+            self.rows.augment(
+                {name: tensor[part] for name, tensor in taken.inputs.items()}, taken.targets[part], generator
+            )
+            for part in numbers
+        ]
+        inputs = {name: torch.cat([inputs[name] for inputs, _ in changed]) for name in changed[0][0]}
+        return inputs, torch.cat([targets for _, targets in changed]), taken.weights
+
+
+def _begin(number: int) -> None:
+    """A loader outlives the signals that ask its parent to end: the parent first goes to a step's boundary.
+
+    It ends when the parent says so, and some seconds after the parent is gone.
+    """
+    for asked in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(asked, signal.SIG_IGN)
+
+
+def _seed(seed: int) -> None:
+    """Every generator that to_tensors may draw from; a loader has no other use for them."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

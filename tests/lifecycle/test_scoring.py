@@ -1,0 +1,34 @@
+"""Rows are scored in chunks that fit into memory, and the chunks change no probability."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lifecycle.training import scoring
+
+
+class Wide:
+    """Rows of `width` numbers; keeps how many were asked for at once."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.asked = width, []
+
+    def to_tensors(self, rows, preprocessing):
+        self.asked.append(len(rows))
+        return {"x": torch.tensor(rows["x"].to_numpy(), dtype=torch.float32).unsqueeze(1).expand(-1, self.width)}
+
+    def predict(self, outputs):
+        return torch.sigmoid(outputs)
+
+
+@pytest.mark.parametrize(("width", "most"), [(1, 100), (2**20, 64), (2**28, 1)])
+def test_rows_are_scored_in_chunks_by_the_bytes_of_one(width, most):
+    rows, task = pd.DataFrame({"x": np.linspace(-3, 3, 100)}), Wide(width)
+    found = scoring.in_chunks(rows, task, {}, lambda inputs: inputs["x"][:, 0], "cpu")
+    assert max(task.asked[1:]) == most
+    assert found == pytest.approx(1 / (1 + np.exp(-rows["x"].to_numpy())), abs=1e-6)
+
+
+def test_no_rows_give_no_probabilities():
+    assert scoring.in_chunks(pd.DataFrame({"x": []}), Wide(1), {}, lambda inputs: inputs["x"], "cpu").shape == (0,)
