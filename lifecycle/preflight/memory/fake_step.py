@@ -37,8 +37,7 @@ class Timeline:
     `held[i]` is held when `operations[i]` has made its outputs, and `inside[i]` how much more its kernel held
     meanwhile; only a real step shows it, and its `calls` (replay.py). `before` is the most that was held before the
     step. `kinds` are those of the peak; `state` are parameters, gradients and optimizer state together. `values_read`
-    counts how often model or loss asked for a value, which a fake tensor does not have. `returned` are the bytes
-    of each operation's outputs, old or new.
+    counts how often model or loss asked for a value, which a fake tensor does not have.
     """
 
     rows: int
@@ -46,7 +45,6 @@ class Timeline:
     held: tuple[int, ...]
     inside: tuple[int, ...] = ()
     calls: tuple[Any, ...] = ()
-    returned: tuple[int, ...] = ()
     before: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     state: int = 0
@@ -93,7 +91,6 @@ def trace_step(
         rows=rows,
         operations=tuple(counter.operations),
         held=tuple(counter.held),
-        returned=tuple(counter.returned),
         before=before,
         kinds=kinds,
         state=kept,
@@ -144,7 +141,6 @@ def _counter(round_to: int) -> Any:
             super().__init__()
             self.now, self.before, self.values_read = 0, 0, 0
             self.operations: list[str] = []
-            self.returned: list[int] = []
             self.held: list[int] = []
             # By id of the storage: bytes, the operation of this step that made it, None for earlier ones.
             self.alive: dict[int, tuple[int, int | None, weakref.ref[Any]]] = {}
@@ -160,7 +156,6 @@ def _counter(round_to: int) -> Any:
                 if isinstance(leaf, torch.Tensor):
                     self.see(leaf.untyped_storage())
             self.operations.append(str(func))
-            self.returned.append(bytes_of(out))
             self.held.append(self.now)
             if time.process_time() > self.deadline:
                 raise TraceError(f"following the step took more than {LIMIT_CPU_SECONDS:.0f} CPU seconds")
@@ -182,7 +177,7 @@ def _counter(round_to: int) -> Any:
         def new_step(self) -> int:
             """Begins a step's timeline. Returns the most that was held before it."""
             self.before = max(self.before, self.now, *self.held, 0)
-            for record in (self.operations, self.held, self.returned, self.dead):
+            for record in (self.operations, self.held, self.dead):
                 record.clear()
             self.alive = {key: (size, None, ref) for key, (size, _, ref) in self.alive.items()}
             self.user = False
@@ -214,14 +209,6 @@ def _counter(round_to: int) -> Any:
             return found, sum(size for key, (size, _, _) in self.alive.items() if key in known)
 
     return Counter()
-
-
-def bytes_of(outputs: Any) -> int:
-    """Of all tensors' storages."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return sum(leaf.untyped_storage().nbytes() for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor))
 
 
 def _storages(state: TrainState) -> dict[int, str]:

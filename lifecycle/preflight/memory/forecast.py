@@ -51,10 +51,7 @@ def step_memory(
     if forecast is not None and not may_run(forecast):
         return StepMemory(forecast, *gpus)
     try:
-        found = with_real_steps(subject, followed)
-        if followed.trusted and found.source == "extrapolated":
-            gpus = (), "operations return more on real tensors than on those without values"
-        return StepMemory(found, *gpus)
+        return StepMemory(with_real_steps(subject, followed), *gpus)
     except Exception as error:
         # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
         return StepMemory(forecast if followed.trusted else None, gpus[0], problem or told(error))

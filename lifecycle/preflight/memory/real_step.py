@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from lifecycle.preflight.memory.fake_step import Timeline, bytes_of
+from lifecycle.preflight.memory.fake_step import Timeline
 from lifecycle.preflight.memory.replay import Call, call_of
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import train_step
@@ -147,9 +147,7 @@ def _mode(marked: Callable[[int, Any, Any, Any], Any]) -> Any:
             self.calls.append(None)
             started = time.process_time()
             out = marked(self.first + number, func, args, kwargs)
-            self.calls[number] = call and replace(
-                call, cpu_seconds=time.process_time() - started, returned=bytes_of(out)
-            )
+            self.calls[number] = call and replace(call, cpu_seconds=time.process_time() - started)
             return out
 
     return Numbered()

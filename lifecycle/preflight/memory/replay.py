@@ -43,13 +43,12 @@ class Form:
 
 @dataclass(frozen=True)
 class Call:
-    """An operation; its arguments flat, each tensor as a Form, and how they nest; its cost and outputs in bytes."""
+    """An operation, its arguments' flat values with a Form for each tensor, how they nest, and its CPU seconds."""
 
     operation: Any
     leaves: tuple[Any, ...]
     nesting: Any
     cpu_seconds: float = 0.0
-    returned: int = 0
 
     @property
     def key(self) -> str:

@@ -29,8 +29,6 @@ INTERVALS: dict[Source, tuple[float, float]] = {
 FEW_ROWS = (2, 4)
 # What of the whole batch is run again, one operation at a time.
 REPLAY_CPU_SECONDS = 2.0
-# Operations that return more than was followed, by this share of the peak: the trace does not hold for them.
-UNSEEN = 0.05
 # Steps that cannot be followed grow by this until one takes so long (of CPU, so that a busy machine measures the same).
 GROWTH, LONG_CPU_SECONDS = 4, 1.0
 
@@ -73,39 +71,14 @@ def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
     """The forecast with real steps on few rows. Raises what the model raises on them."""
     rows = part_rows(subject)
     if followed.timeline is None or not followed.trusted:
-        return _from_real_steps(subject, rows)
+        parameters = sum(parameter.numel() for parameter in subject.build().parameters())
+        timeline = Timeline(rows, (), (), parameters=parameters)
+        return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {})
     few = tuple(real_step(subject, size) for size in _few(rows))
-    if _unseen(followed.timeline, few) > UNSEEN * followed.timeline.peak:
-        return _from_real_steps(subject, rows)
     held = _with_kernels(followed.timeline, few, subject.device)
     peak = max(followed.timeline.before, *held)
     kinds = followed.timeline.kinds | {"kernels": peak - followed.timeline.peak}
     return _forecast(subject, followed.timeline, "calibrated", peak, kinds)
-
-
-def _from_real_steps(subject: Subject, rows: int) -> MemoryForecast:
-    parameters = sum(parameter.numel() for parameter in subject.build().parameters())
-    timeline = Timeline(rows, (), (), parameters=parameters)
-    return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {})
-
-
-def _unseen(fake: Timeline, real: tuple[Timeline, ...]) -> int:
-    """Bytes that the real steps' operations returned over those of the followed one, as far as both run the same.
-
-    nn.LSTM is one oneDNN operation: it returns a workspace, which on fake tensors is empty.
-    """
-    found = 0
-    for names, returned, calls in zip(
-        zip(fake.operations, *(step.operations for step in real), strict=False),
-        fake.returned,
-        zip(*(step.calls for step in real), strict=False),
-        strict=False,
-    ):
-        if len(set(names)) > 1:
-            break
-        points = [(step.rows, call.returned) for step, call in zip(real, calls, strict=True) if call is not None]
-        found += max(0, round(line(points, fake.rows)) - returned) if len(points) == len(real) else 0
-    return found
 
 
 def _few(rows: int) -> tuple[int, ...]:

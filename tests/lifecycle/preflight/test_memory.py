@@ -180,26 +180,6 @@ def test_model_that_reads_values_is_measured_on_two_small_batches(network):
     assert found.low <= real <= found.high
 
 
-class Recurrent(nn.Module):
-    """Its oneDNN operation returns a workspace, which on fake tensors is empty."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.LSTM(8, 32, batch_first=True)
-
-    def forward(self, inputs):
-        return self.layer(inputs["x"])[0].flatten(1).mean(1)
-
-
-def test_operation_that_returns_more_than_followed_is_measured():
-    of = subject(Recurrent, (16, 8))
-    found = step_memory(of, {"l4": 24.0}, repr, lambda forecast: True)
-    assert found.forecast is not None
-    assert (found.forecast.source, found.gpus) == ("extrapolated", ())
-    assert "return more" in found.problem
-    assert found.forecast.low <= allocated(of) <= found.forecast.high
-
-
 def test_kernel_that_changes_with_the_rows_is_met_from_few():
     """In bf16 oneDNN takes another kernel for these rows than for four."""
     of = subject(lambda: Of(nn.Sequential(nn.Linear(64, 384), nn.BatchNorm1d(384), nn.Linear(384, 1))), (64,), 512)
