@@ -1,4 +1,4 @@
-"""Networks for the memory forecast: five to choose its interval on, eight others to hold it against."""
+"""Networks on which the memory forecast was made: its interval was chosen with the sight of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Network(NamedTuple):
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
     batch: int
-    use: Literal["calibration", "test"]
+    use: Literal["known", "unseen"]
     tokens: bool = False
 
     @property
     def transformer(self) -> bool:
-        return self.name.startswith(("GPT", "ViT"))
+        return self.name.startswith(("GPT", "ViT", "Transformer"))
 
     def subject(self, precision: Literal["fp32", "bf16"], accumulate: int) -> Subject:
         def build() -> nn.Module:
@@ -179,17 +179,17 @@ def image_coder(width: int) -> nn.Module:
 
 IMAGE, SEQUENCE = (3, 32, 32), (LENGTH,)
 NETWORKS = (
-    Network("MLP", lambda: mlp(512), (64,), 256, "calibration"),
-    Network("CNN", lambda: cnn(16), IMAGE, 32, "calibration"),
-    Network("U-Net", lambda: UNet(16), IMAGE, 16, "calibration"),
-    Network("GPT", lambda: GPT(64, 2), SEQUENCE, 16, "calibration", tokens=True),
-    Network("depthwise", lambda: nn.Sequential(nn.Conv2d(3, 32, 3), Skip(32, 32)), IMAGE, 16, "calibration"),
-    Network("MLP, batch norm", lambda: mlp(384, norm=True), (64,), 512, "test"),
-    Network("CNN, residual", lambda: nn.Sequential(nn.Conv2d(3, 24, 3), Skip(24), Skip(24)), IMAGE, 32, "test"),
-    Network("U-Net, wide", lambda: UNet(24), (3, 24, 24), 24, "test"),
-    Network("GPT, deeper", lambda: GPT(96, 4), SEQUENCE, 8, "test", tokens=True),
-    Network("GPT, checkpointed", lambda: GPT(96, 4, checkpointed=True), SEQUENCE, 8, "test", tokens=True),
-    Network("ViT", lambda: nn.Sequential(Patches(64), *(Block(64, False) for _ in range(3))), IMAGE, 16, "test"),
-    Network("autoencoder", lambda: image_coder(16), IMAGE, 32, "test"),
-    Network("GRU", lambda: Recurrent(96), (24, 32), 32, "test"),
+    Network("MLP", lambda: mlp(512), (64,), 256, "known"),
+    Network("CNN", lambda: cnn(16), IMAGE, 32, "known"),
+    Network("U-Net", lambda: UNet(16), IMAGE, 16, "known"),
+    Network("GPT", lambda: GPT(64, 2), SEQUENCE, 16, "known", tokens=True),
+    Network("depthwise", lambda: nn.Sequential(nn.Conv2d(3, 32, 3), Skip(32, 32)), IMAGE, 16, "known"),
+    Network("MLP, batch norm", lambda: mlp(384, norm=True), (64,), 512, "known"),
+    Network("CNN, residual", lambda: nn.Sequential(nn.Conv2d(3, 24, 3), Skip(24), Skip(24)), IMAGE, 32, "known"),
+    Network("U-Net, wide", lambda: UNet(24), (3, 24, 24), 24, "known"),
+    Network("GPT, deeper", lambda: GPT(96, 4), SEQUENCE, 8, "known", tokens=True),
+    Network("GPT, checkpointed", lambda: GPT(96, 4, checkpointed=True), SEQUENCE, 8, "known", tokens=True),
+    Network("ViT", lambda: nn.Sequential(Patches(64), *(Block(64, False) for _ in range(3))), IMAGE, 16, "known"),
+    Network("autoencoder", lambda: image_coder(16), IMAGE, 32, "known"),
+    Network("GRU", lambda: Recurrent(96), (24, 32), 32, "known"),
 )  # fmt: skip

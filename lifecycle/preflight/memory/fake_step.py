@@ -35,15 +35,16 @@ class Timeline:
     """What a step of `rows` rows a part holds, in bytes.
 
     `held[i]` is held when `operations[i]` has made its outputs, and `inside[i]` how much more its kernel held
-    meanwhile, which only a real step shows. `before` is the most that was held before the step. `kinds` are those of
-    the peak; `state` are parameters, gradients and optimizer state together. `values_read` counts how often model or
-    loss asked for a value, which a fake tensor does not have.
+    meanwhile; only a real step shows it, and its `calls` (replay.py). `before` is the most that was held before the
+    step. `kinds` are those of the peak; `state` are parameters, gradients and optimizer state together. `values_read`
+    counts how often model or loss asked for a value, which a fake tensor does not have.
     """
 
     rows: int
     operations: tuple[str, ...]
     held: tuple[int, ...]
     inside: tuple[int, ...] = ()
+    calls: tuple[Any, ...] = ()
     before: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     state: int = 0

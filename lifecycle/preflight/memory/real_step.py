@@ -6,19 +6,28 @@ that was an eighth of the peak, and no trace on fake tensors shows it.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lifecycle.preflight.memory.fake_step import Timeline
+from lifecycle.preflight.memory.replay import Call, call_of
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import train_step
 
 # Marks an operation among the profiler's events.
 _MARK = "trainworthy operation "
 
-Levels = tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]
+
+class Levels(NamedTuple):
+    """Of each operation: its call, what was held after it, and how much more within it."""
+
+    operations: tuple[str, ...]
+    held: tuple[int, ...]
+    inside: tuple[int, ...]
+    calls: tuple[Call | None, ...]
 
 
 def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) -> Timeline:
@@ -38,8 +47,13 @@ def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) 
             with mode:
                 train_step(state, data, torch.arange(size, device=subject.device), recipe)
 
-    operations, held, inside = (_on_cuda if subject.device == "cuda" else _on_cpu)(run)
-    return Timeline(rows, operations, held, inside)
+    levels = on_device(subject.device, run)
+    return Timeline(rows, levels.operations, levels.held, levels.inside, levels.calls)
+
+
+def on_device(device: str, run: Callable[[Any], None]) -> Levels:
+    """The last begun part of what `run` does under the mode it is given."""
+    return (_on_cuda if device == "cuda" else _on_cpu)(run)
 
 
 def _on_cpu(run: Callable[[Any], None]) -> Levels:
@@ -61,7 +75,7 @@ def _on_cpu(run: Callable[[Any], None]) -> Levels:
         after = levels[last - 1] if last else 0
         held.append(after)
         inside.append(max(levels[first:last], default=after) - after)
-    return tuple(mode.operations), tuple(held), tuple(inside)
+    return Levels(tuple(mode.operations), tuple(held), tuple(inside), tuple(mode.calls))
 
 
 def memory_levels(profiled: Any) -> tuple[list[int], list[int]]:
@@ -102,8 +116,10 @@ def _on_cuda(run: Callable[[Any], None]) -> Levels:
 
     mode = _mode(marked)
     run(mode)
-    held, inside = zip(*(seen[mode.first + number] for number in range(len(mode.operations))), strict=True)
-    return tuple(mode.operations), held, inside
+    # One that failed has not been seen.
+    found = [seen.get(mode.first + number, (0, 0)) for number in range(len(mode.operations))]
+    held, inside = zip(*found, strict=True) if found else ((), ())
+    return Levels(tuple(mode.operations), held, inside, tuple(mode.calls))
 
 
 def _mode(marked: Callable[[int, Any, Any, Any], Any]) -> Any:
@@ -112,15 +128,26 @@ def _mode(marked: Callable[[int, Any, Any, Any], Any]) -> Any:
 
     class Numbered(TorchDispatchMode):
         first = 0
-        operations: tuple[str, ...] | list[str] = ()
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.operations: list[str] = []
+            self.calls: list[Call | None] = []
 
         def begin(self) -> None:
             self.first += len(self.operations)
-            self.operations = []
+            self.operations, self.calls = [], []
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            assert isinstance(self.operations, list)
+            return self.call(func, args, kwargs or {})
+
+        def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+            number, call = len(self.operations), call_of(func, args, kwargs)
             self.operations.append(str(func))
-            return marked(self.first + len(self.operations) - 1, func, args, kwargs or {})
+            self.calls.append(None)
+            started = time.process_time()
+            out = marked(self.first + number, func, args, kwargs)
+            self.calls[number] = call and replace(call, cpu_seconds=time.process_time() - started)
+            return out
 
     return Numbered()

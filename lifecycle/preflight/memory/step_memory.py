@@ -1,7 +1,8 @@
-"""What a training step holds at its peak: followed on fake tensors, with its kernels' own memory from a real one.
+"""What a training step holds at its peak: followed on fake tensors, with its kernels' own memory from real ones.
 
-Two real steps on a few rows show what each operation's kernel holds for itself, and how that grows with the rows. A
-step that cannot be followed on fake tensors is measured by the same two, extrapolated, with a wide interval.
+Two real steps on a few rows show what each operation's kernel holds for itself; what may be the peak is run again
+alone, as large as in the whole batch (replay.py). A step that cannot be followed on fake tensors is measured by two
+real ones, extrapolated, with a wide interval.
 """
 
 from __future__ import annotations
@@ -9,25 +10,27 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lifecycle.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
 from lifecycle.preflight.memory.memory_forecast import MemoryForecast, Source
 from lifecycle.preflight.memory.real_step import real_step
+from lifecycle.preflight.memory.replay import Call, call_at, replay
 from lifecycle.preflight.subject import Subject
 
-# Low and high end over the value, by how it was found. On the networks for choosing it in benchmarks/
-# preflight_memory.py, whole batches were met within 0.1 % and lines from 4 rows within 7 %; the margin is wider.
+# Low and high end over the value, by how it was found; docs/decisions/0025.
 INTERVALS: dict[Source, tuple[float, float]] = {
     "traced": (0.94, 1.3),
-    "calibrated": (0.94, 1.12),
+    "calibrated": (0.95, 1.08),
     "extrapolated": (0.7, 1.3),
 }
-# Real steps grow by this until one takes so long (of CPU, so that a busy machine measures the same): small networks are
-# run with their whole batch. With few rows oneDNN chooses other kernels: it multiplies bf16 matrices from 4,096
-# products on.
-FIRST_ROWS, GROWTH, LONG_CPU_SECONDS = 4, 4, 1.0
+# Rows of the two real steps. Not one: batch norm refuses to train on it.
+FEW_ROWS = (2, 4)
+# What of the whole batch is run again, one operation at a time.
+REPLAY_CPU_SECONDS = 2.0
+# Steps that cannot be followed grow by this until one takes so long (of CPU, so that a busy machine measures the same).
+GROWTH, LONG_CPU_SECONDS = 4, 1.0
 
 
 @dataclass(frozen=True)
@@ -64,58 +67,85 @@ def from_trace(subject: Subject, timeline: Timeline) -> MemoryForecast:
     return _forecast(subject, timeline, "traced", timeline.peak, timeline.kinds)
 
 
-def with_real_steps(subject: Subject, followed: Followed, long_cpu_seconds: float = LONG_CPU_SECONDS) -> MemoryForecast:
+def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
     """The forecast with real steps on few rows. Raises what the model raises on them."""
     rows = part_rows(subject)
     if followed.timeline is None or not followed.trusted:
-        parts = min(TRACED_PARTS, subject.recipe.accumulate)
-        real = _real_steps(lambda size: real_step(subject, size, parts=parts, updates=2), rows, long_cpu_seconds)
         parameters = sum(parameter.numel() for parameter in subject.build().parameters())
         timeline = Timeline(rows, (), (), parameters=parameters)
-        return _forecast(subject, timeline, "extrapolated", _extrapolated(real, rows), {})
-    held = _with_kernels(followed.timeline, _real_steps(lambda size: real_step(subject, size), rows, long_cpu_seconds))
+        return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {})
+    few = tuple(real_step(subject, size) for size in _few(rows))
+    held = _with_kernels(followed.timeline, few, subject.device)
     peak = max(followed.timeline.before, *held)
     kinds = followed.timeline.kinds | {"kernels": peak - followed.timeline.peak}
     return _forecast(subject, followed.timeline, "calibrated", peak, kinds)
 
 
-def _real_steps(run: Callable[[int], Timeline], rows: int, long_cpu_seconds: float) -> tuple[Timeline, ...]:
-    """Steps with two numbers of rows, the most that take little time; one where there is but one row."""
-    size, found = min(FIRST_ROWS, rows), []
+def _few(rows: int) -> tuple[int, ...]:
+    """Two numbers of rows; one where it is the whole."""
+    return (rows,) if rows <= FEW_ROWS[0] else (FEW_ROWS[0], min(FEW_ROWS[1], rows))
+
+
+def _growing(subject: Subject, rows: int) -> tuple[Timeline, ...]:
+    """Two updates each with two numbers of rows, the most that take little time; one where it is the whole."""
+    parts = min(TRACED_PARTS, subject.recipe.accumulate)
+    sizes, found = _few(rows), []
+    for size in sizes[:-1]:
+        found.append(real_step(subject, size, parts=parts, updates=2))
+    size = sizes[-1]
     while True:
         started = time.process_time()
-        found.append(run(size))
-        if size == rows or time.process_time() - started > long_cpu_seconds:
-            break
+        found.append(real_step(subject, size, parts=parts, updates=2))
+        if size == rows or time.process_time() - started > LONG_CPU_SECONDS:
+            return tuple(found[-2:])
         size = min(size * GROWTH, rows)
-    if len(found) == 1 and size > 1:
-        found.insert(0, run(max(1, size // 2)))
-    return tuple(found[-2:])
 
 
-def _with_kernels(fake: Timeline, real: tuple[Timeline, ...]) -> list[int]:
-    """What is held within each operation of the followed step.
+def _with_kernels(fake: Timeline, real: tuple[Timeline, ...], device: str) -> list[int]:
+    """What is held within each operation of the followed step: the line from few rows, or measured alone.
+
+    Alone are run those that may be the peak, taking that a kernel holds no more than a copy of its arguments.
+    """
+    inside: list[int] = []
+    calls: list[Call | None] = []
+    for found in _found_again(fake, real):
+        inside.append(max(0, round(line([(rows, size) for rows, size, _ in found], fake.rows))) if found else 0)
+        fewer, more = ((found[at][0], found[at][2]) for at in (0, -1)) if found else ((0, None), (0, None))
+        calls.append(call_at(fake.rows, fewer, more) if more[0] < fake.rows else None)
+    most = {
+        number: held + max(size, call.bytes)
+        for number, (held, size, call) in enumerate(zip(fake.held, inside, calls, strict=True))
+        if call is not None
+    }
+    near = sorted((number for number in most if most[number] >= fake.peak), key=most.__getitem__, reverse=True)
+    distinct = {call.key: call for number in near if (call := calls[number]) is not None}
+    measured = replay(tuple(distinct.values()), device, REPLAY_CPU_SECONDS)
+    return [
+        held + (size if call is None else measured.get(call.key, size))
+        for held, size, call in zip(fake.held, inside, calls, strict=True)
+    ]
+
+
+def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[tuple[int, int, Call | None]]]:
+    """Of each followed operation its rows, kernel's bytes and call in each real step.
 
     An operation is known by its name and how many of that name ran before it. The real steps have one part, so the
     second part of the followed one counts from the beginning again.
     """
-    kernels: list[tuple[int, dict[str, list[int]]]] = []
+    steps: list[tuple[int, dict[str, list[tuple[int, Call | None]]]]] = []
     for step in real:
-        inside: dict[str, list[int]] = defaultdict(list)
-        for operation, size in zip(step.operations, step.inside, strict=True):
-            inside[operation].append(size)
-        kernels.append((step.rows, inside))
+        named: dict[str, list[tuple[int, Call | None]]] = defaultdict(list)
+        for operation, size, call in zip(step.operations, step.inside, step.calls, strict=True):
+            named[operation].append((size, call))
+        steps.append((step.rows, named))
     seen: Counter[str] = Counter()
-    found = []
-    for operation, held in zip(fake.operations, fake.held, strict=True):
-        points = [
-            (rows, inside[operation][seen[operation] % len(inside[operation])])
-            for rows, inside in kernels
-            if inside[operation]
+    for operation in fake.operations:
+        yield [
+            (rows, *named[operation][seen[operation] % len(named[operation])])
+            for rows, named in steps
+            if named[operation]
         ]
-        found.append(held + (round(line(points, fake.rows)) if points else 0))
         seen[operation] += 1
-    return found
 
 
 def _extrapolated(real: tuple[Timeline, ...], rows: int) -> int:

@@ -180,6 +180,18 @@ def test_model_that_reads_values_is_measured_on_two_small_batches(network):
     assert found.low <= real <= found.high
 
 
+def test_kernel_that_changes_with_the_rows_is_met_from_few():
+    """In bf16 oneDNN takes another kernel for these rows than for four."""
+    of = subject(lambda: Of(nn.Sequential(nn.Linear(64, 384), nn.BatchNorm1d(384), nn.Linear(384, 1))), (64,), 512)
+    of = replace(of, recipe=replace(of.recipe, precision="bf16"))
+    assert forecast(of).value == pytest.approx(allocated(of), rel=0.01)
+
+
+def test_step_of_two_rows_a_part_trains_batch_norm():
+    of = subject(lambda: Of(nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64))), batch=2)
+    assert forecast(of).value == pytest.approx(allocated(of), rel=0.01)
+
+
 SCALES: dict[int, torch.Tensor] = {}
 
 
