@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.training.loop import Recipe, TrainData, TrainState
 from lifecycle.training.plan import Plan
+from lifecycle.training.scaler import scaler_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +51,7 @@ class Subject:
     def state(self) -> TrainState:
         """A fresh model and its optimizers, as a stage makes them."""
         model = self.model()
-        return TrainState(model, self.optimizers(model))
+        return TrainState(model, self.optimizers(model), also={**scaler_of(self.recipe.precision)})
 
     def batch_rows(self) -> int:
         """Rows of a forward pass: those of an update, divided by its accumulated parts."""

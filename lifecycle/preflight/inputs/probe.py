@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.loop import TrainData, autocast
 from lifecycle.training.plan import step_seed
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ def step_generator(subject: Subject, step: int) -> Generator:
 
 def row_losses(subject: Subject, model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> tuple[Any, Tensor]:
     """Outputs and each row's loss, in the recipe's precision."""
-    import torch
-
-    with torch.autocast(targets.device.type, torch.bfloat16, enabled=subject.recipe.precision == "bf16"):
+    with autocast(subject.recipe.precision, targets.device.type):
         outputs = model(inputs)
         return outputs, subject.recipe.loss_fn(outputs, targets)

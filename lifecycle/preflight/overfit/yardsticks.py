@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.outputs import is_float, row_places
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.loop import TrainData, autocast
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -299,11 +299,7 @@ def _finite(tensor: Tensor) -> Tensor:
 
 def mixed(subject: Subject) -> Any:
     """The precision that the recipe declares."""
-    import torch
-
-    return torch.autocast(
-        subject.training.targets.device.type, torch.bfloat16, enabled=subject.recipe.precision == "bf16"
-    )
+    return autocast(subject.recipe.precision, subject.training.targets.device.type)
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import Recipe
+from lifecycle.training import loop
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 
@@ -44,12 +44,8 @@ def evaluating(model: nn.Module) -> nn.Module:
     return model
 
 
-def autocast(subject: Subject) -> torch.autocast:
+def autocast(subject: Subject) -> AbstractContextManager[object]:
     """The precision that the recipe trains in."""
     import torch
 
-    return torch.autocast(torch.device(subject.device).type, torch.bfloat16, enabled=_bf16(subject.recipe))
-
-
-def _bf16(recipe: Recipe) -> bool:
-    return recipe.precision == "bf16"
+    return loop.autocast(subject.recipe.precision, torch.device(subject.device).type)
