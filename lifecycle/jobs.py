@@ -183,13 +183,14 @@ class Learned(Frozen):
 
 
 class TrainResult(Frozen):
-    """Answer to a TrainJob."""
+    """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did."""
 
     kind: Literal["train"] = "train"
     alarm: Alarm | None
     rows: int
     steps: int
     planned_steps: int
+    ended: Literal["", "early"] = ""
     resumed_from_step: int
     notes: tuple[str, ...] = ()
     parameters: int

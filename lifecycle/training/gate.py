@@ -46,7 +46,7 @@ def stage_checks(
         "steps": at_least(
             "steps",
             result.steps,
-            result.planned_steps if result.alarm is None else MIN_STEPS,
+            result.planned_steps if result.alarm is None and result.ended == "" else MIN_STEPS,
             device=result.device,
             evidence="; ".join([f"{result.steps} updates on {result.rows:,} rows", *result.notes]),
             fix="" if result.steps >= result.planned_steps else "see the check finite for what ended the stage",

@@ -14,6 +14,7 @@ from lifecycle.progress import Progress, say
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.export import export
 from lifecycle.training.loop import TrainState, train
+from lifecycle.training.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
@@ -47,10 +48,16 @@ def run_stage(
     resumed_from, started = state.step, time.perf_counter()
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
-    alarm = _train(job, state, prepared, plan, should_stop, forward)
+    stopping = early_stopping_of(state)
+    alarm = None
+    if stopping is None or not stopping.ended:
+        alarm = _train(job, state, prepared, plan, should_stop, forward)
     seconds = time.perf_counter() - started
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
     whole = alarm is None and job.stop_after_steps is None
+    notes += told(state, plan.last_step)
+    if whole:
+        put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     metrics["peak_memory_bytes"] = float(peak_memory_bytes())
@@ -59,6 +66,7 @@ def run_stage(
         rows=len(prepared.rows),
         steps=state.step,
         planned_steps=plan.last_step,
+        ended="early" if stopping is not None and stopping.ended else "",
         resumed_from_step=resumed_from,
         notes=prepared.notes + notes,
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
@@ -96,6 +104,7 @@ def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, 
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
+    state.also |= make_parts(job, prepared, model, device)
     found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
     if not found and job.start is not None:
         load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
@@ -124,12 +133,13 @@ def _train(
         progress.advance(f"loss {loss:.4f}")
         if state.step == min(PREFIX_STEPS, plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
+        ended = after_update(state, plan.last_step)
         if should_stop():
             _save(job, state)
             raise PreemptedError
         if state.step % job.training.checkpoint_every_steps == 0 and state.step < plan.last_step:
             _save(job, state)
-        return state.step == job.stop_after_steps
+        return ended or state.step == job.stop_after_steps
 
     try:
         recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
