@@ -72,7 +72,7 @@ class TrainJob(_RowsJob):
 
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
-    prepared once for equal rows and code.
+    prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent.
     """
 
     kind: Literal["train"] = "train"
@@ -87,6 +87,7 @@ class TrainJob(_RowsJob):
     start: CheckpointRef | None = None
     stop_after_steps: int | None = None
     kept_features: KeptFeatures | None = None
+    ends_at: float | None = None
 
 
 class PreflightJob(_RowsJob):
@@ -190,7 +191,7 @@ class TrainResult(Frozen):
     rows: int
     steps: int
     planned_steps: int
-    ended: Literal["", "early"] = ""
+    ended: Literal["", "early", "budget"] = ""
     resumed_from_step: int
     notes: tuple[str, ...] = ()
     parameters: int

@@ -61,7 +61,8 @@ def told(state: TrainState, last_step: int) -> tuple[str, ...]:
             ended = f"could not end it, since min_steps is {stopping.spec.min_steps}"
         notes.append(f"early stopping {ended}; best validation loss {stopping.best_loss:.4f} at {stopping.best_step}")
     if state.scaler is not None:
-        notes.append(f"the loss scale ended at {state.scaler.scale:g}")
+        left_out = f"{state.scaler.overflows} updates overflowed in fp16 and were left out"
+        notes.append(f"{left_out}; the loss scale ended at {state.scaler.scale:g}")
     return tuple(notes)
 
 

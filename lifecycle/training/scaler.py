@@ -17,15 +17,16 @@ START, FACTOR, INTERVAL = 65_536.0, 2.0, 2_000
 
 @dataclass
 class Scaler:
-    """The scale, a power of two, and how many updates in a row had finite gradients."""
+    """The scale, a power of two; how many updates in a row had finite gradients; and how many had not, in all."""
 
     scale: float = START
     finite: int = 0
+    overflows: int = 0
 
     def update(self, finite: bool) -> None:
         """The scale after an update whose gradients were finite, or were not."""
         if not finite:
-            self.scale, self.finite = self.scale / FACTOR, 0
+            self.scale, self.finite, self.overflows = self.scale / FACTOR, 0, self.overflows + 1
             return
         self.finite += 1
         if self.finite == INTERVAL:
@@ -37,10 +38,10 @@ class Scaler:
         return self.scale < 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"scale": self.scale, "finite": self.finite}
+        return {"scale": self.scale, "finite": self.finite, "overflows": self.overflows}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.scale, self.finite = state["scale"], state["finite"]
+        self.scale, self.finite, self.overflows = state["scale"], state["finite"], state["overflows"]
 
 
 def scaler_of(precision: Precision) -> dict[str, Scaler]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.deadline import Deadline
 from lifecycle.training.export import export
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
@@ -41,20 +42,22 @@ def run_stage(
 
     Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
     """
-    device = choose_device(job.device)
+    device, began = choose_device(job.device), time.perf_counter()
     prepared = prepare(job, device)
+    prepare_seconds = time.perf_counter() - began
     state, notes = _start(job, prepared, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     resumed_from, started = state.step, time.perf_counter()
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
     stopping = early_stopping_of(state)
     alarm = None
     if stopping is None or not stopping.ended:
-        alarm = _train(job, state, prepared, plan, should_stop, forward)
+        alarm = _train(job, state, prepared, plan, deadline, should_stop, forward)
     seconds = time.perf_counter() - started
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
-    whole = alarm is None and job.stop_after_steps is None
+    whole = alarm is None and job.stop_after_steps is None and not deadline.reached
     notes += told(state, plan.last_step)
     if whole:
         put_final_weights(state)
@@ -66,7 +69,7 @@ def run_stage(
         rows=len(prepared.rows),
         steps=state.step,
         planned_steps=plan.last_step,
-        ended="early" if stopping is not None and stopping.ended else "",
+        ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=resumed_from,
         notes=prepared.notes + notes,
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
@@ -124,6 +127,7 @@ def _train(
     state: TrainState,
     prepared: Prepared,
     plan: Plan,
+    deadline: Deadline,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
 ) -> Alarm | None:
@@ -138,7 +142,11 @@ def _train(
             _save(job, state)
             raise PreemptedError
         if state.step % job.training.checkpoint_every_steps == 0 and state.step < plan.last_step:
+            began = time.perf_counter()
             _save(job, state)
+            deadline.saved(time.perf_counter() - began)
+        if not ended and state.step < plan.last_step:
+            ended = deadline.after_update()
         return ended or state.step == job.stop_after_steps
 
     try:

@@ -1,7 +1,9 @@
 """What a training may declare beside the plain loop: each changes what it says, and resumes bit for bit."""
 
+import time
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 import toy_jobs
@@ -11,6 +13,7 @@ from test_resume import outcome
 from lifecycle.lineage import declared_sections
 from lifecycle.training.average import Average
 from lifecycle.training.checkpoint import parameters_sha256
+from lifecycle.training.deadline import Deadline
 from lifecycle.training.gate import stage_checks
 from lifecycle.training.loop import train
 from lifecycle.training.scaler import INTERVAL, START, Scaler, scaler_of
@@ -89,7 +92,7 @@ def test_overflow_leaves_out_the_update_and_halves_the_scale():
     state, data, plan, recipe = half_precision(loss_fn=lambda outputs, targets: loss_fn(outputs, targets) * 1e3)
     before = parameters_sha256(state.model)
     assert train(state, data, plan, recipe, lambda state, loss: True) is None
-    assert state.scaler == Scaler(START / 2, 0)
+    assert state.scaler == Scaler(START / 2, 0, overflows=1)
     assert (parameters_sha256(state.model), state.step) == (before, 1)
     assert train(state, data, plan, recipe, never) is None
     assert state.scaler.scale < START / 4
@@ -212,3 +215,35 @@ def test_identity_of_a_training_without_techniques_names_none(tmp_path):
     assert training["schedule"].keys() == {"warmup", "decay"}
     spec = toy_jobs.spec_with(training={"ema": {"decay": 0.9}})
     assert declared_sections(plain.model_copy(update={"spec": spec}), "full")["training"]["ema"] == {"decay": 0.9}
+
+
+def test_stage_whose_budget_is_spent_ends_at_a_step_with_a_checkpoint_and_a_no_go(splits, tmp_path):
+    spec = toy_jobs.spec_with(training={"batch_size": 32})
+    job = toy_jobs.train_job(splits, tmp_path, "full", spec=spec, ends_at=time.time() - 1)
+    result = run_stage(job)
+    assert (result.ended, result.steps, result.alarm, result.artifact) == ("budget", 1, None, None)
+    assert result.checkpoint is not None
+    steps = next(check for check in stage_checks("full", result, 0.0, 0.0, 1.0) if check.name == "steps")
+    assert steps.stops
+    assert "budget" in steps.evidence
+    assert "budget.run_usd" in steps.fix
+    # With more money it goes on from there, and ends as if it had never stopped.
+    richer = run_stage(toy_jobs.train_job(splits, tmp_path, "full", spec=spec, ends_at=time.time() + 3600))
+    whole = run_stage(toy_jobs.train_job(splits, tmp_path / "whole", "full", spec=spec))
+    assert richer.resumed_from_step == 1
+    assert outcome(richer) == outcome(whole)
+
+
+def test_deadline_leaves_room_for_an_update_a_checkpoint_and_the_evaluation(splits, tmp_path):
+    now = [0.0]
+    job = toy_jobs.train_job(splits, tmp_path, "full", ends_at=1000.0)
+    rows = sum(len(pd.read_parquet(splits / f"{name}.parquet")) for name in ("validation", "calibration"))
+    deadline = Deadline(job, prepare_seconds_per_row=0.01, batch_rows=100, clock=lambda: now[0])
+    deadline.saved(7.0)
+    now[0] = 2.0
+    assert not deadline.after_update()
+    assert deadline.needed_seconds() == pytest.approx(2.0 + 7.0 + rows * (0.01 + 0.02))
+    # Two updates took all the time but an update, a checkpoint and an evaluation less a second.
+    now[0] = 1000.0 - deadline.needed_seconds() + 1.0
+    assert deadline.after_update()
+    assert deadline.reached
