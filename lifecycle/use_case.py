@@ -129,6 +129,9 @@ class TrainingSpec(Frozen):
     early_stopping: EarlyStoppingSpec | None = Field(
         default=None, description="When the validation loss ends a stage. Needs stages.mode: restart."
     )
+    profile: ProfileSpec | None = Field(
+        default=None, description="Updates that torch's profiler records into trace.json. Changes no result."
+    )
     checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
 
 
@@ -146,6 +149,15 @@ class EarlyStoppingSpec(Frozen):
     every: int = Field(ge=1, description="Updates between two evaluations.")
     patience: int = Field(ge=1, description="Evaluations in a row that are not better than the best.")
     min_steps: int = Field(ge=20, description="Updates before which no stage is ended.")
+
+
+class ProfileSpec(Frozen):
+    """Which updates of each stage torch's profiler records."""
+
+    after_steps: int = Field(
+        ge=1, description="Updates before the first one that is recorded; let the first ones pass."
+    )
+    steps: int = Field(ge=1, le=100, description="Updates that are recorded; a few tell enough.")
 
 
 class StagesSpec(Frozen):

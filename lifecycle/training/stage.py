@@ -20,6 +20,7 @@ from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import choose_device
+from lifecycle.training.trace import Trace
 from lifecycle.training.validate import validate
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def run_stage(
     prepare_seconds = time.perf_counter() - began
     state, notes = _start(job, prepared, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    trace = Trace(None if job.stop_after_steps else job.training.profile, Path(job.out))
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     resumed_from, started = state.step, time.perf_counter()
     if resumed_from:
@@ -54,11 +56,11 @@ def run_stage(
     stopping = early_stopping_of(state)
     alarm = None
     if stopping is None or not stopping.ended:
-        alarm = _train(job, state, prepared, plan, deadline, should_stop, forward)
+        alarm = _train(job, state, prepared, plan, deadline, trace, should_stop, forward)
     seconds = time.perf_counter() - started
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
-    notes += told(state, plan.last_step)
+    notes += told(state, plan.last_step) + trace.told()
     if whole:
         put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
@@ -128,6 +130,7 @@ def _train(
     prepared: Prepared,
     plan: Plan,
     deadline: Deadline,
+    trace: Trace,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
 ) -> Alarm | None:
@@ -135,6 +138,7 @@ def _train(
 
     def after_step(state: TrainState, loss: float) -> bool:
         progress.advance(f"loss {loss:.4f}")
+        trace.after_update(state.step)
         if state.step == min(PREFIX_STEPS, plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
         ended = after_update(state, plan.last_step)
@@ -153,6 +157,7 @@ def _train(
         recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
         alarm = train(state, prepared.data, plan, recipe, after_step)
     finally:
+        trace.close()
         progress.close()
     return None if alarm is None else _with_rows(alarm, job, prepared, plan)
 

@@ -1,5 +1,6 @@
 """What a training may declare beside the plain loop: each changes what it says, and resumes bit for bit."""
 
+import json
 import time
 from pathlib import Path
 
@@ -247,3 +248,25 @@ def test_deadline_leaves_room_for_an_update_a_checkpoint_and_the_evaluation(spli
     now[0] = 1000.0 - deadline.needed_seconds() + 1.0
     assert deadline.after_update()
     assert deadline.reached
+
+
+def test_trace_of_the_declared_updates_changes_no_result_and_no_identity(splits, tmp_path):
+    traced, plain = ({"profile": {"after_steps": 3, "steps": 2}}, {})
+    results = [
+        run_stage(toy_jobs.train_job(splits, tmp_path / str(number), "smoke", spec=toy_jobs.spec_with(training=values)))
+        for number, values in enumerate([traced, plain])
+    ]
+    assert outcome(results[0]) == outcome(results[1])
+    events = json.loads((tmp_path / "0" / "trace.json").read_text())["traceEvents"]
+    assert sum(event["name"].startswith("Optimizer.step") for event in events) == 2
+    assert not (tmp_path / "1" / "trace.json").exists()
+    assert any("trace.json" in note for note in results[0].notes)
+    use_case = load_use_case(toy_jobs.TOY)
+    changed = use_case.model_copy(update={"spec": toy_jobs.spec_with(training=traced)})
+    assert declared_sections(changed, "full") == declared_sections(use_case, "full")
+
+
+def test_trace_after_the_last_update_is_told_to_be_missing(splits, tmp_path):
+    spec = toy_jobs.spec_with(training={"profile": {"after_steps": 10_000, "steps": 2}})
+    result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke", spec=spec))
+    assert "no trace: this stage made no update after step 10000" in result.notes
