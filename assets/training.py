@@ -105,7 +105,14 @@ def train_job(
             folder=str(state.folder("features", run.use_case.name)),
             split_sha256=snapshot.splits["training"].file.sha256,
         ),
+        ends_at=None if rerun_steps is not None else _ends_at(run),
     )
+
+
+def _ends_at(run: StepRun) -> float | None:
+    """Unix time at which the run's budget is spent if it goes on from now; None if an hour costs nothing."""
+    left_usd = run.use_case.spec.budget.run_usd - _spent(run)
+    return time.time() + left_usd / run.sku.usd_per_hour * 3600 if run.sku.usd_per_hour > 0 else None
 
 
 def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class TrainJob(_RowsJob):
 
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
-    prepared once for equal rows and code.
+    prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent.
     """
 
     kind: Literal["train"] = "train"
@@ -88,6 +88,7 @@ class TrainJob(_RowsJob):
     start: CheckpointRef | None = None
     stop_after_steps: int | None = None
     kept_features: KeptFeatures | None = None
+    ends_at: float | None = None
 
 
 class PreflightJob(_RowsJob):
@@ -184,13 +185,14 @@ class Learned(Frozen):
 
 
 class TrainResult(Frozen):
-    """Answer to a TrainJob."""
+    """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did."""
 
     kind: Literal["train"] = "train"
     alarm: Alarm | None
     rows: int
     steps: int
     planned_steps: int
+    ended: Literal["", "early", "budget"] = ""
     resumed_from_step: int
     notes: tuple[str, ...] = ()
     parameters: int

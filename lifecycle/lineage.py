@@ -21,8 +21,13 @@ from lifecycle.use_case import DatasetSpec, UseCase
 def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     """The sections of use_case.yaml that decide the step."""
     spec = use_case.spec.model_dump(mode="json")
-    # How often a checkpoint is written changes no result.
-    training = {name: value for name, value in spec["training"].items() if name != "checkpoint_every_steps"}
+    # How often a checkpoint is written changes no result, nor does what is recorded.
+    no_result = ("checkpoint_every_steps", "profile")
+    training = {name: value for name, value in spec["training"].items() if name not in no_result}
+    # What is left out is no part: a setting that came later changes no identity of those who do not use it.
+    left_out = [name for name in ("ema", "early_stopping") if training[name] is None]
+    training = {name: value for name, value in training.items() if name not in left_out}
+    training |= {"schedule": {name: value for name, value in training["schedule"].items() if value is not None}}
     # Whether weights are declared is the snapshot's question; saying `none` trains as saying nothing does.
     declared, training["class_weights"] = training["class_weights"] is not None, training["class_weights"] or "none"
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}

@@ -67,8 +67,29 @@ class OptimizerSpec(Frozen):
 class ScheduleSpec(Frozen):
     """Linear warm-up over a share of the steps, then the named decay to zero."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"decay": {"const": "wsd"}}},
+            "then": {"required": ["decay_share"]},
+            "else": {"properties": {"decay_share": False}},
+        }
+    )
+
     warmup: float = Field(ge=0, lt=1, description="Share of the steps, for example 0.1.")
-    decay: Literal["cosine", "constant"] = Field(description="cosine to zero, or constant.")
+    decay: Literal["cosine", "linear", "wsd", "constant"] = Field(
+        description="cosine or linear to zero; wsd: stable, then linear to zero over decay_share; or constant."
+    )
+    decay_share: float | None = Field(
+        default=None, gt=0, le=1, description="Only of wsd: share of the steps that the decay takes, for example 0.2."
+    )
+
+    @model_validator(mode="after")
+    def _share_of_wsd(self) -> ScheduleSpec:
+        if (self.decay == "wsd") != (self.decay_share is not None):
+            raise ValueError("wsd needs decay_share, and no other decay has one")
+        if self.warmup + (self.decay_share or 0.0) > 1:
+            raise ValueError("warmup and decay_share together must be at most 1")
+        return self
 
 
 class ClassWeights(Frozen):
@@ -93,7 +114,10 @@ class TrainingSpec(Frozen):
         default=1, ge=1, description="Batches whose gradients are added up to one update; 1 for none."
     )
     epochs: int = Field(ge=1, description="Passes over the rows of a stage.")
-    precision: Literal["fp32", "bf16"] = Field(description="fp32; bf16: forward and loss in bfloat16 autocast.")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        description="fp32; bf16, fp16: forward and loss in autocast. fp16 scales the loss, and leaves out an update "
+        "whose gradients overflow."
+    )
     clip_norm: float = Field(gt=0, allow_inf_nan=False, description="Gradients are scaled down to this norm.")
     seed: int = Field(ge=0, description="Of initial weights, order of rows and dropout.")
     class_weights: WeightsOfClasses | None = Field(
@@ -106,7 +130,39 @@ class TrainingSpec(Frozen):
         description="ahead: to_tensors once for all rows of a stage. per_batch: for each batch, in processes beside "
         "the training, where rows must be decoded or their tensors do not fit into memory.",
     )
+    ema: EmaSpec | None = Field(default=None, description="Average of the weights that is validated and shipped.")
+    early_stopping: EarlyStoppingSpec | None = Field(
+        default=None, description="When the validation loss ends a stage. Needs stages.mode: restart."
+    )
+    profile: ProfileSpec | None = Field(
+        default=None, description="Updates that torch's profiler records into trace.json. Changes no result."
+    )
     checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
+
+
+class EmaSpec(Frozen):
+    """An exponential moving average of the weights, which is validated and shipped in place of the last ones."""
+
+    decay: float = Field(
+        gt=0, lt=1, description="Share that an update leaves, for example 0.999; less in the beginning."
+    )
+
+
+class EarlyStoppingSpec(Frozen):
+    """Ends a stage when the loss on the validation split no longer falls; its best evaluation's weights are shipped."""
+
+    every: int = Field(ge=1, description="Updates between two evaluations.")
+    patience: int = Field(ge=1, description="Evaluations in a row that are not better than the best.")
+    min_steps: int = Field(ge=20, description="Updates before which no stage is ended.")
+
+
+class ProfileSpec(Frozen):
+    """Which updates of each stage torch's profiler records."""
+
+    after_steps: int = Field(
+        ge=1, description="Updates before the first one that is recorded; let the first ones pass."
+    )
+    steps: int = Field(ge=1, le=100, description="Updates that are recorded; a few tell enough.")
 
 
 class StagesSpec(Frozen):
@@ -254,6 +310,14 @@ class UseCaseSpec(Frozen):
         if self.compute.loaders is not None and self.training.tensors == "ahead":
             raise ValueError(
                 "compute.loaders has no effect while training.tensors is ahead: remove it, or say per_batch"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stopped_stages_restart(self) -> UseCaseSpec:
+        if self.training.early_stopping is not None and self.stages.mode == "continue":
+            raise ValueError(
+                "training.early_stopping needs stages.mode: restart, since a stage is the whole of its run"
             )
         return self
 

@@ -7,13 +7,16 @@ lines of torch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.training import loop
 from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import Recipe, TrainData, TrainState
 from lifecycle.training.plan import Plan
+from lifecycle.training.scaler import scaler_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,19 +56,18 @@ class Subject:
     def state(self) -> TrainState:
         """A fresh model and its optimizers, as a stage makes them."""
         model = self.model()
-        return TrainState(model, self.optimizers(model))
+        return TrainState(model, self.optimizers(model), also={**scaler_of(self.recipe.precision)})
 
     def batch_rows(self) -> int:
         """Rows of a forward pass: those of an update, divided by its accumulated parts."""
         return max(1, self.plan.batch_size // self.recipe.accumulate)
 
 
-def autocast(subject: Subject) -> torch.autocast:
+def autocast(subject: Subject) -> AbstractContextManager[object]:
     """The precision that the recipe trains in."""
     import torch
 
-    half = subject.recipe.precision == "bf16"
-    return torch.autocast(torch.device(subject.device).type, torch.bfloat16, enabled=half)
+    return loop.autocast(subject.recipe.precision, torch.device(subject.device).type)
 
 
 def take(data: TrainData, rows: Tensor) -> TrainData:

@@ -46,10 +46,12 @@ def stage_checks(
         "steps": at_least(
             "steps",
             result.steps,
-            result.planned_steps if result.alarm is None else MIN_STEPS,
+            result.planned_steps if result.alarm is None and result.ended != "early" else MIN_STEPS,
             device=result.device,
-            evidence="; ".join([f"{result.steps} updates on {result.rows:,} rows", *result.notes]),
-            fix="" if result.steps >= result.planned_steps else "see the check finite for what ended the stage",
+            evidence="; ".join(
+                [f"{result.steps} updates on {result.rows:,} rows", *_budget_note(result), *result.notes]
+            ),
+            fix=_steps_fix(result),
         ),
         "loss_rise": loss_rise_check(result.curve, result.device),
         "learned": learned_check(result.learned, result.device, result.curve),
@@ -58,10 +60,23 @@ def stage_checks(
     return tuple(checks[name] for name in CHECKS[stage])
 
 
+def _budget_note(result: TrainResult) -> tuple[str, ...]:
+    told = f"ended before {result.planned_steps} updates, since the run's budget was as good as spent"
+    return (told,) if result.ended == "budget" else ()
+
+
+def _steps_fix(result: TrainResult) -> str:
+    if result.ended == "budget":
+        return "raise budget.run_usd, and the stage goes on from its checkpoint; or train for fewer epochs"
+    stopped = result.steps < result.planned_steps and result.ended == ""
+    return "see the check finite for what ended the stage" if stopped else ""
+
+
 def finite_check(result: TrainResult) -> CheckResult:
     """Fails if loss or gradient was not finite; names the rows of that batch."""
     if result.alarm is None:
-        return holds("finite", True, device=result.device, evidence="loss and gradient norm were finite at every step")
+        finite = "loss and gradient norm were finite at every update that was made"
+        return holds("finite", True, device=result.device, evidence=finite)
     alarm = result.alarm
     shown = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in alarm.row_keys[:3])
     rows = f"; first of {len(alarm.row_keys)} rows: {shown}" if shown else ""
@@ -103,7 +118,7 @@ def learned_check(learned: Learned | None, device: str, curve: Sequence[CurvePoi
     the rows cannot tell.
     """
     if learned is None:
-        fix = "see the check finite for what ended the stage"
+        fix = "see the checks finite and steps for what ended the stage"
         return CheckResult(
             name="learned", status="insufficient", required=True, device=device, evidence="not measured", fix=fix
         )

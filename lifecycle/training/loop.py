@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -11,6 +11,7 @@ from lifecycle.errors import TrainingError
 from lifecycle.jobs import Alarm
 from lifecycle.training.curve import Curve
 from lifecycle.training.plan import Plan, step_seed
+from lifecycle.training.scaler import Scaler
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     LossFn = Callable[[Tensor, Tensor], Tensor]
     Inputs = dict[str, Tensor]
     Augment = Callable[[Inputs, Tensor, torch.Generator], tuple[Inputs, Tensor]]
+
+
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 class Stateful(Protocol):
@@ -41,6 +45,12 @@ class TrainState:
     curve: Curve = field(default_factory=Curve)
     prefix_sha256: str | None = None
     also: dict[str, Stateful] = field(default_factory=dict)
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """What fp16 scales the loss by, if the state was made for it."""
+        found = self.also.get("scaler")
+        return found if isinstance(found, Scaler) else None
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,7 @@ class Recipe:
     loss_fn: LossFn
     learning_rate: Callable[[int], float]
     clip_norm: float
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     accumulate: int = 1
     augment: Augment | None = None
     seed: int = 0
@@ -100,14 +110,14 @@ def train(
     Returns an alarm, with the weights as they were before the bad step, if loss or gradient is not finite.
     """
     state.model.train()
-    with contextlib.closing(data.batches(plan, state.step)) as batches:
+    with closing(data.batches(plan, state.step)) as batches:
         for batch, rows in batches:
             rate = recipe.learning_rate(state.step)
             for optimizer in state.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["lr_scale"]
             loss, squared, grad_norm = train_step(state, batch, rows, recipe)
-            alarm = _not_finite(state.step, loss, grad_norm)
+            alarm = _not_finite(state, loss, grad_norm)
             if alarm is not None:
                 return alarm
             state.step += 1
@@ -121,7 +131,8 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
     """One update on the weighted loss. Returns mean loss, mean squared loss (unweighted, before it) and gradient norm.
 
     The losses are those of the training forward, so each row of the first pass is scored by weights
-    that have not seen it. If loss or gradient is not finite, weights and buffers are left as they were.
+    that have not seen it. If loss or gradient is not finite, weights and buffers are left as they were, and a scaler
+    lowers its scale.
     """
     import torch
 
@@ -132,22 +143,32 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
         optimizer.zero_grad(set_to_none=True)
     generator = torch.Generator().manual_seed(step_seed(recipe.seed, state.step))
     # Parts of equal size, but for one row: chunk would leave a single row over, on which batch norm can't train.
-    parts = rows.tensor_split(min(recipe.accumulate, len(rows)))
+    parts = rows.tensor_split(min(recipe.accumulate, len(rows))) if recipe.accumulate > 1 else (rows,)
+    scaler = state.scaler
+    scale = 1.0 if scaler is None else scaler.scale
+    losses = [backward(state.model, data, part, recipe, generator, of=len(rows), scale=scale) for part in parts]
     # In float64, since the square of a loss of 2e19 is too large for float32.
-    wide = torch.cat([backward(state.model, data, part, recipe, generator, of=len(rows)) for part in parts]).double()
-    if sparse := sparse_gradients(state.model):
-        raise TrainingError(f"{', '.join(sparse)}: {SPARSE}", fix=DENSE)
-    gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
+    wide = (losses[0] if len(losses) == 1 else torch.cat(losses)).double()
+    parameters = list(state.model.parameters())
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if any(gradient.is_sparse for gradient in gradients):
+        raise TrainingError(f"{', '.join(sparse_gradients(state.model))}: {SPARSE}", fix=DENSE)
+    if scale != 1.0:
+        torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.
     loss, squared, grad_norm = torch.stack([wide.mean(), wide.square().mean(), norm.double()]).tolist()
     if _finite(loss, grad_norm):
-        torch.nn.utils.clip_grads_with_norm_(list(state.model.parameters()), recipe.clip_norm, norm)
+        # Multiplying by 1 would read and write every gradient for nothing. 1e-6 is what torch adds to the norm.
+        if grad_norm + 1e-6 > 0.99 * recipe.clip_norm:
+            torch.nn.utils.clip_grads_with_norm_(parameters, recipe.clip_norm, norm)
         for optimizer in state.optimizers:
             optimizer.step()
     else:
         for buffer, before in buffers:
             buffer.data.copy_(before)
+    if scaler is not None:
+        scaler.update(_finite(grad_norm))
     return loss, squared, grad_norm
 
 
@@ -161,25 +182,35 @@ def sparse_gradients(model: torch.nn.Module) -> list[str]:
 
 
 def backward(
-    model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: torch.Generator, of: int
-) -> Tensor:
-    """Forward and backward of a part of a batch of `of` rows: adds its share of the gradients.
+    model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: torch.Generator, of: int,
+    scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """Forward and backward of a part of a batch of `of` rows: adds `scale` times its share of the gradients.
 
     Returns each row's unweighted loss, `(N,)`.
     """
-    import torch
-
     inputs, targets = {name: tensor[rows] for name, tensor in data.inputs.items()}, data.targets[rows]
     if recipe.augment is not None:
         inputs, targets = recipe.augment(inputs, targets, generator)
-    with torch.autocast(rows.device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+    with autocast(recipe.precision, rows.device.type):
         losses = recipe.loss_fn(model(inputs), targets)
     assert losses.shape == (len(rows),), (
         f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
     )
     weighted = losses if data.weights is None else losses * data.weights[rows]
-    (weighted.mean() * (len(rows) / of)).backward()
+    share = scale * len(rows) / of
+    # Most updates are of one part, and two operations more show in a small network's step.
+    (weighted.mean() if share == 1.0 else weighted.mean() * share).backward()
     return losses.detach()
+
+
+def autocast(precision: Precision, device_type: str) -> AbstractContextManager[object]:
+    """What forward and loss run in; in float32 nothing, since even a disabled autocast costs time."""
+    import torch
+
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device_type, torch.bfloat16 if precision == "bf16" else torch.float16)
 
 
 def _finite(*values: float) -> bool:
@@ -190,10 +221,11 @@ def _window(plan: Plan) -> int:
     return max(1, (plan.last_step - plan.first_step) // 40)
 
 
-def _not_finite(step: int, loss: float, grad_norm: float) -> Alarm | None:
-    if _finite(loss, grad_norm):
+def _not_finite(state: TrainState, loss: float, grad_norm: float) -> Alarm | None:
+    """An alarm, unless all is finite or a smaller scale may make it so: then only this update is left out."""
+    if _finite(loss, grad_norm) or (_finite(loss) and state.scaler is not None and not state.scaler.exhausted):
         return None
-    what = "loss" if not _finite(loss) else "gradient"
+    what, step = "loss" if not _finite(loss) else "gradient", state.step
     return Alarm(
         step=step,
         what=f"non_finite_{what}",

@@ -74,13 +74,17 @@ def _pause(stages: StagesSpec, stage: str, horizon: int) -> tuple[int, int]:
 
 def learning_rate(step: int, horizon_steps: int, training: TrainingSpec) -> float:
     """Learning rate of a step: linear warm-up, then the declared decay; above zero at every planned step."""
-    peak, warmup_steps = training.optimizer.learning_rate, round(training.schedule.warmup * horizon_steps)
+    peak, schedule = training.optimizer.learning_rate, training.schedule
+    warmup_steps = round(schedule.warmup * horizon_steps)
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
-    if training.schedule.decay == "constant":
+    if schedule.decay == "constant":
         return peak
+    if schedule.decay == "wsd":
+        assert schedule.decay_share is not None
+        return peak * min(1.0, (horizon_steps - step) / max(1, round(schedule.decay_share * horizon_steps)))
     share = (step - warmup_steps) / max(1, horizon_steps - warmup_steps)
-    return peak * 0.5 * (1 + math.cos(math.pi * share))
+    return peak * (1 - share) if schedule.decay == "linear" else peak * 0.5 * (1 + math.cos(math.pi * share))
 
 
 def stage_rows(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:

@@ -11,13 +11,16 @@ from pathlib import Path
 from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.deadline import Deadline
 from lifecycle.training.export import export
 from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import TrainState, train
+from lifecycle.training.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import choose_device
+from lifecycle.training.trace import Trace
 from lifecycle.training.validate import validate
 
 # An equal rerun must meet the parameters after this many updates.
@@ -37,17 +40,26 @@ def run_stage(
 
     Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
     """
-    device = choose_device(job.device)
+    device, began = choose_device(job.device), time.perf_counter()
     prepared = prepare(job, device)
+    prepare_seconds = time.perf_counter() - began
     state, notes = _start(job, prepared, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    trace = Trace(None if job.stop_after_steps else job.training.profile, Path(job.out))
+    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     resumed_from, started = state.step, time.perf_counter()
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
-    alarm = _train(job, state, prepared, plan, should_stop, forward)
+    stopping = early_stopping_of(state)
+    alarm = None
+    if stopping is None or not stopping.ended:
+        alarm = _train(job, state, prepared, plan, deadline, trace, should_stop, forward)
     seconds = time.perf_counter() - started
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
-    whole = alarm is None and job.stop_after_steps is None
+    whole = alarm is None and job.stop_after_steps is None and not deadline.reached
+    notes += told(state, plan.last_step) + trace.told()
+    if whole:
+        put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     metrics["peak_memory_bytes"] = float(peak_memory_bytes())
@@ -56,6 +68,7 @@ def run_stage(
         rows=len(prepared.rows),
         steps=state.step,
         planned_steps=plan.last_step,
+        ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=resumed_from,
         notes=prepared.notes + notes,
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
@@ -93,6 +106,7 @@ def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, 
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
+    state.also |= make_parts(job, prepared, model, device)
     found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
     if not found and job.start is not None:
         load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
@@ -112,6 +126,8 @@ def _train(
     state: TrainState,
     prepared: Prepared,
     plan: Plan,
+    deadline: Deadline,
+    trace: Trace,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
 ) -> Alarm | None:
@@ -119,14 +135,20 @@ def _train(
 
     def after_step(state: TrainState, loss: float) -> bool:
         progress.advance(f"loss {loss:.4f}")
+        trace.after_update(state.step)
         if state.step == min(PREFIX_STEPS, plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
+        ended = after_update(state, plan.last_step)
         if should_stop():
             _save(job, state)
             raise PreemptedError
         if state.step % job.training.checkpoint_every_steps == 0 and state.step < plan.last_step:
+            began = time.perf_counter()
             _save(job, state)
-        return state.step == job.stop_after_steps
+            deadline.saved(time.perf_counter() - began)
+        if not ended and state.step < plan.last_step:
+            ended = deadline.after_update()
+        return ended or state.step == job.stop_after_steps
 
     try:
         data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
@@ -134,6 +156,7 @@ def _train(
             data, recipe = data.in_loaders(recipe)
         alarm = train(state, data, plan, recipe, after_step)
     finally:
+        trace.close()
         progress.close()
     return None if alarm is None else _with_rows(alarm, job, prepared, plan)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
 from lifecycle.training.loop import TrainState
-from lifecycle.training.prepare import Prepared
-from lifecycle.training.scoring import predict_rows
+from lifecycle.training.prepare import Prepared, to_train_data
+from lifecycle.training.scoring import CHUNK_ROWS, predict_rows
+
+if TYPE_CHECKING:
+    import torch
 
 
 def validate(
@@ -39,3 +45,32 @@ def validate(
         return metrics, None
     linear = cross_fitted_linear(rows, job.rows, job.training.seed)
     return metrics, measure_learned(labels, probabilities, linear, groups, prior, job.training.seed)
+
+
+def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> Callable[[], float]:
+    """What gives the log loss of the model, as it is then, on the validation split, and draws no random number.
+
+    The rows are made to tensors once. What the training's weights added to the log-odds is taken out, as in validate.
+    """
+    import torch
+
+    from lifecycle.evaluation.calibration import apply_platt
+    from lifecycle.evaluation.metrics import log_loss
+
+    rows = read_rows(job.validation_file, job.rows)
+    data, labels = to_train_data(prepared.task, rows, prepared.preprocessing, job, device), rows[job.rows.label]
+    shift = {"slope": 1.0, "intercept": -prepared.log_odds_shift}
+    cuda = [device] if device == "cuda" else []
+
+    def loss() -> float:
+        was_training, parts = model.training, []
+        model.eval()
+        # A network that draws in evaluation mode as well must not shift what training draws.
+        with torch.random.fork_rng(devices=cuda), torch.no_grad():
+            for chosen in torch.arange(len(rows), device=device).split(CHUNK_ROWS):
+                outputs = model({name: tensor[chosen] for name, tensor in data.inputs.items()})
+                parts.append(prepared.task.predict(outputs).double().reshape(-1))
+        model.train(was_training)
+        return float(log_loss(labels.to_numpy(), apply_platt(torch.cat(parts).cpu().numpy(), shift)).mean())
+
+    return loss

@@ -21,11 +21,12 @@ def training(**values):
 @given(
     horizon=st.integers(MIN_STEPS, 2000),
     warmup=st.floats(0, 0.999),
-    decay=st.sampled_from(["cosine", "constant"]),
+    decay=st.sampled_from(["cosine", "linear", "constant", "wsd"]),
 )
 @settings(max_examples=100, deadline=None)
 def test_learning_rate_is_above_zero_at_every_step_and_reaches_its_peak(horizon, warmup, decay):
-    spec = training(schedule={"warmup": warmup, "decay": decay})
+    share = {"decay_share": 1 - warmup} if decay == "wsd" else {}
+    spec = training(schedule={"warmup": warmup, "decay": decay, **share})
     rates = [learning_rate(step, horizon, spec) for step in range(horizon)]
     peak, warm = spec.optimizer.learning_rate, round(warmup * horizon)
     assert min(rates) > 0
@@ -33,6 +34,26 @@ def test_learning_rate_is_above_zero_at_every_step_and_reaches_its_peak(horizon,
     assert rates[max(0, warm - 1)] == pytest.approx(peak)
     assert all(before < after for before, after in itertools.pairwise(rates[:warm]))
     assert all(before >= after for before, after in itertools.pairwise(rates[warm:]))
+
+
+def test_wsd_is_stable_until_its_declared_share_and_then_falls_linearly():
+    spec = training(schedule={"warmup": 0.1, "decay": "wsd", "decay_share": 0.2})
+    shares = [learning_rate(step, 100, spec) / spec.optimizer.learning_rate for step in range(100)]
+    assert shares[10:81] == [1.0] * 71
+    assert shares[80:] == pytest.approx([(100 - step) / 20 for step in range(80, 100)])
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"warmup": 0.1, "decay": "wsd"},
+        {"warmup": 0.1, "decay": "cosine", "decay_share": 0.2},
+        {"warmup": 0.5, "decay": "wsd", "decay_share": 0.6},
+    ],
+)
+def test_decay_share_that_does_not_fit_the_decay_is_refused(schedule):
+    with pytest.raises(ValueError, match="decay_share"):
+        training(schedule=schedule)
 
 
 @given(rows=SIZES, batch_size=st.integers(1, 4000), epochs=st.integers(1, 5), stage=st.sampled_from(STAGES))

@@ -7,20 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lifecycle.errors import did_you_mean
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.teachers import teachers
-from lifecycle.training.loop import DENSE, SPARSE, Recipe, backward, sparse_gradients
+from lifecycle.training.loop import DENSE, SPARSE, Precision, Recipe, backward, sparse_gradients
 
 if TYPE_CHECKING:
     from torch import nn
 
     Parameters = dict[str, nn.Parameter]
 
-# bf16 may cost this much more than fp32, and a minute over all updates, before it is called slow.
+# bf16 or fp16 may cost this much more than fp32, and a minute over all updates, before it is called slow.
 SLOW, WORTH_SECONDS, TIMED_ROWS = 2.0, 60.0, 64
 
 
@@ -138,6 +138,8 @@ def precision_fits(subject: Subject) -> Found:
         return Found("fail", seen, len(halves), 0, fix=fix)
     if subject.recipe.precision == "fp32":
         return Found("pass", f"fp32 on {subject.device}")
+    if subject.device.startswith("cuda") and subject.recipe.precision == "fp16":
+        return Found("pass", f"fp16 on {subject.device}, with a loss scale")
     if subject.device.startswith("cuda"):
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         name = torch.cuda.get_device_name(subject.device)
@@ -147,15 +149,17 @@ def precision_fits(subject: Subject) -> Found:
 
 def _timed(subject: Subject) -> Found:
     """Forward and backward on the CPU in both precisions; what a short run loses is not worth a word."""
-    fp32, bf16 = (min(_seconds(subject, precision) for _ in range(3)) for precision in ("fp32", "bf16"))
+    declared = subject.recipe.precision
+    fp32, half = (min(_seconds(subject, precision) for _ in range(3)) for precision in ("fp32", declared))
     rows = min(TIMED_ROWS, subject.batch_rows(), len(subject.training.targets))
-    lost = (bf16 - fp32) * subject.plan.horizon_steps * subject.plan.batch_size / rows
-    seen = f"{rows} rows take {bf16:.3f} s in bf16 on this CPU, {fp32:.3f} s in fp32: {max(0, lost):.0f} s over the run"
-    slow = bf16 > SLOW * fp32 and lost > WORTH_SECONDS
-    return Found("fail" if slow else "pass", seen, round(bf16 / max(fp32, 1e-9), 2), SLOW)
+    lost = (half - fp32) * subject.plan.horizon_steps * subject.plan.batch_size / rows
+    seen = f"{rows} rows take {half:.3f} s in {declared} on this CPU, {fp32:.3f} s in fp32: "
+    seen += f"{max(0, lost):.0f} s over the run"
+    slow = half > SLOW * fp32 and lost > WORTH_SECONDS
+    return Found("fail" if slow else "pass", seen, round(half / max(fp32, 1e-9), 2), SLOW)
 
 
-def _seconds(subject: Subject, precision: Literal["fp32", "bf16"]) -> float:
+def _seconds(subject: Subject, precision: Precision) -> float:
     model, recipe = subject.model(), replace(subject.recipe, precision=precision)
     started = time.perf_counter()
     one_backward(subject, model, recipe)

@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 import weakref
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData, TrainState, train_step
+from lifecycle.training.loop import Precision, TrainData, TrainState, train_step
+from lifecycle.training.scaler import scaler_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Precision = Literal["fp32", "bf16"]
 
 # A trace of 12 transformer layers takes about 2 s; one that takes this long goes through a loop over values.
 LIMIT_CPU_SECONDS = 20.0
@@ -79,7 +79,7 @@ def trace_step(
             model = subject.build()
             if blocks:
                 _checkpoint_blocks(model)
-            state = TrainState(model, subject.optimizers(model))
+            state = TrainState(model, subject.optimizers(model), also={**scaler_of(precision)})
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
             before = 0

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from lifecycle.preflight.memory.fake_step import Precision, Timeline, TraceError, trace_step
+from lifecycle.preflight.memory.fake_step import Timeline, TraceError, trace_step
 from lifecycle.preflight.memory.memory_forecast import GpuFit
 from lifecycle.preflight.memory.step_memory import line, part_rows
 from lifecycle.preflight.subject import Subject
+from lifecycle.training.loop import Precision
 
 # CUDA's caching allocator gives out blocks of 512 bytes.
 BLOCK_BYTES = 512

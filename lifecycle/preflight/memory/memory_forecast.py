@@ -19,7 +19,7 @@ class MemoryForecast(Frozen):
 
     rows: int
     accumulate: int
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "bf16", "fp16"]
     source: Source
     parameter_count: int
     kinds: dict[str, int]

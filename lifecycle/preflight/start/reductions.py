@@ -77,7 +77,7 @@ def _coarsest(outputs: Any, recipe: Recipe) -> str:
     from torch.utils._pytree import tree_leaves
 
     found = [str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(outputs) if is_float(leaf)]
-    found += ["bfloat16"] if recipe.precision == "bf16" else ["float32"]
+    found += [{"bf16": "bfloat16", "fp16": "float16"}.get(recipe.precision, "float32")]
     return max(found, key=lambda name: TOLERANCE[name])
 
 

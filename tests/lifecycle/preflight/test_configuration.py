@@ -281,7 +281,7 @@ def test_constant_of_a_module_of_ones_own_is_no_fault_for_sure():
     assert "preflight: {frozen: [shift]}" in trial.fix
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_precision_of_the_cpu_passes(precision):
     trial = tried("precision", subject(precision=precision))
     assert trial.status == "pass", trial.evidence

@@ -1,0 +1,244 @@
+"""What our training loop costs beside a bare one: zero_grad, forward, loss, backward, step.
+
+Both train the same model on the same rows with the same optimizer, in batches that are taken by their numbers; ours
+with nothing optional, and a clip_norm out of reach. The bare loop reads nothing from the device, clips nothing and
+looks for nothing that is not finite. Rounds of some updates take turns in one process, in CPU seconds of one thread,
+so that a busy machine costs no loop more than another; the figure is the median of the rounds' ratios. Lightning's
+Trainer does what the bare loop does, where the extra `lightning` is installed.
+
+    python -m benchmarks.loop         about a minute on an idle core
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import logging
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.result import finish, hardware
+from lifecycle.training.loop import TrainData, TrainState, train
+from lifecycle.training.plan import Plan
+from lifecycle.training.prepare import seed_everything
+from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.use_case import OptimizerSpec, ScheduleSpec, TrainingSpec
+
+TARGETS = {"mlp_ratio": 1.03, "transformer_ratio": 1.005}
+ROWS = 65_536
+OPTIMIZER = OptimizerSpec(name="adamw", learning_rate=1e-3, weight_decay=0.01)
+Loop = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network, its rows, and how much of it a round takes."""
+
+    model: Callable[[], nn.Module]
+    inputs: Tensor
+    batch_size: int
+    rounds: int
+    updates: int
+
+
+class Mlp(nn.Module):
+    """Two hidden layers on 64 numbers a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1)
+        )  # fmt: skip
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        return self.layers(inputs["x"]).squeeze(1)
+
+
+class Transformer(nn.Module):
+    """Two blocks of 128 numbers over 32 positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(64, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0, batch_first=True)
+        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(128, 1)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        return self.head(self.blocks(self.embed(inputs["x"])).mean(1)).squeeze(1)
+
+
+class Task:
+    """What the recipe asks of model.py."""
+
+    @staticmethod
+    def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+
+
+def settings() -> dict[str, Setting]:
+    """An MLP whose update takes about 2.5 ms on one core, and a small transformer."""
+    torch.manual_seed(0)
+    return {
+        "mlp": Setting(Mlp, torch.randn(ROWS, 64), batch_size=256, rounds=60, updates=20),
+        "transformer": Setting(Transformer, torch.randint(0, 64, (ROWS, 32)), batch_size=32, rounds=30, updates=3),
+    }
+
+
+def loops(setting: Setting) -> dict[str, Loop]:
+    """Each trains that many updates more and gives the seconds an update."""
+    model = setting.model()
+    targets = (setting.inputs.float().flatten(1).sum(1) > 0).float()
+    data = TrainData({"x": setting.inputs}, targets)
+    found = {"ours": ours(copy.deepcopy(model), data, setting), "bare": bare(copy.deepcopy(model), data, setting)}
+    if importlib.util.find_spec("pytorch_lightning") is not None:
+        found["lightning"] = lightning(copy.deepcopy(model), data, setting)
+    return found
+
+
+def ours(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
+    """The product's loop."""
+    spec = TrainingSpec(
+        optimizer=OPTIMIZER, schedule=ScheduleSpec(warmup=0.0, decay="constant"), batch_size=setting.batch_size,
+        epochs=1, precision="fp32", clip_norm=1e6, seed=0,
+    )  # fmt: skip
+    steps = setting.updates * (setting.rounds + 1)
+    task: Any = Task
+    state = TrainState(model, make_optimizers(task, model, OPTIMIZER))
+    plan, recipe = _plan(setting, steps), make_recipe(task, spec, steps)
+
+    def run(updates: int) -> float:
+        end = state.step + updates
+        started = time.process_time()
+        alarm = train(state, data, plan, recipe, lambda state, loss: state.step == end)
+        seconds = time.process_time() - started
+        assert alarm is None
+        return seconds / updates
+
+    return run
+
+
+def bare(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
+    """Five lines a step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=OPTIMIZER.learning_rate, weight_decay=OPTIMIZER.weight_decay)
+    batches = _batches(setting)
+
+    def run(updates: int) -> float:
+        model.train()
+        started = time.process_time()
+        for _ in range(updates):
+            rows = next(batches)
+            optimizer.zero_grad()
+            outputs = model({name: tensor[rows] for name, tensor in data.inputs.items()})
+            Task.loss_fn(outputs, data.targets[rows]).mean().backward()
+            optimizer.step()
+        return (time.process_time() - started) / updates
+
+    return run
+
+
+def lightning(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
+    """Lightning's Trainer with everything optional off; its set-up is not counted."""
+    import pytorch_lightning as pl
+
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    batches = _batches(setting)
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def training_step(self, rows: Tensor, number: int) -> Tensor:
+            outputs = self.model({name: tensor[rows] for name, tensor in data.inputs.items()})
+            return Task.loss_fn(outputs, data.targets[rows]).mean()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.AdamW(self.parameters(), lr=OPTIMIZER.learning_rate, weight_decay=OPTIMIZER.weight_decay)
+
+    class Clock(pl.Callback):
+        started = ended = 0.0
+
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+            self.started = self.started or time.process_time()
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            self.ended = time.process_time()
+
+    class Rows:
+        def __iter__(self) -> Iterator[Tensor]:
+            return batches
+
+    def run(updates: int) -> float:
+        clock = Clock()
+        trainer = pl.Trainer(
+            max_steps=updates, accelerator="cpu", logger=False, callbacks=[clock], enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, deterministic=True,
+        )  # fmt: skip
+        trainer.fit(Module(), Rows())
+        return (clock.ended - clock.started) / updates
+
+    return run
+
+
+def _plan(setting: Setting, steps: int) -> Plan:
+    per_epoch = ROWS // setting.batch_size
+    return Plan(
+        rows=ROWS, batch_size=setting.batch_size, steps_per_epoch=per_epoch, horizon_steps=steps, first_step=0,
+        last_step=steps, seed=0,
+    )  # fmt: skip
+
+
+def _batches(setting: Setting) -> Iterator[Tensor]:
+    """Row numbers of one batch after the other, each epoch in an order of its own."""
+    while True:
+        order = torch.randperm(ROWS)
+        yield from order[: ROWS // setting.batch_size * setting.batch_size].split(setting.batch_size)
+
+
+def measure(setting: Setting) -> dict[str, list[float]]:
+    """Seconds an update of each loop, a value a round; every round takes them in another order."""
+    found = loops(setting)
+    names = list(found)
+    for run in found.values():
+        run(setting.updates)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(setting.rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            seconds[name].append(found[name](setting.updates))
+    return seconds
+
+
+def main() -> None:
+    print(hardware())
+    seed_everything(0)
+    # One thread: two that wait for each other on a busy machine measure the machine.
+    torch.set_num_threads(1)
+    figures: dict[str, float] = {}
+    for name, setting in settings().items():
+        seconds = measure(setting)
+        figures[f"{name}_bare_ms"] = 1e3 * statistics.median(seconds["bare"])
+        for loop in [loop for loop in seconds if loop != "bare"]:
+            ratio = [one / bare for one, bare in zip(seconds[loop], seconds["bare"], strict=True)]
+            quartiles = statistics.quantiles(ratio, n=4)
+            figures[f"{name}_ratio" if loop == "ours" else f"{name}_{loop}_ratio"] = statistics.median(ratio)
+            print(
+                f"{name:<12} {loop:<10} {statistics.median(ratio):.4f} times the bare loop's "
+                f"{figures[f'{name}_bare_ms']:.2f} ms (quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f})"
+            )
+        if "lightning" not in seconds:
+            print(f"{name:<12} lightning  not installed: pip install -e .[lightning]")
+    print(hardware())
+    finish("loop", figures, TARGETS)
+
+
+if __name__ == "__main__":
+    main()

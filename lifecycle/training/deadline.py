@@ -1,0 +1,51 @@
+"""When a stage has to end so that its run keeps its budget, its last checkpoint and its evaluation included."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lifecycle.jobs import TrainJob
+
+
+class Deadline:
+    """Asked after each update. What is still needed is estimated from what this stage has measured of itself.
+
+    Scoring a row takes at most as long as training on it, and as long to prepare as a training row did; a checkpoint as
+    long as the slowest so far. `clock` gives Unix time: a worker that is started again has no more seconds than before.
+    """
+
+    def __init__(
+        self, job: TrainJob, prepare_seconds_per_row: float, batch_rows: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.ends_at, self.batch_rows, self.clock = job.ends_at, batch_rows, clock
+        self.prepare_seconds_per_row = prepare_seconds_per_row
+        self.scored_rows = 0 if job.ends_at is None else _scored_rows(job)
+        self.save_seconds = 0.0
+        self.reached = False
+        self._started, self._updates = clock(), 0
+
+    def saved(self, seconds: float) -> None:
+        """A checkpoint took this long."""
+        self.save_seconds = max(self.save_seconds, seconds)
+
+    def after_update(self) -> bool:
+        """True if the stage has to end now."""
+        if self.ends_at is None:
+            return False
+        self._updates += 1
+        self.reached = self.clock() + self.needed_seconds() >= self.ends_at
+        return self.reached
+
+    def needed_seconds(self) -> float:
+        """Another update, the last checkpoint, and the evaluation."""
+        update = (self.clock() - self._started) / max(1, self._updates)
+        return update + self.save_seconds + self.scored_rows * (self.prepare_seconds_per_row + update / self.batch_rows)
+
+
+def _scored_rows(job: TrainJob) -> int:
+    """Rows that are scored after the last update: validation, and after the full stage calibration."""
+    import pyarrow.parquet as pq
+
+    files = [job.validation_file] + ([job.calibration_file] if job.stage == "full" else [])
+    return sum(pq.read_metadata(file).num_rows for file in files)
