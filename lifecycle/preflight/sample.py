@@ -11,7 +11,7 @@ from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.subject import Subject
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.loop import TrainData
-from lifecycle.training.plan import make_plan, stage_rows
+from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
 
@@ -50,7 +50,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         seed_everything(job.training.seed)
         return task.build_model(preprocessing, job.hyperparameters)
 
-    plan = make_plan(len(rows), job.training, job.stages, "full")
+    plan = make_plan(rows_of_stage(len(rows), job.training, job.stages, "full"), job.training, job.stages, "full")
     subject = Subject(
         build=build,
         optimizers=lambda model: make_optimizers(task, model, job.training.optimizer),

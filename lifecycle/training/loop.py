@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lifecycle.jobs import Alarm
+from lifecycle.training.clock import COMPUTE, DATA, Clock
 from lifecycle.training.curve import Curve
 from lifecycle.training.plan import Plan, step_seed
 
@@ -30,7 +31,8 @@ class Stateful(Protocol):
 class TrainState:
     """All that changes while training; a checkpoint holds exactly this and the random number generators.
 
-    `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused.
+    `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused. No part of a
+    checkpoint are `clock` and `row_losses`, the newest batch's unweighted losses, `(N,)`.
     """
 
     model: torch.nn.Module
@@ -39,6 +41,8 @@ class TrainState:
     curve: Curve = field(default_factory=Curve)
     prefix_sha256: str | None = None
     also: dict[str, Stateful] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+    row_losses: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,14 @@ def train(
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["lr_scale"]
+        state.clock.lap(DATA)
         loss, squared, grad_norm = train_step(state, data, rows, recipe)
+        state.clock.lap(COMPUTE)
         alarm = _not_finite(state.step, loss, grad_norm)
         if alarm is not None:
             return alarm
         state.step += 1
-        state.curve.add(state.step, len(rows), loss, squared, rate, window=_window(plan))
+        state.curve.add(state.step, len(rows), loss, squared, rate, plan.window, plan.steps_per_epoch)
         if after_step(state, loss):
             return None
     return None
@@ -117,6 +123,7 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
     parts = rows.tensor_split(min(recipe.accumulate, len(rows)))
     # In float64, since the square of a loss of 2e19 is too large for float32.
     wide = torch.cat([backward(state.model, data, part, recipe, generator, of=len(rows)) for part in parts]).double()
+    state.row_losses = wide
     gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     # One fused read: a separate .item() for each would wait for the device three times.
@@ -155,10 +162,6 @@ def backward(
 
 def _finite(*values: float) -> bool:
     return all(abs(value) < float("inf") for value in values)
-
-
-def _window(plan: Plan) -> int:
-    return max(1, (plan.last_step - plan.first_step) // 40)
 
 
 def _not_finite(step: int, loss: float, grad_norm: float) -> Alarm | None:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
+from lifecycle.training import clock
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.export import export
 from lifecycle.training.loop import TrainState, train
+from lifecycle.training.metrics_file import FILE_NAME, MetricsFile
+from lifecycle.training.monitor import Monitor, make_monitor
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.validate import validate
-
-if TYPE_CHECKING:
-    pass
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -35,24 +34,30 @@ def run_stage(
     job: TrainJob,
     should_stop: Callable[[], bool] = lambda: False,
     forward: Callable[[str], None] | None = None,
+    spent: Mapping[int, float] | None = None,
 ) -> TrainResult:
-    """Train the stage, resuming from its newest checkpoint.
+    """Train the stage, resuming from its newest checkpoint. `spent` are seconds before this call, by part of the clock.
 
     Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
     """
+    seconds = clock.Clock.open(Path(job.out) / "seconds.bin", spent or {})
     device = choose_device(job.device)
     prepared = prepare(job, device)
-    state, notes = _start(job, prepared, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
-    resumed_from, started = state.step, time.perf_counter()
+    state, monitor, notes = _start(job, prepared, plan, device)
+    state.clock, resumed_from = seconds, state.step
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
-    alarm = _train(job, state, prepared, plan, should_stop, forward)
-    seconds = time.perf_counter() - started
+    seconds.lap(clock.START)
+    seconds.resume(resumed_from)
+    alarm, trained = _train(job, state, prepared, plan, monitor, should_stop, forward)
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
     whole = alarm is None and job.stop_after_steps is None
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
+    seconds.lap(clock.VALIDATION)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
+    seconds.lap(clock.EXPORT)
+    seconds.close()
     metrics["peak_memory_bytes"] = float(peak_memory_bytes())
     return TrainResult(
         alarm=alarm,
@@ -69,10 +74,12 @@ def run_stage(
         metrics=metrics,
         learned=learned,
         curve=tuple(state.curve.points),
+        monitored=() if monitor is None else tuple(monitor.points),
+        seconds=seconds.seconds(),
         artifact=artifact[0] if artifact else None,
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
-        gpu_seconds=seconds if device == "cuda" else 0.0,
+        gpu_seconds=trained if device == "cuda" else 0.0,
     )
 
 
@@ -91,15 +98,23 @@ def peak_memory_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, tuple[str, ...]]:
+def _start(
+    job: TrainJob, prepared: Prepared, plan: Plan, device: str
+) -> tuple[TrainState, Monitor | None, tuple[str, ...]]:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
+    monitor, left_out = make_monitor(
+        plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
+        job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},
+    )  # fmt: skip
+    if monitor is not None:
+        state.also["monitor"] = monitor
     found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
     if not found and job.start is not None:
         load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
-    return state, notes
+    return state, monitor, left_out + notes
 
 
 def _checkpoint_folder(job: TrainJob) -> Path:
@@ -107,7 +122,9 @@ def _checkpoint_folder(job: TrainJob) -> Path:
 
 
 def _save(job: TrainJob, state: TrainState) -> CheckpointRef:
-    return save_checkpoint(_checkpoint_folder(job), job.identity, state)
+    saved = save_checkpoint(_checkpoint_folder(job), job.identity, state)
+    state.clock.checkpoint_saved(state.step)
+    return saved
 
 
 def _train(
@@ -115,13 +132,23 @@ def _train(
     state: TrainState,
     prepared: Prepared,
     plan: Plan,
+    monitor: Monitor | None,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
-) -> Alarm | None:
+) -> tuple[Alarm | None, float]:
+    """What stopped it, if anything, and the seconds it took."""
     progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
+    metrics, windows = MetricsFile(Path(job.out) / FILE_NAME), len(state.curve.points)
 
     def after_step(state: TrainState, loss: float) -> bool:
+        nonlocal windows
         progress.advance(f"loss {loss:.4f}")
+        closed = state.curve.points[-1] if len(state.curve.points) > windows else None
+        beside = () if monitor is None else monitor.after_step(state, closed)
+        if closed is not None:
+            windows = len(state.curve.points)
+            metrics.write([closed, *beside])
+        state.clock.step_done(state.step)
         if state.step == min(PREFIX_STEPS, plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
         if should_stop():
@@ -131,12 +158,17 @@ def _train(
             _save(job, state)
         return state.step == job.stop_after_steps
 
+    started = time.perf_counter()
     try:
         recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
+        if monitor is not None:
+            monitor.before_first_step(state)
+            state.clock.lap(clock.VALIDATION)
         alarm = train(state, prepared.data, plan, recipe, after_step)
     finally:
         progress.close()
-    return None if alarm is None else _with_rows(alarm, job, prepared, plan)
+        metrics.close()
+    return None if alarm is None else _with_rows(alarm, job, prepared, plan), time.perf_counter() - started
 
 
 def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> Alarm:
