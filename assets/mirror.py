@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 # MLflow that does not answer is asked less and less often.
 MOST_SECONDS = 30.0
+BROKEN_SECONDS = 5.0
 
 
 @contextlib.contextmanager
@@ -32,7 +33,8 @@ def mirrored(run: "StepRun", folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        mirror.stop(wait_seconds=0.0)
+        # The last windows of a training that broke are those that people look for; a cancel waits no longer than this.
+        mirror.stop(wait_seconds=BROKEN_SECONDS)
         raise
     mirror.stop(wait_seconds=None)
 

@@ -93,7 +93,7 @@ def loss_rise_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
         min(errors, 1e9),
         RISE_STANDARD_ERRORS,
         device=device,
-        evidence=f"{loss_words(curve)} ended at {last.loss:.4f}; its best part, to step {best.step}, was {best.loss:.4f}",
+        evidence=f"{loss_words(curve)} ended at {last.loss:.4f}; the best part, to step {best.step}: {best.loss:.4f}",
         fix="" if errors <= RISE_STANDARD_ERRORS else "lower the learning rate or clip_norm, or lengthen the warm-up",
     )
 
