@@ -114,7 +114,10 @@ def test_resumed_training_and_a_new_mirror_lose_and_double_nothing(run, tmp_path
 
 
 def test_training_that_breaks_leaves_its_last_windows_and_its_own_error(run, tmp_path):
-    with pytest.raises(RuntimeError, match="the worker broke"), mirrored(run, tmp_path):
+    def training():
         write(tmp_path, 5)
         raise RuntimeError("the worker broke")
+
+    with pytest.raises(RuntimeError, match="the worker broke"), mirrored(run, tmp_path):
+        training()
     assert logged(run) == [(5, 0.2)]
