@@ -74,7 +74,7 @@ class Clock:
 
     def resume(self, step: int) -> None:
         """The stage goes on from `step`: what earlier attempts spent after it is replayed."""
-        saved = next((mark for mark in self._marks if mark[STEP] == step), array("d", bytes(8 * _WIDTH)))
+        saved = self._at(step)
         lost = array("d", (before - at for before, at in zip(self._before, saved, strict=True)))
         for part in range(START, REPLAYED):
             self._totals[part] -= lost[part]
@@ -86,6 +86,16 @@ class Clock:
             if mark[STEP] > step:
                 mark[:] = array("d", bytes(8 * _WIDTH))
         self._write()
+
+    def _at(self, step: int) -> array[float]:
+        """The totals when the checkpoint of `step` was saved, as far as they are known."""
+        exact = [mark for mark in self._marks if mark[STEP] == step]
+        if exact:
+            return exact[0]
+        # Ended while it was saved: whatever is known lies before it.
+        if self._before[STEP] <= step:
+            return self._before
+        return max((mark for mark in self._marks if mark[STEP] < step), key=lambda mark: mark[STEP])
 
     def seconds(self) -> StageSeconds:
         """The totals so far."""

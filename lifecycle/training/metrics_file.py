@@ -39,7 +39,7 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[MetricsLine] = deque()
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics.jsonl", daemon=True)
         self._thread.start()
@@ -47,9 +47,7 @@ class MetricsFile:
     def write(self, points: Sequence[CurvePoint]) -> None:
         """A line a point, written soon."""
         at_ms = time.time_ns() // 1_000_000
-        for point in points:
-            line = MetricsLine(at_ms=at_ms, point=point).model_dump(mode="json", exclude_defaults=True)
-            self._waiting.append(json.dumps(line, allow_nan=False).encode() + b"\n")
+        self._waiting.extend([MetricsLine(at_ms=at_ms, point=point) for point in points])
         self._wake.set()
 
     def close(self) -> None:
@@ -67,9 +65,13 @@ class MetricsFile:
             # By number: the training appends meanwhile.
             count = len(self._waiting)
             with contextlib.suppress(OSError):
-                append(self._path, b"".join(self._waiting[number] for number in range(count)))
+                append(self._path, b"".join(_text(self._waiting[number]) for number in range(count)))
                 for _ in range(count):
                     self._waiting.popleft()
+
+
+def _text(line: MetricsLine) -> bytes:
+    return json.dumps(line.model_dump(mode="json", exclude_defaults=True), allow_nan=False).encode() + b"\n"
 
 
 def append(path: Path, content: bytes) -> None:

@@ -101,15 +101,16 @@ class Monitor:
 
         sums, marks = [], []
         if self._trained:
-            losses, rows = torch.cat(self._trained), _joined(self._rows).to(self.data.targets.device)
+            values, rows = _values(torch.cat(self._trained)), _joined(self._rows).to(self.data.targets.device)
             for column in self.slices:
-                sums.append(_sums_by(column.codes[rows], losses, len(column.names)))
+                # By index_add_, which has a deterministic form on CUDA; bincount has none.
+                sums.append(values.new_zeros(len(column.names), 3).index_add_(0, column.codes[rows], values))
                 marks += [{"slice": name} for name in column.names]
         if self._evaluated:
-            sums.append(_sums(torch.cat(self._evaluated)))
+            sums.append(_values(torch.cat(self._evaluated)).sum(0, keepdim=True))
             marks.append({"mode": "evaluation"})
         if self.reserve is not None and closed.step >= self.plan.steps_per_epoch:
-            sums.append(_sums(self._reserve_losses(state, self.reserve)))
+            sums.append(_values(self._reserve_losses(state, self.reserve)).sum(0, keepdim=True))
             marks.append({"mode": "evaluation", "scored": "reserve"})
         self._rows, self._trained, self._evaluated = [], [], []
         read = torch.cat(sums).tolist() if sums else []
@@ -197,16 +198,8 @@ def _joined(tensors: list[Tensor]) -> Tensor:
     return torch.cat(tensors) if tensors else torch.zeros(0)
 
 
-def _sums(losses: Tensor) -> Tensor:
-    """Rows, sum and sum of squares, shape (1, 3)."""
+def _values(losses: Tensor) -> Tensor:
+    """Of each row what is summed: one, its loss and the square, shape (N, 3)."""
     import torch
 
-    return torch.stack([torch.ones_like(losses), losses, losses.square()]).sum(1)[None]
-
-
-def _sums_by(codes: Tensor, losses: Tensor, count: int) -> Tensor:
-    """The same by code, shape (count, 3). By index_add_, which has a deterministic form on CUDA; bincount has none."""
-    import torch
-
-    values = torch.stack([torch.ones_like(losses), losses, losses.square()], dim=1)
-    return torch.zeros(count, 3, dtype=losses.dtype, device=losses.device).index_add_(0, codes, values)
+    return torch.stack([torch.ones_like(losses), losses, losses.square()], dim=1)

@@ -139,6 +139,8 @@ def _train(
     """What stopped it, if anything, and the seconds it took."""
     progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
     metrics, windows = MetricsFile(Path(job.out) / FILE_NAME), len(state.curve.points)
+    # What a kill may have kept from the file.
+    metrics.write([*state.curve.points, *(() if monitor is None else monitor.points)])
 
     def after_step(state: TrainState, loss: float) -> bool:
         nonlocal windows

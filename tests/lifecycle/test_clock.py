@@ -72,6 +72,13 @@ def test_clock_that_ends_at_a_checkpoint_has_nothing_to_replay(now, tmp_path):
     assert (seconds.replayed, seconds.replayed_steps) == (pytest.approx(0), 0)
 
 
+def test_clock_killed_between_a_checkpoint_and_its_mark_has_nothing_to_replay(now, tmp_path):
+    attempt(now, tmp_path / "s", goes_on_from=0, to=6, saves=(3,))
+    seconds = attempt(now, tmp_path / "s", goes_on_from=6, to=10).seconds()
+    assert (seconds.replayed, seconds.replayed_steps) == (pytest.approx(0), 0)
+    assert seconds.wall == pytest.approx(2 * 5 + 10 + 0.5)
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff" * 400, b"half"])
 def test_clock_with_a_damaged_file_starts_anew(now, tmp_path, content):
     (tmp_path / "s").write_bytes(content)

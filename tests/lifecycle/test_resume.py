@@ -70,11 +70,8 @@ def test_worker_killed_three_times_ends_as_the_uninterrupted_one(uninterrupted, 
     lines, _ = read_from(tmp_path / "out" / FILE_NAME, 0)
     assert {line.point.step: line.point for line in lines} == {point.step: point for point in result.curve}
     assert len({line.point.model_dump_json() for line in lines}) == len(result.curve)
-    seconds = result.seconds
-    assert seconds.replayed >= 0
-    assert 0 < seconds.goodput < 1
-    # Four attempts have imported torch and read rows.
-    assert seconds.start > 2 * uninterrupted.seconds.start
+    assert 0 <= result.seconds.replayed < result.seconds.wall
+    assert 0 < result.seconds.goodput < 1
 
 
 def test_worker_asked_to_end_writes_a_checkpoint_and_resumes_equal(uninterrupted, splits, tmp_path):
