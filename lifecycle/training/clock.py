@@ -95,7 +95,8 @@ class Clock:
         # Ended while it was saved: whatever is known lies before it.
         if self._before[STEP] <= step:
             return self._before
-        return max((mark for mark in self._marks if mark[STEP] < step), key=lambda mark: mark[STEP])
+        earlier = [mark for mark in self._marks if mark[STEP] < step]
+        return max(earlier, key=lambda mark: mark[STEP], default=array("d", bytes(8 * _WIDTH)))
 
     def seconds(self) -> StageSeconds:
         """The totals so far."""

@@ -79,6 +79,12 @@ def test_clock_killed_between_a_checkpoint_and_its_mark_has_nothing_to_replay(no
     assert seconds.wall == pytest.approx(2 * 5 + 10 + 0.5)
 
 
+def test_clock_whose_checkpoints_were_all_deleted_counts_all_of_it_as_replayed(now, tmp_path):
+    attempt(now, tmp_path / "s", goes_on_from=0, to=6, saves=(1, 2, 3, 4, 5))
+    seconds = attempt(now, tmp_path / "s", goes_on_from=0, to=10).seconds()
+    assert (seconds.replayed, seconds.replayed_steps) == (pytest.approx(5 + 6 + 2.5), 6)
+
+
 @pytest.mark.parametrize("content", [b"", b"\xff" * 400, b"half"])
 def test_clock_with_a_damaged_file_starts_anew(now, tmp_path, content):
     (tmp_path / "s").write_bytes(content)
