@@ -175,13 +175,21 @@ def figures_of(record: Record) -> dict[str, float]:
             forecasts = (record.memory_bytes, record.seconds, record.cost_usd)
             return {f"forecast_{f.name}_{f.unit}": f.value for f in forecasts if f is not None}
         case StageReport():
-            return {**record.metrics, "steps": float(record.steps)}
+            return {**record.metrics, "steps": float(record.steps), **seconds_of(record)}
         case EvaluationReport():
             whole = (metric for metric in record.metrics if metric.slice is None)
             figures = {f"{metric.model}_{metric.metric}": metric.estimate.value for metric in whole}
             return {**figures, **gains(record), "latency_ms": record.latency_ms}
         case _:
             return {}
+
+
+def seconds_of(record: StageReport) -> dict[str, float]:
+    """Where a stage's seconds went, and the share that made progress; {} where it was not measured."""
+    if record.seconds is None:
+        return {}
+    parts = {f"seconds/{name}": value for name, value in record.seconds.by_part.items()}
+    return {**parts, "replayed_steps": float(record.seconds.replayed_steps), "goodput": record.seconds.goodput}
 
 
 def gains(record: EvaluationReport) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import dagster as dg
 from assets.metadata import REPORT_ARTIFACT, figures
 from lifecycle.records import STEPS, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
+from lifecycle.training.metrics_file import MetricsLine
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
 
@@ -27,7 +29,10 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
     if isinstance(record, StageReport):
-        run.tracking.log_curve(tracked, run.step, record.curve)
+        # Most of it was written while it trained (mirror.py); what is missing, or all of a reused one, comes now.
+        now = time.time_ns() // 1_000_000
+        points = (*record.curve, *record.monitored)
+        run.tracking.log_curve(tracked, run.step, [MetricsLine(at_ms=now, point=point) for point in points])
     files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
     if report is not None:
         files[REPORT_ARTIFACT] = report.read_bytes()

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 import dagster as dg
 
 from assets.declare import gpu_pool, step_asset
+from assets.mirror import mirrored
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import load_contract
@@ -39,7 +40,9 @@ def train_stage(run: StepRun) -> Outcome:
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     started = time.perf_counter()
-    result = run.launcher.run(run.context, train_job(run, snapshot, training_run, stage))
+    job = train_job(run, snapshot, training_run, stage)
+    with mirrored(run, Path(job.out)):
+        result = run.launcher.run(run.context, job)
     assert isinstance(result, TrainResult)
     state = run.workspace.state
     this_stage = (time.perf_counter() - started) / 3600 * run.sku.usd_per_hour
@@ -63,6 +66,8 @@ def train_stage(run: StepRun) -> Outcome:
             "artifact_sha256": result.artifact_sha256,
             "metrics": result.metrics,
             "curve": result.curve,
+            "monitored": result.monitored,
+            "seconds": result.seconds,
         },
         device=result.device,
         gpu_seconds=result.gpu_seconds,
@@ -97,6 +102,7 @@ def train_job(
         validation_file=str(state.absolute(snapshot.splits["validation"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         start=start,
+        slices=spec.benchmark.slices,
         stop_after_steps=rerun_steps,
         # A rerun has to prepare its features anew: what it shows would be half of it otherwise.
         kept_features=None

@@ -16,7 +16,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
+from lifecycle.records import CurvePoint, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
 
@@ -73,7 +73,8 @@ class TrainJob(_RowsJob):
 
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
-    prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent.
+    prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
+    curve are also told by value of the `slices` columns.
     """
 
     kind: Literal["train"] = "train"
@@ -89,6 +90,7 @@ class TrainJob(_RowsJob):
     stop_after_steps: int | None = None
     kept_features: KeptFeatures | None = None
     ends_at: float | None = None
+    slices: tuple[str, ...] = ()
 
 
 class PreflightJob(_RowsJob):
@@ -203,6 +205,8 @@ class TrainResult(Frozen):
     metrics: dict[str, float]
     learned: Learned | None
     curve: tuple[CurvePoint, ...]
+    monitored: tuple[CurvePoint, ...] = ()
+    seconds: StageSeconds
     artifact: str | None = None
     artifact_sha256: str | None = None
     device: str

@@ -185,13 +185,74 @@ class PreflightReport(Record):
 
 
 class CurvePoint(Frozen):
-    """Mean progressive loss of a window of training steps, scored before each update, with its standard error."""
+    """Mean loss of a window of training steps that ends at `step`, every row counted once, with its standard error.
+
+    Of `batches` in mode `training` it is the training forward's own loss before each update, dropout on: progressive
+    validation in the first pass, training loss in later ones. Mode `evaluation` is without dropout and augmentation.
+    `reserve` are rows that are never trained on. `slice` is a column and its value.
+    """
 
     step: int
     rows: int
     loss: float
     standard_error: float
     learning_rate: float
+    pass_number: int = Field(default=1, ge=1)
+    mode: Literal["training", "evaluation"] = "training"
+    scored: Literal["batches", "reserve"] = "batches"
+    slice: str | None = None
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval, as if rows were independent."""
+        return self.loss - 1.96 * self.standard_error
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95 % interval."""
+        return self.loss + 1.96 * self.standard_error
+
+    @property
+    def figure(self) -> str:
+        """What the loss may be called; only rows that no update has seen give a progressive one."""
+        if self.scored == "reserve":
+            return "reserve_loss"
+        seen = "progressive_loss" if self.pass_number == 1 else "training_loss"
+        return seen if self.mode == "training" else f"{seen}_evaluated"
+
+
+class StageSeconds(Frozen):
+    """Where the worker's wall seconds of a stage went, over all its attempts.
+
+    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock. `validation`:
+    scores while training, progress, and the validation split. `replayed`: spent after the last checkpoint before an
+    attempt ended, and done again in `replayed_steps` steps.
+    """
+
+    start: float = 0.0
+    queue: float = 0.0
+    data: float = 0.0
+    compute: float = 0.0
+    checkpoint: float = 0.0
+    validation: float = 0.0
+    export: float = 0.0
+    replayed: float = 0.0
+    replayed_steps: int = 0
+
+    @property
+    def wall(self) -> float:
+        """All of them."""
+        return sum(self.by_part.values())
+
+    @property
+    def goodput(self) -> float:
+        """Share of the wall time that moved the weights forward for good; 0 if no time was spent."""
+        return self.compute / self.wall if self.wall > 0 else 0.0
+
+    @property
+    def by_part(self) -> dict[str, float]:
+        """Seconds by what they were spent on."""
+        return self.model_dump(exclude={"replayed_steps"})
 
 
 class StageReport(Record):
@@ -199,7 +260,8 @@ class StageReport(Record):
 
     `training_run` is made at smoke and carried on. `prefix_sha256` is the hash of the parameters
     after `prefix_steps` updates, which an equal rerun must meet. `artifact` is only set by full.
-    `metrics` are measured on the validation split.
+    `metrics` are measured on the validation split. `curve` is the training forward's loss; `monitored` what was scored
+    beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -219,6 +281,8 @@ class StageReport(Record):
     artifact_sha256: str | None = None
     metrics: dict[str, float]
     curve: tuple[CurvePoint, ...]
+    monitored: tuple[CurvePoint, ...] = ()
+    seconds: StageSeconds | None = None
 
 
 class Estimate(Frozen):

@@ -138,6 +138,27 @@ class TrainingSpec(Frozen):
         default=None, description="Updates that torch's profiler records into trace.json. Changes no result."
     )
     checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
+    reserve: float = Field(
+        default=0.0,
+        ge=0,
+        le=0.2,
+        description="Share of a stage's rows that are never trained on: scored after the first pass, when the training "
+        "rows have been seen. 0 for none.",
+    )
+    evaluate_every: int = Field(
+        default=0,
+        ge=0,
+        description="Every so many batches of the first pass are also scored in evaluation mode before their update, "
+        "without dropout. 0 for none.",
+    )
+
+    @model_validator(mode="after")
+    def _reserve_is_scored(self) -> TrainingSpec:
+        if self.reserve and self.epochs == 1:
+            raise ValueError(
+                "reserve is scored after the first pass, and epochs is 1: remove reserve, or use evaluate_every"
+            )
+        return self
 
 
 class EmaSpec(Frozen):

@@ -17,6 +17,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,8 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
-    with _pipes() as pipes, _locked(out):
-        code, error = _run(job, out, pipes)
+    with _pipes() as pipes, _locked(out) as waited:
+        code, error = _run(job, out, pipes, waited)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
         return code
@@ -112,7 +113,7 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
     return True
 
 
-def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None]:
+def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
     from lifecycle.training.stage import PreemptedError
 
@@ -124,7 +125,7 @@ def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None
         earlier = read_result(out, job)
         if earlier is None or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
-            answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward))
+            answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward, waited))
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
     except PreemptedError:
         return EXIT_PREEMPTED, {"problem": "preempted; a checkpoint is written", "fix": "run again: it resumes"}
@@ -138,12 +139,19 @@ def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None
     return 0, None
 
 
-def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], None] | None) -> AnyResult:
+def _do(
+    job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], None] | None, waited: float
+) -> AnyResult:
+    """The job's answer; `waited` seconds of this process went to another run's lock."""
     match job:
         case TrainJob():
+            import psutil
+
+            from lifecycle.training.clock import QUEUE, START
             from lifecycle.training.stage import run_stage
 
-            return run_stage(job, should_stop, forward)
+            lived = time.time() - psutil.Process().create_time()
+            return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited})
         case PreflightJob():
             import psutil
 
@@ -205,15 +213,16 @@ def _stop_on_signal() -> Callable[[], bool]:
 
 
 @contextlib.contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Two workers never write one folder; the kernel frees the lock when its holder dies."""
+def _locked(out: Path) -> Iterator[float]:
+    """Two workers never write one folder; the kernel frees the lock when its holder dies. Gives the seconds waited."""
+    started = time.monotonic()
     with (out / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("another run does the same work; waiting for it to end")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield time.monotonic() - started
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,8 +23,9 @@ from urllib.parse import unquote, urlsplit
 import dagster as dg
 
 from lifecycle.errors import ChampionError
-from lifecycle.identity import DECIDING_PACKAGES
+from lifecycle.identity import DECIDING_PACKAGES, sha256_json
 from lifecycle.records import CurvePoint
+from lifecycle.training.metrics_file import MetricsLine
 from resources.mlflow_folder import settle, source_of
 from resources.settings import PROJECT, read_settings
 
@@ -158,15 +160,21 @@ class Tracking(dg.ConfigurableResource):
             tags=[RunTag(name, value) for name, value in tags.items()],
         )
 
-    def log_curve(self, run: TrackedRun, name: str, curve: tuple[CurvePoint, ...]) -> None:
-        """Write a stage's progressive loss against its steps in one batch."""
+    def log_curve(self, run: TrackedRun, stage: str, lines: Sequence[MetricsLine]) -> None:
+        """Write what the run does not have yet of a stage's windows, by figure and step: repeats change nothing."""
         from mlflow.entities import Metric
-        from mlflow.utils.time import get_current_time_millis
 
-        now = get_current_time_millis()
-        points = [Metric(f"{name}/progressive_loss", point.loss, now, point.step) for point in curve]
-        for start in range(0, len(points), 1000):
-            self.client.log_batch(run.run_id, metrics=points[start : start + 1000])
+        wanted: dict[tuple[str, int], Metric] = {}
+        for line in lines:
+            for name, value in figures_of_point(stage, line.point).items():
+                wanted.setdefault((name, line.point.step), Metric(name, value, line.at_ms, line.point.step))
+        known = self.client.get_run(run.run_id).data.metrics
+        for name in {name for name, _ in wanted} & known.keys():
+            for logged in self.client.get_metric_history(run.run_id, name):
+                wanted.pop((name, logged.step), None)
+        metrics = list(wanted.values())
+        for start in range(0, len(metrics), 1000):
+            self.client.log_batch(run.run_id, metrics=metrics[start : start + 1000])
 
     def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:
         """Write artifacts by name."""
@@ -270,6 +278,18 @@ class Tracking(dg.ConfigurableResource):
             found = self.client.get_experiment_by_name(name)
             assert found is not None
             return found.experiment_id
+
+
+def figures_of_point(stage: str, point: CurvePoint) -> dict[str, float]:
+    """A window's figures by their names in MLflow, which takes letters, digits and few other characters."""
+    name = f"{stage}/{point.figure}"
+    if point.slice is not None:
+        plain = re.sub(r"[^A-Za-z0-9_.:-]", "_", point.slice)
+        # Two values that differ in what was replaced are two figures all the same.
+        exact = plain == point.slice.replace("=", "_") and len(plain) <= 60
+        return {f"{name}/{plain if exact else f'{plain[:60]}-{sha256_json(point.slice)[:6]}'}": point.loss}
+    main = point.mode == "training"
+    return {name: point.loss} | ({f"{stage}/learning_rate": point.learning_rate} if main else {})
 
 
 def _model(version: Any) -> RegisteredModel:

@@ -11,7 +11,7 @@ from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.subject import Subject
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.loop import TrainData
-from lifecycle.training.plan import make_plan, stage_rows
+from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
 
@@ -53,7 +53,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         seed_everything(job.training.seed)
         return task.build_model(preprocessing, job.hyperparameters)
 
-    plan = make_plan(len(rows), job.training, job.stages, "full")
+    plan = make_plan(rows_of_stage(len(rows), job.training, job.stages, "full"), job.training, job.stages, "full")
     recipe = make_recipe(task, job.training, plan.horizon_steps)
     loaded = loaded_rows(task, drawn, preprocessing, job, device).in_loaders(recipe)[0] if per_batch else None
     subject = Subject(

@@ -11,6 +11,7 @@ from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
 from lifecycle.report.formatting import estimate, number
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
+from lifecycle.report.training_curve import told as told_curve
 from lifecycle.wording import count, reference_name, words
 
 
@@ -63,7 +64,7 @@ def _learning(stages: list[StageReport]) -> Figure:
     losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
     told = [f"{stage.kind} {number(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
     alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}"
-    caption = "Left: progressive loss, scored before each update, ±1 standard error. Right: what more rows buy."
+    caption = f"{told_curve(stages)} Right: what more rows buy."
     return _figure(pictures.learning_curve(stages), alt, caption)
 
 

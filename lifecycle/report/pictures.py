@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
+from lifecycle.report.training_curve import training_curve
 from lifecycle.wording import reference_name, words
 
 if TYPE_CHECKING:
@@ -23,16 +24,16 @@ CANDIDATE = "candidate"
 MAX_SLICES = 24
 
 ACCENT, INK, SOFT, GRID = "#1f5fae", "#22272e", "#59636e", "#e3e6ea"
-_STAGE_STYLES = {"smoke": ("#8b949e", ":"), "pilot": ("#57606a", "--"), "full": (ACCENT, "-")}
 _DPI = 144
 
 
 def learning_curve(stages: Sequence[StageReport]) -> bytes:
-    """Two panels: progressive loss by step for each stage, with ±1 standard error, and the
-    data-learning-curve, validation loss by training rows."""
+    """Two panels: loss while training by step for each stage, with 95 % intervals, and the data-learning-curve,
+    validation loss by training rows."""
     figure = _figure(9.6, 3.3)
     left, right = figure.subplots(1, 2)
-    _progressive_loss(left, stages)
+    if not training_curve(left, stages):
+        _say(left, "No finite loss was recorded.")
     _data_curve(right, stages)
     return _png(figure)
 
@@ -131,22 +132,6 @@ def _primary(report: EvaluationReport) -> list[Metric]:
 
 def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
-
-
-def _progressive_loss(axes: Axes, stages: Sequence[StageReport]) -> None:
-    if not any(math.isfinite(point.loss) and point.step > 0 for stage in stages for point in stage.curve):
-        return _say(axes, "No finite loss was recorded.")
-    for stage in stages:
-        colour, line = _STAGE_STYLES[stage.kind]
-        steps, losses = [p.step for p in stage.curve], [p.loss for p in stage.curve]
-        axes.plot(steps, losses, color=colour, linestyle=line, linewidth=1.4, label=stage.kind)
-        low = [p.loss - p.standard_error for p in stage.curve]
-        high = [p.loss + p.standard_error for p in stage.curve]
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-    axes.set(xscale="log", xlabel="optimizer step", ylabel="progressive loss")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
-    axes.legend(frameon=False, fontsize=8)
 
 
 def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:

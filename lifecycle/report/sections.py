@@ -17,10 +17,11 @@ from lifecycle.records import (
     Metric,
     PreflightReport,
     Record,
+    StageReport,
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import estimate, interval, plain, quantity, sentence_case, size
+from lifecycle.report.formatting import estimate, interval, plain, quantity, seconds, sentence_case, size
 from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
 from lifecycle.wording import reference_name, words
@@ -128,6 +129,18 @@ def stage_metric(name: str, value: float) -> str:
     """A stage's metric by its name and value; bytes as a size."""
     amount = size(value) if name.endswith("_bytes") else plain(value)
     return f"{words(name.removesuffix('_bytes'))} {amount}"
+
+
+def goodput(stage: StageReport) -> str:
+    """The share of the worker's time that moved the weights, and what took the rest, largest first."""
+    if stage.seconds is None:
+        return "not measured"
+    wall = stage.seconds.wall
+    rest = sorted(((value, name) for name, value in stage.seconds.by_part.items() if name != "compute"), reverse=True)
+    parts = [f"{name} {value / wall:.0%}" for value, name in rest if wall and value / wall >= 0.005]
+    again = f"; {stage.seconds.replayed_steps:,} steps done again" if stage.seconds.replayed_steps else ""
+    told = f" ({', '.join(parts)}{again})" if parts else ""
+    return f"{stage.seconds.goodput:.0%} of {seconds(wall)}{told}"
 
 
 def check_summary(checks: Iterable[CheckResult | Trial]) -> str:

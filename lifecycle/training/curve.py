@@ -1,4 +1,8 @@
-"""Progressive validation: windowed means of the loss that each batch had before it was trained on."""
+"""Windowed means of the loss that each batch had before it was trained on.
+
+In the first pass that is progressive validation: no update has seen the rows. From then on it is training loss, so a
+window never holds steps of the first pass and of a later one.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +23,20 @@ class Curve:
     _sum: float = 0.0
     _squared: float = 0.0
 
-    def add(self, step: int, rows: int, loss: float, squared: float, rate: float, window: int) -> None:
-        """Add a batch of `rows` rows with mean `loss` and mean squared loss; closes a window of `window` steps."""
+    def add(
+        self, step: int, rows: int, loss: float, squared: float, rate: float, window: int, steps_per_epoch: int
+    ) -> None:
+        """Add a batch of `rows` rows with mean `loss` and mean squared loss.
+
+        Closes a window of `window` steps, or a shorter one where the first pass of `steps_per_epoch` steps ends.
+        """
         self._steps += 1
         self._rows += rows
         self._sum += loss * rows
         self._squared += squared * rows
-        if self._steps >= window:
-            mean = self._sum / self._rows
-            variance = max(0.0, self._squared / self._rows - mean * mean)
-            error = math.sqrt(variance / self._rows)
-            self.points.append(
-                CurvePoint(step=step, rows=self._rows, loss=mean, standard_error=error, learning_rate=rate)
-            )
+        if self._steps >= window or step == steps_per_epoch:
+            point = curve_point(step, self._rows, self._sum, self._squared, rate, steps_per_epoch)
+            self.points.append(point)
             self._steps, self._rows, self._sum, self._squared = 0, 0, 0.0, 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -43,3 +48,15 @@ class Curve:
         """Restore what state_dict gave."""
         self.points = [CurvePoint(**point) for point in state["points"]]
         self._steps, self._rows, self._sum, self._squared = state["open"]
+
+
+def curve_point(
+    step: int, rows: float, total: float, squared: float, rate: float, steps_per_epoch: int, **marks: Any
+) -> CurvePoint:
+    """The point of a window from the sums of its rows' losses and of their squares."""
+    mean = total / rows
+    error = math.sqrt(max(0.0, squared / rows - mean * mean) / rows)
+    number = -(-step // steps_per_epoch)
+    return CurvePoint(
+        step=step, rows=int(rows), loss=mean, standard_error=error, learning_rate=rate, pass_number=number, **marks
+    )

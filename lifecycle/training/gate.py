@@ -87,11 +87,15 @@ def finite_check(result: TrainResult) -> CheckResult:
 
 
 def loss_rise_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
-    """Fails if the last part of the curve lies significantly above the best one: training diverged."""
+    """Fails if the last part of the curve lies significantly above the best one: training diverged.
+
+    All passes count: each window is the training forward's own loss, in the same mode on rows of the same kind, so that
+    a rise in a later pass is one as well. What was scored beside the curve is another figure and no part of it.
+    """
     parts = _parts(curve)
     if len(parts) < 3:
         rows = sum(point.rows for point in curve)
-        evidence = f"{len(curve)} windows of progressive loss over {rows:,} rows; 3 times {PART_ROWS} are needed"
+        evidence = f"{len(curve)} windows of training over {rows:,} rows; 3 times {PART_ROWS} are needed"
         fix = "a larger fraction in stages, more epochs or a larger batch"
         return CheckResult(name="loss_rise", status="insufficient", device=device, evidence=evidence, fix=fix)
     best, last = min(parts, key=lambda part: part.loss), parts[-1]
@@ -104,7 +108,7 @@ def loss_rise_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
         min(errors, 1e9),
         RISE_STANDARD_ERRORS,
         device=device,
-        evidence=f"progressive loss ended at {last.loss:.4f}; its best part, to step {best.step}, was {best.loss:.4f}",
+        evidence=f"{loss_words(curve)} ended at {last.loss:.4f}; the best part, to step {best.step}: {best.loss:.4f}",
         fix="" if errors <= RISE_STANDARD_ERRORS else "lower the learning rate or clip_norm, or lengthen the warm-up",
     )
 
@@ -152,6 +156,11 @@ def learned_check(learned: Learned | None, device: str, curve: Sequence[CurvePoi
     )  # fmt: skip
 
 
+def loss_words(curve: Sequence[CurvePoint]) -> str:
+    """What the curve's last part may be called."""
+    return curve[-1].figure.replace("_", " ")
+
+
 def _moved(curve: Sequence[CurvePoint]) -> bool:
     """True if the curve's last part lies significantly below its first one."""
     parts = _parts(curve)
@@ -166,7 +175,7 @@ def _unmoved(learned: Learned, device: str) -> CheckResult:
     return CheckResult(
         name="learned", status="fail", device=device,
         observed=learned.network_loss, threshold=TRAINED_BEFORE * learned.prior_loss,
-        evidence=f"the progressive loss did not fall, and the validation loss of {learned.network_loss:.4f} is not "
+        evidence=f"the loss while training did not fall, and the validation loss of {learned.network_loss:.4f} is not "
         f"below {learned.prior_loss:.4f}, the loss of the training rows' share of positives",
         fix="raise the learning rate, or look for parameters that the optimizer does not hold",
     )  # fmt: skip

@@ -83,13 +83,11 @@ class LoadedRows:
             if isinstance(made, str):
                 raise BatchError(made)
             inputs, targets, weights = made
-            moved = {name: tensor.to(self.device, non_blocking=True) for name, tensor in inputs.items()}
-            weighed = None if weights is None else weights.to(self.device)
-            data = TrainData(moved, targets.to(self.device, non_blocking=True), weighed)
+            data = TrainData(inputs, targets, weights).to(self.device)
             yield data, torch.arange(len(targets), device=self.device)
 
     def take(self, rows: Tensor) -> TrainData:
-        """Some rows by their numbers, made here, without augmentation."""
+        """Some rows by their numbers, made here on the CPU, without augmentation."""
         weights = None if self.weights is None else self.weights[rows]
         return TrainData(self.to_tensors(self.features.iloc[rows.numpy()]), self.targets[rows], weights)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lifecycle.errors import TrainingError
 from lifecycle.jobs import Alarm
+from lifecycle.training.clock import COMPUTE, DATA, Clock
 from lifecycle.training.curve import Curve
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.scaler import Scaler
@@ -36,7 +37,8 @@ class Stateful(Protocol):
 class TrainState:
     """All that changes while training; a checkpoint holds exactly this and the random number generators.
 
-    `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused.
+    `also` are the parts that only some trainings have, by name: a checkpoint with other names is refused. No part of a
+    checkpoint are `clock` and `row_losses`, the newest batch's unweighted losses, `(N,)`.
     """
 
     model: torch.nn.Module
@@ -45,6 +47,8 @@ class TrainState:
     curve: Curve = field(default_factory=Curve)
     prefix_sha256: str | None = None
     also: dict[str, Stateful] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+    row_losses: Tensor | None = None
 
     @property
     def scaler(self) -> Scaler | None:
@@ -68,6 +72,17 @@ class TrainData:
         """This data and the row numbers of each step from `first_step` on."""
         for step in range(first_step, plan.last_step):
             yield self, plan.batch(step).to(self.targets.device)
+
+    @property
+    def device(self) -> torch.device:
+        return self.targets.device
+
+    def to(self, device: torch.device | str) -> TrainData:
+        """The same rows on a device."""
+        weights = None if self.weights is None else self.weights.to(device)
+        return TrainData(
+            {name: tensor.to(device) for name, tensor in self.inputs.items()}, self.targets.to(device), weights
+        )
 
     def take(self, rows: Tensor) -> TrainData:
         """Some rows of the data, by their numbers."""
@@ -116,12 +131,14 @@ def train(
             for optimizer in state.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["lr_scale"]
+            state.clock.lap(DATA)
             loss, squared, grad_norm = train_step(state, batch, rows, recipe)
+            state.clock.lap(COMPUTE)
             alarm = _not_finite(state, loss, grad_norm)
             if alarm is not None:
                 return alarm
             state.step += 1
-            state.curve.add(state.step, len(rows), loss, squared, rate, window=_window(plan))
+            state.curve.add(state.step, len(rows), loss, squared, rate, plan.window, plan.steps_per_epoch)
             if after_step(state, loss):
                 return None
     return None
@@ -149,6 +166,7 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
     losses = [backward(state.model, data, part, recipe, generator, of=len(rows), scale=scale) for part in parts]
     # In float64, since the square of a loss of 2e19 is too large for float32.
     wide = (losses[0] if len(losses) == 1 else torch.cat(losses)).double()
+    state.row_losses = wide
     parameters = list(state.model.parameters())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if any(gradient.is_sparse for gradient in gradients):
@@ -215,10 +233,6 @@ def autocast(precision: Precision, device_type: str) -> AbstractContextManager[o
 
 def _finite(*values: float) -> bool:
     return all(abs(value) < float("inf") for value in values)
-
-
-def _window(plan: Plan) -> int:
-    return max(1, (plan.last_step - plan.first_step) // 40)
 
 
 def _not_finite(state: TrainState, loss: float, grad_norm: float) -> Alarm | None:

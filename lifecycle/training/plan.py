@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Fewer updates than this say nothing about a network (measured on flights: 25 steps already learn).
 MIN_STEPS = 20
+# Windows of a stage's curve.
+WINDOWS = 40
 
 
 class Plan(Frozen):
@@ -29,6 +31,11 @@ class Plan(Frozen):
     first_step: int
     last_step: int
     seed: int
+
+    @property
+    def window(self) -> int:
+        """Steps of a window of the curve."""
+        return max(1, (self.last_step - self.first_step) // WINDOWS)
 
     def batch(self, step: int) -> torch.Tensor:
         """Row numbers of a step's batch, shape (batch_size,). The order of an epoch depends on (seed, epoch) only."""
@@ -59,9 +66,18 @@ def make_plan(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str)
     )
 
 
-def rows_of_stage(rows: int, stages: StagesSpec, stage: str) -> int:
+def rows_of_stage(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str) -> int:
     """How many of all training rows a stage's plan is made for; stage_rows rounds up once a label value."""
-    return rows if stages.mode == "continue" else math.ceil(stages.fraction(stage) * rows)
+    chosen = rows if stages.mode == "continue" else math.ceil(stages.fraction(stage) * rows)
+    return chosen - round(training.reserve * chosen)
+
+
+def monitored_rows(plan: Plan, training: TrainingSpec) -> int:
+    """About how many rows a stage scores beside its updates: the reserve a window, batches in evaluation mode."""
+    batches = min(plan.last_step, plan.steps_per_epoch) - plan.first_step
+    evaluated = max(0, batches // training.evaluate_every) * plan.batch_size if training.evaluate_every else 0
+    windows = max(0, plan.last_step - max(plan.first_step, plan.steps_per_epoch)) // plan.window
+    return evaluated + windows * round(plan.rows * training.reserve / (1 - training.reserve))
 
 
 def _pause(stages: StagesSpec, stage: str, horizon: int) -> tuple[int, int]:
@@ -100,6 +116,23 @@ def stage_rows(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
         members = generator.permutation(np.flatnonzero(labels == value))
         chosen.append(members[: max(1, math.ceil(fraction * len(members)))])
     return np.sort(np.concatenate(chosen))
+
+
+def without_reserve(chosen: np.ndarray, labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A stage's `chosen` rows without the reserve, and those of them that are the reserve; both ascending.
+
+    The reserve is a share of all rows, the same for every stage, stratified, and a larger share holds a smaller one. It
+    never takes the last row of a label value.
+    """
+    import numpy as np
+
+    # Of a stream of its own: that of the seed alone has chosen the stage's rows.
+    held_back = np.isin(chosen, stage_rows(labels, share, step_seed(seed, -1)), assume_unique=True)
+    for value in np.unique(labels[chosen]):
+        members = labels[chosen] == value
+        if held_back[members].all():
+            held_back[members] = False
+    return chosen[~held_back], chosen[held_back]
 
 
 def step_seed(seed: int, step: int) -> int:

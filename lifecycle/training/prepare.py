@@ -18,7 +18,7 @@ from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.features import prepared_features
 from lifecycle.training.loading import LoadedRows, usual_loaders
 from lifecycle.training.loop import TrainData
-from lifecycle.training.plan import stage_rows
+from lifecycle.training.plan import stage_rows, without_reserve
 from lifecycle.training.weights import log_odds_shift, row_weights
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a stage trains on; `code_sha256` is the hash of the use case's code as it was loaded."""
+    """What a stage trains on; `code_sha256` is the hash of the use case's code as it was loaded.
+
+    `reserve` are the stage's rows that it never trains on, prepared as those are; None if there are none.
+    """
 
     task: Task
     code_sha256: str
@@ -36,23 +39,18 @@ class Prepared:
     preprocessing: dict[str, Any]
     data: TrainData | LoadedRows
     log_odds_shift: float = 0.0
+    reserve: TrainData | None = None
     notes: tuple[str, ...] = ()
 
 
 def prepare(job: TrainJob, device: str) -> Prepared:
-    """The stage's rows and tensors; preprocessing is fitted on these training rows only.
-
-    In mode continue every stage sees all training rows, since the stages are pauses of one run.
-    """
+    """The stage's rows and tensors; preprocessing is fitted on the rows that are trained on only."""
     import torch
 
     code = code_sha256(job)
     task = load_task(Path(job.use_case_folder))
-    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
-    rows_sha256 = "all"
-    if job.stages.mode == "restart":
-        chosen = stage_rows(rows[job.rows.label].to_numpy(), job.stages.fraction(job.stage), job.training.seed)
-        rows, rows_sha256 = rows.iloc[chosen].reset_index(drop=True), hashlib.sha256(chosen.tobytes()).hexdigest()
+    rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
+    rows, held_back, rows_sha256 = _chosen(rows, job)
     seed_everything(job.training.seed)
     features = rows[list(job.rows.features)]
     preprocessing = fit_preprocessing(task, features, job.hyperparameters)
@@ -61,7 +59,27 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     weights = row_weights(labels, job.training.class_weights, given)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
-    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), notes)
+    reserve = to_train_data(task, held_back, preprocessing, job, device) if len(held_back) else None
+    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), reserve, notes)
+
+
+def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:
+    """The rows that the stage trains on, those of its reserve, and what names the first.
+
+    In mode continue every stage sees all training rows, since the stages are pauses of one run.
+    """
+    import numpy as np
+
+    if job.stages.mode == "continue" and not job.training.reserve:
+        return rows, rows.iloc[:0], "all"
+    labels, chosen = rows[job.rows.label].to_numpy(), np.arange(len(rows))
+    if job.stages.mode == "restart":
+        chosen = stage_rows(labels, job.stages.fraction(job.stage), job.training.seed)
+    held_back = chosen[:0]
+    if job.training.reserve:
+        chosen, held_back = without_reserve(chosen, labels, job.training.reserve, job.training.seed)
+    trained = rows.iloc[chosen].reset_index(drop=True)
+    return trained, rows.iloc[held_back], hashlib.sha256(chosen.tobytes()).hexdigest()
 
 
 def _data(

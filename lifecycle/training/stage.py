@@ -5,16 +5,19 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
+from lifecycle.training import clock
 from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.deadline import Deadline
 from lifecycle.training.export import export
 from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import TrainState, train
+from lifecycle.training.metrics_file import FILE_NAME, MetricsFile
+from lifecycle.training.monitor import Monitor, make_monitor
 from lifecycle.training.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
@@ -35,33 +38,38 @@ def run_stage(
     job: TrainJob,
     should_stop: Callable[[], bool] = lambda: False,
     forward: Callable[[str], None] | None = None,
+    spent: Mapping[int, float] | None = None,
 ) -> TrainResult:
-    """Train the stage, resuming from its newest checkpoint.
+    """Train the stage, resuming from its newest checkpoint. `spent` are seconds before this call, by part of the clock.
 
     Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
     """
-    device, began = choose_device(job.device), time.perf_counter()
+    seconds, began = clock.Clock.open(Path(job.out) / "seconds.bin", spent or {}), time.perf_counter()
+    device = choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
-    state, notes = _start(job, prepared, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    state, monitor, notes = _start(job, prepared, plan, device)
     trace = Trace(None if job.stop_after_steps else job.training.profile, Path(job.out))
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
-    resumed_from, started = state.step, time.perf_counter()
+    state.clock, resumed_from = seconds, state.step
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
-    stopping = early_stopping_of(state)
-    alarm = None
+    seconds.lap(clock.START)
+    seconds.resume(resumed_from)
+    stopping, alarm, trained = early_stopping_of(state), None, 0.0
     if stopping is None or not stopping.ended:
-        alarm = _train(job, state, prepared, plan, deadline, trace, should_stop, forward)
-    seconds = time.perf_counter() - started
+        alarm, trained = _train(job, state, prepared, plan, monitor, deadline, trace, should_stop, forward)
     checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
     notes += told(state, plan.last_step) + trace.told()
     if whole:
         put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
+    seconds.lap(clock.VALIDATION)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
+    seconds.lap(clock.EXPORT)
+    seconds.close()
     metrics["peak_memory_bytes"] = float(peak_memory_bytes())
     return TrainResult(
         alarm=alarm,
@@ -79,10 +87,12 @@ def run_stage(
         metrics=metrics,
         learned=learned,
         curve=tuple(state.curve.points),
+        monitored=() if monitor is None else tuple(monitor.points),
+        seconds=seconds.seconds(),
         artifact=artifact[0] if artifact else None,
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
-        gpu_seconds=seconds if device == "cuda" else 0.0,
+        gpu_seconds=trained if device == "cuda" else 0.0,
     )
 
 
@@ -101,16 +111,24 @@ def peak_memory_bytes() -> int:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, tuple[str, ...]]:
+def _start(
+    job: TrainJob, prepared: Prepared, plan: Plan, device: str
+) -> tuple[TrainState, Monitor | None, tuple[str, ...]]:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     state.also |= make_parts(job, prepared, model, device)
+    monitor, left_out = make_monitor(
+        plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
+        job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},
+    )  # fmt: skip
+    if monitor is not None:
+        state.also["monitor"] = monitor
     found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
     if not found and job.start is not None:
         load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
-    return state, notes
+    return state, monitor, left_out + notes
 
 
 def _checkpoint_folder(job: TrainJob) -> Path:
@@ -118,7 +136,9 @@ def _checkpoint_folder(job: TrainJob) -> Path:
 
 
 def _save(job: TrainJob, state: TrainState) -> CheckpointRef:
-    return save_checkpoint(_checkpoint_folder(job), job.identity, state)
+    saved = save_checkpoint(_checkpoint_folder(job), job.identity, state)
+    state.clock.checkpoint_saved(state.step)
+    return saved
 
 
 def _train(
@@ -126,19 +146,31 @@ def _train(
     state: TrainState,
     prepared: Prepared,
     plan: Plan,
+    monitor: Monitor | None,
     deadline: Deadline,
     trace: Trace,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
-) -> Alarm | None:
+) -> tuple[Alarm | None, float]:
+    """What stopped it, if anything, and the seconds it took."""
     progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
+    metrics, windows = MetricsFile(Path(job.out) / FILE_NAME), len(state.curve.points)
+    # What a kill may have kept from the file.
+    metrics.write([*state.curve.points, *(() if monitor is None else monitor.points)])
 
     def after_step(state: TrainState, loss: float) -> bool:
+        nonlocal windows
         progress.advance(f"loss {loss:.4f}")
         trace.after_update(state.step)
+        closed = state.curve.points[-1] if len(state.curve.points) > windows else None
+        beside = () if monitor is None else monitor.after_step(state, closed)
+        if closed is not None:
+            windows = len(state.curve.points)
+            metrics.write([closed, *beside])
         if state.step == min(PREFIX_STEPS, plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
         ended = after_update(state, plan.last_step)
+        state.clock.step_done(state.step)
         if should_stop():
             _save(job, state)
             raise PreemptedError
@@ -150,15 +182,20 @@ def _train(
             ended = deadline.after_update()
         return ended or state.step == job.stop_after_steps
 
+    started = time.perf_counter()
     try:
         data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
         if isinstance(data, LoadedRows):
             data, recipe = data.in_loaders(recipe)
+        if monitor is not None:
+            monitor.before_first_step(state)
+            state.clock.lap(clock.VALIDATION)
         alarm = train(state, data, plan, recipe, after_step)
     finally:
         trace.close()
         progress.close()
-    return None if alarm is None else _with_rows(alarm, job, prepared, plan)
+        metrics.close()
+    return None if alarm is None else _with_rows(alarm, job, prepared, plan), time.perf_counter() - started
 
 
 def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> Alarm:

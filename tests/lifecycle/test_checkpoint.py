@@ -18,7 +18,7 @@ def state_at(step: int):
     state.model(torch.ones(2, 3)).sum().backward()
     state.optimizers[0].step()
     state.step = step
-    state.curve.add(step, 7, 0.5, 0.3, 0.1, window=2)
+    state.curve.add(step, 7, 0.5, 0.3, 0.1, window=2, steps_per_epoch=100)
     return state
 
 

@@ -10,6 +10,7 @@ import toy_jobs
 from lifecycle.errors import CheckpointError
 from lifecycle.jobs import TrainJob, TrainResult
 from lifecycle.records import STAGES
+from lifecycle.training.metrics_file import FILE_NAME, read_from
 from lifecycle.training.stage import run_stage
 from lifecycle.worker import EXIT_PREEMPTED, read_result
 
@@ -28,7 +29,7 @@ def answer(job: TrainJob) -> TrainResult:
 
 def outcome(result: TrainResult) -> dict:
     """All that must be equal; paths, times, memory and the way there may differ."""
-    left_out = {"artifact", "checkpoint", "gpu_seconds", "resumed_from_step", "notes", "metrics"}
+    left_out = {"artifact", "checkpoint", "gpu_seconds", "resumed_from_step", "notes", "metrics", "seconds"}
     metrics = {name: value for name, value in result.metrics.items() if name != "peak_memory_bytes"}
     return {**result.model_dump(exclude=left_out), "metrics": metrics}
 
@@ -65,6 +66,12 @@ def test_worker_killed_three_times_ends_as_the_uninterrupted_one(uninterrupted, 
     result = answer(job)
     assert 750 <= result.resumed_from_step < result.steps
     assert outcome(result) == outcome(uninterrupted)
+    # Each window is there, whichever attempt trained it; those trained twice are there twice, and equal.
+    lines, _ = read_from(tmp_path / "out" / FILE_NAME, 0)
+    assert {line.point.step: line.point for line in lines} == {point.step: point for point in result.curve}
+    assert len({line.point.model_dump_json() for line in lines}) == len(result.curve)
+    assert 0 <= result.seconds.replayed < result.seconds.wall
+    assert 0 < result.seconds.goodput < 1
 
 
 def test_worker_asked_to_end_writes_a_checkpoint_and_resumes_equal(uninterrupted, splits, tmp_path):

@@ -131,7 +131,9 @@ def curve_of(losses: np.ndarray, window_rows: int) -> tuple[CurvePoint, ...]:
     """The curve of per-row losses, a batch of `window_rows` rows a window."""
     curve = Curve()
     for step, rows in enumerate(losses.reshape(-1, window_rows), start=1):
-        curve.add(step, window_rows, float(rows.mean()), float((rows**2).mean()), 0.1, window=1)
+        curve.add(
+            step, window_rows, float(rows.mean()), float((rows**2).mean()), 0.1, window=1, steps_per_epoch=len(losses)
+        )
     return tuple(curve.points)
 
 

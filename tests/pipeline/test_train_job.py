@@ -8,6 +8,7 @@ from toy_project import FIRST
 
 from lifecycle.records import STEPS
 from lifecycle.storage.records import record_sha256
+from lifecycle.training.metrics_file import read_from
 
 COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
 LINEAGE = [
@@ -145,6 +146,22 @@ def test_train_first_run_is_one_finished_mlflow_run_linked_both_ways(trained, sh
         assert found.data.tags[f"step/{step}"] == "passed"
         assert found.data.metrics[f"cost/{step}/usd"] == pytest.approx(shown[step]["cost/usd"])
     assert found.data.metrics["full/val_loss"] == pytest.approx(shown["full"]["metric/val_loss"])
+
+
+def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_each_once(trained):
+    found = trained.toy.mlflow_run(trained.done.run_id)
+    (file,) = (trained.toy.var / "training" / "toy").glob("*/full/metrics.jsonl")
+    lines, _ = read_from(file, 0)
+    wanted = {(line.point.figure, line.point.step, line.at_ms) for line in lines if line.point.slice is None}
+    with trained.toy.tracking() as tracking:
+        logged = [
+            (figure, metric.step, metric.timestamp)
+            for figure in {figure for figure, _, _ in wanted}
+            for metric in tracking.client.get_metric_history(found.info.run_id, f"full/{figure}")
+        ]
+    assert {figure for figure, _, _ in wanted} == {"progressive_loss", "training_loss"}
+    assert sorted(logged) == sorted(wanted)
+    assert 0 < found.data.metrics["full/goodput"] < 1
 
 
 def test_train_first_run_artifacts_hold_records_report_and_model(trained):

@@ -10,7 +10,8 @@ import pytest
 
 from lifecycle.errors import ChampionError
 from lifecycle.records import CurvePoint
-from resources.mlflow import Tracking
+from lifecycle.training.metrics_file import MetricsLine
+from resources.mlflow import Tracking, figures_of_point
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,12 +62,41 @@ def test_mlflow_values_curves_and_files_are_kept_and_repeats_change_no_parameter
     for width in (32, 64):
         tracking.log_values(run, parameters={"width": width}, metrics={"cost/smoke/usd": 0.5}, tags={"step": "passed"})
     points = [CurvePoint(step=n, rows=n, loss=1 / n, standard_error=0.1, learning_rate=0.1) for n in range(1, 1202)]
-    tracking.log_curve(run, "smoke", tuple(points))
+    for _ in range(2):
+        tracking.log_curve(run, "smoke", [MetricsLine(at_ms=1, point=point) for point in points])
     tracking.log_files(run, {"records/smoke.json": b"{}", "report.html": b"<html>"})
     found = tracking.client.get_run(run.run_id).data
     assert (found.params, found.metrics["cost/smoke/usd"]) == ({"width": "32"}, 0.5)
     assert len(tracking.client.get_metric_history(run.run_id, "smoke/progressive_loss")) == 1201
     assert {file.path for file in tracking.client.list_artifacts(run.run_id)} == {"records", "report.html"}
+
+
+def test_mlflow_takes_windows_of_any_slice_and_keeps_them_apart(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "3a333333-0000", {})
+    names = ("shop=a", "shop=a b", "shop=a_b", "0.1 < x <= 2", "x missing", "shop=../é", "shop=" + 300 * "long")
+    windows = [
+        CurvePoint(step=1, rows=30, loss=number, standard_error=0.1, learning_rate=0.1, slice=name)
+        for number, name in enumerate(names)
+    ]
+    tracking.log_curve(run, "full", [MetricsLine(at_ms=1, point=window) for window in windows])
+    logged = tracking.client.get_run(run.run_id).data.metrics
+    assert sorted(logged.values()) == list(range(len(names)))
+    assert logged["full/progressive_loss/shop_a"] == 0
+
+
+def test_mlflow_names_windows_for_what_they_are():
+    window = {"step": 1, "rows": 1, "loss": 0.5, "standard_error": 0.1, "learning_rate": 0.1}
+    marks = [
+        {}, {"pass_number": 2}, {"mode": "evaluation"}, {"pass_number": 2, "mode": "evaluation", "scored": "reserve"}
+    ]  # fmt: skip
+    names = [next(iter(figures_of_point("full", CurvePoint(**window, **mark)))) for mark in marks]
+    assert names == [
+        "full/progressive_loss",
+        "full/training_loss",
+        "full/progressive_loss_evaluated",
+        "full/reserve_loss",
+    ]
 
 
 @pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])

@@ -41,7 +41,7 @@ class Host:
 
     def plan(self, stage: str) -> Plan:
         """A stage's plan, as the worker will make it."""
-        rows = rows_of_stage(self.training_rows, self.spec.stages, stage)
+        rows = rows_of_stage(self.training_rows, self.spec.training, self.spec.stages, stage)
         return make_plan(rows, self.spec.training, self.spec.stages, stage)
 
 

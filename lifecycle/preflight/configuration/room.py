@@ -45,7 +45,8 @@ def room(subject: Subject, count: int, free_bytes: int) -> Found:
 
 def checkpoints(job: PreflightJob, rows: int) -> int:
     """Checkpoints on disk at the end of the full stage, and the one that is being written."""
-    plans = (make_plan(rows_of_stage(rows, job.stages, stage), job.training, job.stages, stage) for stage in STAGES)
+    counts = {stage: rows_of_stage(rows, job.training, job.stages, stage) for stage in STAGES}
+    plans = (make_plan(count, job.training, job.stages, stage) for stage, count in counts.items())
     every = job.training.checkpoint_every_steps
     return 1 + sum(min(KEEP, 1 + (plan.last_step - plan.first_step - 1) // every) for plan in plans)
 

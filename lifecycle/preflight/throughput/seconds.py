@@ -14,7 +14,7 @@ from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import STAGES
 from lifecycle.task import fit_preprocessing
 from lifecycle.training.learned import cross_fitted_linear
-from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.plan import make_plan, monitored_rows, rows_of_stage
 from lifecycle.training.scoring import predict_rows
 
 if TYPE_CHECKING:
@@ -35,17 +35,18 @@ def run_time(
     import pyarrow.parquet
 
     row_seconds = _prepare_seconds(job, sample)
-    counts = [rows_of_stage(len(rows), job.stages, stage) for stage in STAGES]
+    counts = [rows_of_stage(len(rows), job.training, job.stages, stage) for stage in STAGES]
     plans = [make_plan(count, job.training, job.stages, stage) for count, stage in zip(counts, STAGES, strict=True)]
     updates = [plan.last_step - plan.first_step for plan in plans]
     checkpoints = sum(1 + count // job.training.checkpoint_every_steps for count in updates)
     score_seconds, linear_seconds = _judge_seconds(job, sample)
+    monitored = sum(monitored_rows(plan, job.training) for plan in plans)
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
     return RunTime(
         start_seconds=len(plans) * start_seconds,
         prepare_seconds=sum(plan.rows for plan in plans) * row_seconds,
-        train_seconds=sum(updates) * step.seconds,
+        train_seconds=sum(updates) * step.seconds + monitored * score_seconds,
         checkpoint_seconds=checkpoints * step.checkpoint_seconds,
         finish_seconds=judged * ((len(plans) + 1) * score_seconds + linear_seconds) + export,
         updates=sum(updates),

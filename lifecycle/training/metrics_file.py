@@ -1,0 +1,109 @@
+"""What a worker has measured so far, a line a window, in `metrics.jsonl` of its folder: others read along.
+
+Appended by a thread of its own: a disk that is slow or full never stops a training. What could not be written waits in
+memory and is written once it can be. A window that is trained again after a kill is written again: readers go by
+figure and step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lifecycle.progress import say
+from lifecycle.records import CurvePoint, Frozen
+
+FILE_NAME = "metrics.jsonl"
+RETRY_SECONDS = 2.0
+# How long a training that has ended waits for its disk.
+CLOSE_SECONDS = 5.0
+
+
+class MetricsLine(Frozen):
+    """A point and when it was measured, in milliseconds since 1970."""
+
+    at_ms: int
+    point: CurvePoint
+
+
+class MetricsFile:
+    """Appends lines without ever raising or waiting for the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: deque[MetricsLine] = deque()
+        self._wake, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics.jsonl", daemon=True)
+        self._thread.start()
+
+    def write(self, points: Sequence[CurvePoint]) -> None:
+        """A line a point, written soon."""
+        at_ms = time.time_ns() // 1_000_000
+        self._waiting.extend([MetricsLine(at_ms=at_ms, point=point) for point in points])
+        self._wake.set()
+
+    def close(self) -> None:
+        """Write what waits, for CLOSE_SECONDS at most; what is left then is told, and is in the worker's answer."""
+        self._ended.set()
+        self._wake.set()
+        self._thread.join(CLOSE_SECONDS)
+        if self._waiting:
+            say(f"{len(self._waiting)} lines of {self._path} could not be written; the answer holds them all")
+
+    def _run(self) -> None:
+        while not (self._ended.is_set() and not self._waiting):
+            self._wake.wait(RETRY_SECONDS if self._waiting else None)
+            self._wake.clear()
+            # By number: the training appends meanwhile.
+            count = len(self._waiting)
+            with contextlib.suppress(OSError):
+                append(self._path, b"".join(_text(self._waiting[number]) for number in range(count)))
+                for _ in range(count):
+                    self._waiting.popleft()
+
+
+def _text(line: MetricsLine) -> bytes:
+    return json.dumps(line.model_dump(mode="json", exclude_defaults=True), allow_nan=False).encode() + b"\n"
+
+
+def append(path: Path, content: bytes) -> None:
+    """Append whole lines or nothing. Raises OSError. A line that a kill has left half-written is ended first."""
+    if not content:
+        return
+    with path.open("ab+", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+            content = b"\n" + content
+        try:
+            if file.write(content) != len(content):
+                raise OSError(f"{path} took a part of {len(content)} bytes")
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def read_from(path: Path, offset: int) -> tuple[list[MetricsLine], int]:
+    """The whole lines from `offset` on, and where to go on reading; lines that are none are left out.
+
+    Nothing where there is no file yet. Raises OSError.
+    """
+    if not path.is_file():
+        return [], offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        content = file.read()
+    content = content[: content.rfind(b"\n") + 1]
+    found = []
+    for line in content.splitlines():
+        with contextlib.suppress(ValidationError):
+            found.append(MetricsLine.model_validate_json(line))
+    return found, offset + len(content)

@@ -1,0 +1,123 @@
+"""A training's windows in a real MLflow while it trains: within its life, after an outage, none lost and none twice."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from assets.mirror import Mirror, mirrored
+from lifecycle.records import CurvePoint
+from lifecycle.training.metrics_file import FILE_NAME, MetricsFile
+from resources.mlflow import Tracking
+
+WAIT_SECONDS = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _state(tmp_path_factory):
+    """A migrated database of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWORTHY_VAR", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        yield
+
+
+class Watched:
+    """Tracking whose log_curve says when it has written or failed, and fails while `down` is set."""
+
+    def __init__(self):
+        self.real, self.down = Tracking(), threading.Event()
+        self.wrote, self.failed = threading.Event(), threading.Event()
+
+    def log_curve(self, *given):
+        if self.down.is_set():
+            self.failed.set()
+            raise ConnectionError("MLflow does not answer")
+        self.real.log_curve(*given)
+        self.wrote.set()
+
+
+@pytest.fixture
+def run(request):
+    """What mirrored() needs of a step's run."""
+    tracking, told = Watched(), []
+    tracked = tracking.real.run("toy", request.node.name[:40], {})
+    return SimpleNamespace(
+        tracking=tracking,
+        tracked=lambda: tracked,
+        run_id=tracked.run_id,
+        step="smoke",
+        context=SimpleNamespace(log=SimpleNamespace(warning=told.append)),
+        told=told,
+    )
+
+
+def write(folder, *steps: int) -> None:
+    file = MetricsFile(folder / FILE_NAME)
+    file.write([CurvePoint(step=n, rows=8, loss=1 / n, standard_error=0.1, learning_rate=0.1) for n in steps])
+    file.close()
+
+
+def logged(run) -> list[tuple[int, float]]:
+    history = run.tracking.real.client.get_metric_history(run.run_id, "smoke/progressive_loss")
+    return sorted((metric.step, metric.value) for metric in history)
+
+
+def test_windows_reach_mlflow_while_the_training_goes_on(run, tmp_path):
+    with mirrored(run, tmp_path):
+        write(tmp_path, 1, 2)
+        assert run.tracking.wrote.wait(WAIT_SECONDS)
+        assert logged(run) == [(1, 1.0), (2, 0.5)]
+        write(tmp_path, 4)
+    assert logged(run) == [(1, 1.0), (2, 0.5), (4, 0.25)]
+
+
+def test_mlflow_that_is_down_for_a_while_stops_nothing_and_gets_all_of_it_afterwards(run, tmp_path):
+    run.tracking.down.set()
+    with mirrored(run, tmp_path):
+        write(tmp_path, 1)
+        assert run.tracking.failed.wait(WAIT_SECONDS)
+        write(tmp_path, 2)
+        run.tracking.down.clear()
+    assert logged(run) == [(1, 1.0), (2, 0.5)]
+    assert len(run.told) == 1
+    assert "training goes on" in run.told[0]
+
+
+def test_mlflow_that_stays_down_ends_the_mirror_without_an_error(run, tmp_path):
+    run.tracking.down.set()
+    with mirrored(run, tmp_path):
+        write(tmp_path, 1)
+    assert logged(run) == []
+
+
+def test_answer_that_got_lost_on_the_way_doubles_nothing(run, tmp_path):
+    lost = []
+
+    def send(lines):
+        run.tracking.log_curve(run.tracked(), run.step, lines)
+        if not lost:
+            lost.append(True)
+            raise TimeoutError("written, and the answer got lost")
+
+    write(tmp_path, 1, 2)
+    mirror = Mirror(tmp_path / FILE_NAME, send, run.told.append)
+    assert [mirror.catch_up(), mirror.catch_up()] == [False, True]
+    assert logged(run) == [(1, 1.0), (2, 0.5)]
+
+
+def test_resumed_training_and_a_new_mirror_lose_and_double_nothing(run, tmp_path):
+    for steps in ((1, 2, 3), (2, 3, 4)):
+        with mirrored(run, tmp_path):
+            write(tmp_path, *steps)
+    assert logged(run) == [(step, 1 / step) for step in (1, 2, 3, 4)]
+
+
+def test_training_that_breaks_leaves_its_last_windows_and_its_own_error(run, tmp_path):
+    def training():
+        write(tmp_path, 5)
+        raise RuntimeError("the worker broke")
+
+    with pytest.raises(RuntimeError, match="the worker broke"), mirrored(run, tmp_path):
+        training()
+    assert logged(run) == [(5, 0.2)]
