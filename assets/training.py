@@ -18,6 +18,7 @@ from lifecycle.lineage import training_run_id
 from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.training.gate import stage_checks
+from lifecycle.training.interval import interruptions
 from lifecycle.use_case import UseCase
 
 Stage = Literal["smoke", "pilot", "full"]
@@ -104,6 +105,11 @@ def train_job(
         else KeptFeatures(
             folder=str(state.folder("features", run.use_case.name)),
             split_sha256=snapshot.splits["training"].file.sha256,
+        ),
+        interruptions=interruptions(
+            spec.compute.spot,
+            run.sku.interruptions_per_hour,
+            str(run.workspace.durable) if run.workspace.durable and rerun_steps is None else None,
         ),
     )
 

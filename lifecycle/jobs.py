@@ -17,6 +17,7 @@ from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
+from lifecycle.training.interval import Interruptions
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
 
@@ -72,7 +73,7 @@ class TrainJob(_RowsJob):
 
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
-    prepared once for equal rows and code.
+    prepared once for equal rows and code. `interruptions` decide how often checkpoints are written, and no result.
     """
 
     kind: Literal["train"] = "train"
@@ -87,6 +88,7 @@ class TrainJob(_RowsJob):
     start: CheckpointRef | None = None
     stop_after_steps: int | None = None
     kept_features: KeptFeatures | None = None
+    interruptions: Interruptions = Interruptions()
 
 
 class PreflightJob(_RowsJob):

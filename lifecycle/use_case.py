@@ -101,7 +101,11 @@ class TrainingSpec(Frozen):
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
         "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
     )
-    checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
+    checkpoint_every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="Left out, as often as pays (docs/how-to/checkpoints.md). Changes no result.",
+    )
 
 
 class StagesSpec(Frozen):

@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
+from lifecycle.jobs import Alarm, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
-from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoint import parameters_sha256
+from lifecycle.training.checkpointing import Checkpoints, open_checkpoints, resume
 from lifecycle.training.export import export
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.plan import Plan, make_plan
@@ -19,9 +19,6 @@ from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.validate import validate
-
-if TYPE_CHECKING:
-    pass
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -47,9 +44,10 @@ def run_stage(
     resumed_from, started = state.step, time.perf_counter()
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
-    alarm = _train(job, state, prepared, plan, should_stop, forward)
-    seconds = time.perf_counter() - started
-    checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
+    with open_checkpoints(job, state) as checkpoints:
+        alarm = _train(job, state, prepared, plan, checkpoints, should_stop, forward)
+        seconds = time.perf_counter() - started
+        checkpoint = None if alarm or job.stop_after_steps else checkpoints.last(state)
     whole = alarm is None and job.stop_after_steps is None
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
@@ -60,7 +58,7 @@ def run_stage(
         steps=state.step,
         planned_steps=plan.last_step,
         resumed_from_step=resumed_from,
-        notes=prepared.notes + notes,
+        notes=prepared.notes + notes + checkpoints.told(),
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
@@ -96,18 +94,7 @@ def _start(job: TrainJob, prepared: Prepared, device: str) -> tuple[TrainState, 
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
-    found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
-    if not found and job.start is not None:
-        load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
-    return state, notes
-
-
-def _checkpoint_folder(job: TrainJob) -> Path:
-    return Path(job.out) / "checkpoints"
-
-
-def _save(job: TrainJob, state: TrainState) -> CheckpointRef:
-    return save_checkpoint(_checkpoint_folder(job), job.identity, state)
+    return state, resume(job, state)
 
 
 def _train(
@@ -115,6 +102,7 @@ def _train(
     state: TrainState,
     prepared: Prepared,
     plan: Plan,
+    checkpoints: Checkpoints,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
 ) -> Alarm | None:
@@ -125,10 +113,10 @@ def _train(
         if state.step == min(PREFIX_STEPS, plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
         if should_stop():
-            _save(job, state)
+            checkpoints.last(state)
             raise PreemptedError
-        if state.step % job.training.checkpoint_every_steps == 0 and state.step < plan.last_step:
-            _save(job, state)
+        if state.step < plan.last_step:
+            checkpoints.after_step(state)
         return state.step == job.stop_after_steps
 
     try:

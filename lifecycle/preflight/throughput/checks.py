@@ -44,7 +44,11 @@ def _parts(step: StepTime) -> str:
     """The update in words: what it takes, and the share of each part."""
     shares = {"choosing rows": step.rows_seconds, "augmentation": step.augment_seconds}
     told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
-    return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint {step.checkpoint_seconds * 1e3:.0f} ms"
+    return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint blocks {_milliseconds(step)}"
+
+
+def _milliseconds(step: StepTime) -> str:
+    return f"{step.checkpoint_seconds * 1e3:.1f} ms and is written in {step.write_seconds * 1e3:.0f} ms"
 
 
 def _bottleneck(step: StepTime) -> tuple[str, str]:
