@@ -97,12 +97,12 @@ def test_notice_of_a_spot_machine_is_as_a_signal(uninterrupted, splits, tmp_path
     assert outcome(answer(job)) == outcome(uninterrupted)
 
 
-# In the thread that writes, at the second checkpoint's first sync: its state is written, and has no manifest yet.
+# In the thread that writes, at the first sync of the second checkpoint: its state is written, and has no manifest yet.
 DIES_WRITING = """import os, signal
 _fsync, _counted = os.fsync, []
 def _dies(file):
     _counted.append(file)
-    if len(_counted) == 4 and not os.path.exists({flag!r}):
+    if len(_counted) == 5 and not os.path.exists({flag!r}):
         open({flag!r}, "w").close()
         os.kill(os.getpid(), signal.SIGKILL)
     _fsync(file)

@@ -11,11 +11,12 @@ LOW, HIGH = 0.6, 2.0
 class StepTime(Frozen):
     """Seconds of an update, and of its parts that are not computing.
 
-    `rows_seconds` is what choosing the rows of a batch takes, `augment_seconds` changing them,
-    `checkpoint_seconds` what an update waits for a checkpoint, `write_seconds` what passes until it is on disk, beside the updates. `cores_busy`
-    of `cores` is how many this process kept busy, `others_busy` how many other work did. `operations` counts what
-    computes something in an update's forward and backward passes (no view, no allocation, not the optimizer), `flops`
-    theirs in matrix products and convolutions. `joules` of the whole machine, None if it has no readable meter.
+    `rows_seconds` is what choosing the rows of a batch takes, `augment_seconds` changing them, `checkpoint_seconds`
+    what an update waits for a checkpoint, `write_seconds` what passes beside the updates until it is on disk.
+    `cores_busy` of `cores` is how many this process kept busy, `others_busy` how many other work did. `operations`
+    counts what computes something in an update's forward and backward passes (no view, no allocation, not the
+    optimizer), `flops` theirs in matrix products and convolutions. `joules` of the whole machine, None if it has no
+    readable meter.
     """
 
     seconds: float
