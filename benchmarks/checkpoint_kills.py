@@ -31,7 +31,8 @@ from lifecycle.worker import read_result
 from resources.settings import PROJECT
 
 TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
-DAYS, EPOCHS, BATCH_ROWS, EVERY_STEPS, STARTS = 60, 20, 32, 20, 5
+DAYS, EPOCHS, BATCH_ROWS, EVERY_STEPS = 60, 20, 32, 20
+STARTS, IMPORTED = 5, 3
 # Lives end before this share of the clean run's training is through, so that it lasts for all of them.
 SHARE = 0.8
 # The first lines of the network's code: the time of the first update that is through, which is when the second begins.
@@ -80,12 +81,12 @@ def kills(count: int, seed: int) -> dict[str, float]:
         _, life = _begun(_forked(forks, job), job)
         assert _exit_code(life) == 0
         result, expected = _answer(job), _answer(clean)
-        imports = statistics.median(_import_seconds() for _ in range(STARTS))
+        imports = statistics.median(_import_seconds() for _ in range(IMPORTED))
     differing = [name for name, value in _outcome(expected).items() if _outcome(result)[name] != value]
     beyond = statistics.median(resumes) - imports
     print(f"\nclean run: {expected.steps} updates in {seconds:.1f} s; killed {done} times, {writing} in a write")
     print(f"{'from SIGKILL to the next new update, median':44}{statistics.median(resumes):9.2f} s")
-    print(f"{'imports alone, median of five':44}{imports:9.2f} s")
+    print(f"{'imports alone, median of three':44}{imports:9.2f} s")
     print(f"{'the last life went on from update':44}{result.resumed_from_step:9d}")
     print(f"{'the end differs in':44}{', '.join(differing) or 'nothing':>9}")
     return {
