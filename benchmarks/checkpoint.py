@@ -102,20 +102,21 @@ def _state() -> TrainState:
 
 
 def _train(state: TrainState, writer: Writer, checkpoints: Checkpoints, seconds: float) -> dict[bool, list[float]]:
-    """Train by the real loop; seconds of each update by whether a checkpoint was written beside it."""
+    """Train by the real loop; seconds of each update by whether a checkpoint was being written when it began."""
     import torch
 
     from lifecycle.training.loop import Recipe, TrainData, train
     from lifecycle.training.plan import Plan
 
-    started = ended = time.perf_counter()
+    started, beside = time.perf_counter(), False
+    ended = started
     times: dict[bool, list[float]] = {False: [], True: []}
 
     def after_step(state: TrainState, loss: float) -> bool:
-        nonlocal ended
-        times[writer.busy()].append(time.perf_counter() - ended)
+        nonlocal ended, beside
+        times[beside].append(time.perf_counter() - ended)
         checkpoints.after_step(state)
-        ended = time.perf_counter()
+        ended, beside = time.perf_counter(), writer.busy()
         return ended - started > seconds
 
     data = TrainData({"numbers": torch.randn(ROWS, WIDTH)}, torch.randn(ROWS))

@@ -63,7 +63,7 @@ def kills(count: int, seed: int) -> dict[str, float]:
         use_case = _use_case(folder / "toy")
         clean, job = _job(folder, "clean", use_case), _job(folder, "killed", use_case)
         began, life = _begun(_forked(forks, clean), clean)
-        life.join()
+        assert _exit_code(life) == 0
         seconds, generator = time.time() - began, random.Random(seed)
         resumes: list[float] = []
         done, writing, killed_at = 0, 0, 0.0

@@ -47,9 +47,16 @@ class Checkpoints:
             self.late_steps += 1
         else:
             self._begin(state)
+            self.blocked_seconds += self._blocked
 
     def last(self, state: TrainState) -> CheckpointRef:
         """The checkpoint of this step, on disk. Raises what a write raised."""
+        started = self._now()
+        reference = self._last(state)
+        self.blocked_seconds += self._now() - started
+        return reference
+
+    def _last(self, state: TrainState) -> CheckpointRef:
         newest = self._writer.finish()
         if newest is not None and newest.step == state.step:
             return newest.reference
@@ -87,7 +94,6 @@ class Checkpoints:
     def _begin(self, state: TrainState) -> None:
         self._newest_at = self._now()
         self._blocked = self._writer.begin(state)
-        self.blocked_seconds += self._blocked
         self.written += 1
 
     def _resumed_from(self, step: int) -> CheckpointRef | None:

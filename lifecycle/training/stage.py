@@ -48,6 +48,7 @@ def run_stage(
         alarm = _train(job, state, prepared, plan, checkpoints, should_stop, forward)
         seconds = time.perf_counter() - started
         checkpoint = None if alarm or job.stop_after_steps else checkpoints.last(state)
+        notes += checkpoints.told()
     whole = alarm is None and job.stop_after_steps is None
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
@@ -58,7 +59,7 @@ def run_stage(
         steps=state.step,
         planned_steps=plan.last_step,
         resumed_from_step=resumed_from,
-        notes=prepared.notes + notes + checkpoints.told(),
+        notes=prepared.notes + notes,
         parameters=sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256=parameters_sha256(state.model),
         prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
