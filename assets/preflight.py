@@ -97,7 +97,7 @@ def host_of(run: StepRun) -> Host:
             "records": lambda: is_writable(state.folder("records", use_case.name)),
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
         },
-        disk=file_system(state.root),
+        disk=file_system(run.workspace.durable or state.root),
     )
 
 

@@ -19,6 +19,7 @@ from lifecycle.lineage import training_run_id
 from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.training.gate import stage_checks
+from lifecycle.training.interval import interruptions
 from lifecycle.use_case import UseCase
 
 Stage = Literal["smoke", "pilot", "full"]
@@ -112,6 +113,11 @@ def train_job(
             split_sha256=snapshot.splits["training"].file.sha256,
         ),
         ends_at=None if rerun_steps is not None else _ends_at(run),
+        interruptions=interruptions(
+            spec.compute.spot,
+            run.sku.interruptions_per_hour,
+            str(run.workspace.durable) if run.workspace.durable and rerun_steps is None else None,
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import CurvePoint, Forecast, Frozen, StageSeconds, StoredFile
+from lifecycle.training.interval import Interruptions
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
 
@@ -74,7 +75,8 @@ class TrainJob(_RowsJob):
     `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
     prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
-    curve are also told by value of the `slices` columns.
+    curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
+    no result.
     """
 
     kind: Literal["train"] = "train"
@@ -91,6 +93,7 @@ class TrainJob(_RowsJob):
     kept_features: KeptFeatures | None = None
     ends_at: float | None = None
     slices: tuple[str, ...] = ()
+    interruptions: Interruptions = Interruptions()
 
 
 class PreflightJob(_RowsJob):

@@ -137,7 +137,11 @@ class TrainingSpec(Frozen):
     profile: ProfileSpec | None = Field(
         default=None, description="Updates that torch's profiler records into trace.json. Changes no result."
     )
-    checkpoint_every_steps: int = Field(default=200, ge=1, description="Changes no result.")
+    checkpoint_every_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="Left out, as often as pays (docs/how-to/checkpoints.md). Changes no result.",
+    )
     reserve: float = Field(
         default=0.0,
         ge=0,

@@ -47,6 +47,8 @@ from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
 from lifecycle.training.checkpoint import verify_checkpoint
 
+# Names a file that appears when a spot machine is about to be taken away.
+NOTICE = "TRAINWORTHY_SPOT_NOTICE"
 EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 73, 74, 75
 
 
@@ -74,8 +76,9 @@ def job_sha256(job: AnyJob) -> str:
     """Hash that ties an answer to its job.
 
     Without the path of the use case's code: two checkouts of equal code ask the same, and `out` names what they ask.
+    Without what a machine's interruptions are like, which changes no answer.
     """
-    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder"}))
+    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder", "interruptions"}))
 
 
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
@@ -201,15 +204,15 @@ def _text(value: object) -> str | None:
 
 
 def _stop_on_signal() -> Callable[[], bool]:
-    """SIGTERM and SIGINT ask for an end at the next step boundary, where the checkpoint is whole."""
-    asked = []
+    """SIGTERM, SIGINT and the notice of a spot machine ask for an end at the next step boundary, where all is whole."""
+    asked, notice = [], os.environ.get(NOTICE)
 
     def remember(number: int, frame: FrameType | None) -> None:
         asked.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, remember)
-    return lambda: bool(asked)
+    return lambda: bool(asked) or (notice is not None and os.path.exists(notice))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Where things live: two environment variables, and the folders they default to.
+"""Where things live: three environment variables, and the folders they default to.
 
 TRAINWORTHY_VAR        the state folder; default var/ beside the project's pyproject.toml
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
+TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class Settings:
     var: Path
     use_cases: tuple[Path, ...]
     prices: Path
+    durable: Path | None = None
 
 
 def read_settings() -> Settings:
@@ -33,7 +35,23 @@ def read_settings() -> Settings:
         if not folder.is_dir():
             fix = "name existing folders in TRAINWORTHY_USE_CASES"
             raise SettingsError("the folder of use cases does not exist", value=str(folder), fix=fix)
-    return Settings(var=var, use_cases=tuple(folder.resolve() for folder in folders), prices=PROJECT / "prices.yaml")
+    return Settings(
+        var=var,
+        use_cases=tuple(folder.resolve() for folder in folders),
+        prices=PROJECT / "prices.yaml",
+        durable=_durable(),
+    )
+
+
+def _durable() -> Path | None:
+    """The folder for copies of checkpoints, never made here: a volume that is not mounted would look empty."""
+    named = os.environ.get("TRAINWORTHY_DURABLE")
+    if not named:
+        return None
+    if not Path(named).is_dir():
+        fix = "mount it, or name an existing folder in TRAINWORTHY_DURABLE"
+        raise SettingsError("the folder for copies of checkpoints does not exist", value=named, fix=fix)
+    return Path(named).resolve()
 
 
 def projects(settings: Settings) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import dagster as dg
@@ -24,6 +25,11 @@ class Workspace(dg.ConfigurableResource):
     @cached_property
     def records(self) -> FileRecordStore:
         return FileRecordStore(self.state)
+
+    @property
+    def durable(self) -> Path | None:
+        """The folder that outlives this machine; looked for anew each time, since a volume may be unmounted."""
+        return read_settings().durable
 
     @cached_property
     def prices(self) -> Prices:

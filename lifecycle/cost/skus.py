@@ -14,6 +14,7 @@ from datetime import date
 from lifecycle.cost.prices import Prices, Sku
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Frozen
+from lifecycle.training.interval import interruptions, interval_seconds
 
 # Launching a kernel takes 3 to 10 microseconds on a CUDA device, whatever it computes (NVIDIA's own figures).
 KERNEL_SECONDS = 3e-6
@@ -45,12 +46,14 @@ class Work:
 
     step: StepTime
     whole: RunTime
-    checkpoint_every_steps: int
+    checkpoint_every_steps: int | None
 
-    @property
-    def checkpoint_seconds(self) -> float:
-        """How much of the training lies between two checkpoints."""
-        return self.checkpoint_every_steps * self.step.seconds
+    def checkpoint_seconds(self, sku: Sku) -> float:
+        """How much of the training lies between two checkpoints on a spot machine."""
+        if self.checkpoint_every_steps is not None:
+            return self.checkpoint_every_steps * self.step.seconds
+        machine = interruptions(True, sku.interruptions_per_hour)
+        return interval_seconds(self.step.checkpoint_seconds, self.step.write_seconds, machine)
 
 
 def costs(work: Work, prices: Prices, here: str, today: date) -> tuple[SkuCost, ...]:
@@ -86,7 +89,7 @@ def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCo
 def _lost(sku: Sku, work: Work) -> float:
     """By how much interruptions lengthen a training: each costs half a checkpoint's distance and a start."""
     per_second = (sku.interruptions_per_hour or 0.0) / 3600
-    return 1 + per_second * (work.checkpoint_seconds / 2 + work.whole.start_seconds / 3)
+    return 1 + per_second * (work.checkpoint_seconds(sku) / 2 + work.whole.start_seconds / 3)
 
 
 def fastest_update(work: Work, sku: Sku) -> float:

@@ -1,25 +1,28 @@
 """Checkpoints: atomic, hashed, and refused if they are damaged or foreign.
 
 A checkpoint is a folder `step-<n>` with `state.pt` and, written last, `manifest.json` with the
-SHA-256 of the state and the identity of the training. No format detects flipped bits by itself
-(torch.save, safetensors and DCP load them in silence), so the hash is verified before every load.
+SHA-256 of the state, the identity of the training (its data, values, code and packages) and what it was made with. No
+format detects flipped bits by itself (torch.save, safetensors and DCP load them in silence), so the hash is verified
+before every load.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
-import random
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lifecycle.errors import CheckpointError
 from lifecycle.identity import canonical_json, sha256_file
 from lifecycle.jobs import CheckpointRef
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.training.loop import TrainState
+from lifecycle.training.made_with import made_with, resumed_elsewhere
+from lifecycle.training.random_state import random_state, restore_random
 
 if TYPE_CHECKING:
     import torch
@@ -34,55 +37,114 @@ def save_checkpoint(folder: Path, identity: str, state: TrainState) -> Checkpoin
 
 
 def write_checkpoint(folder: Path, identity: str, saved: dict[str, Any]) -> CheckpointRef:
-    """Write what state_dict gave below `folder`, and keep the newest KEEP."""
-    import torch
-
-    final = folder / f"step-{saved['step']:08d}"
-    temporary = folder / f".writing-{saved['step']:08d}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    """Write what state_dict gave below `folder`, and keep the newest KEEP. Raises OSError with the disk's own errno."""
+    final = checkpoint_path(folder, saved["step"])
+    temporary = folder / f".writing-{final.name}"
+    # Whatever a killed process left: nobody else writes here.
+    for left in folder.glob(".writing-*"):
+        shutil.rmtree(left)
     temporary.mkdir(parents=True)
-    with (temporary / "state.pt").open("wb") as file:
-        torch.save(saved, file)
-        file.flush()
-        os.fsync(file.fileno())
-    manifest = {"identity": identity, "step": saved["step"], "sha256": sha256_file(temporary / "state.pt")}
-    write_atomic(temporary / "manifest.json", canonical_json(manifest))
+    try:
+        sha256 = _write_state(temporary / "state.pt", saved)
+        manifest = {"identity": identity, "step": saved["step"], "sha256": sha256, "made_with": saved["made_with"]}
+        write_atomic(temporary / "manifest.json", canonical_json(manifest))
+    except BaseException:
+        # On a full disk it is the room that the next attempt needs.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     shutil.rmtree(final, ignore_errors=True)
     os.replace(temporary, final)
     sync_folder(folder)
-    for old in _checkpoints(folder)[KEEP:]:
-        shutil.rmtree(old)
+    keep_newest(folder, final)
     return CheckpointRef(path=str(final), sha256=sha256_file(final / "manifest.json"))
 
 
-def load_newest(folder: Path, identity: str, state: TrainState) -> tuple[bool, tuple[str, ...]]:
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / f"step-{step:08d}"
+
+
+def keep_newest(folder: Path, written: Path) -> None:
+    """Keep `written` and the ones just before it. Later ones were refused by the resume that led here."""
+    found = checkpoints_in(folder)
+    place = found.index(written)
+    for other in (*found[:place], *found[place + KEEP :]):
+        shutil.rmtree(other)
+
+
+class _Written:
+    """A file that hashes what is written, and keeps the disk's error: torch.save turns it into a RuntimeError."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.digest, self.error = file, hashlib.sha256(), None
+
+    def write(self, content: memoryview) -> int:
+        self.digest.update(content)
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write_state(path: Path, saved: dict[str, Any]) -> str:
+    """Write and sync the state; the hash of what was meant to be written."""
+    import torch
+
+    with path.open("wb") as file:
+        written = _Written(file)
+        try:
+            torch.save(saved, cast(BinaryIO, written))
+        except RuntimeError:
+            if written.error is not None:
+                raise written.error from None
+            raise
+        file.flush()
+        os.fsync(file.fileno())
+    return written.digest.hexdigest()
+
+
+def load_newest(folder: Path, identity: str, state: TrainState, *more: Path) -> tuple[bool, tuple[str, ...]]:
     """Load the newest sound checkpoint below `folder` into `state`; (False, ()) if there is none at all.
 
-    A damaged one is skipped for the one before and named in the notes. Raises CheckpointError if
-    all are damaged or foreign: a silent fresh start would hide the loss.
+    `more` are folders with copies, which count as `folder` does. A damaged one is skipped for the one before and named
+    in the notes, which also tell of another torch or machine. Raises CheckpointError if all are damaged or
+    foreign: a silent fresh start would hide the loss.
     """
-    found, refused = _checkpoints(folder), []
-    for path in found:
+    found = [path for each in (folder, *more) for path in checkpoints_in(each)]
+    refused = []
+    # Stable: of equal steps the one in `folder` is first.
+    for path in sorted(found, key=lambda path: path.name, reverse=True):
         try:
-            load_checkpoint(path, identity, state)
+            elsewhere = load_checkpoint(path, identity, state)
         except CheckpointError as error:
             refused.append(f"{path.name}: {error.problem}")
         else:
-            return True, tuple(f"skipped checkpoint {line}" for line in refused)
+            notes = [f"skipped checkpoint {line}" for line in refused]
+            if path.parent != folder:
+                notes.append(f"resumed from the copy {path}")
+            return True, (*notes, *elsewhere)
     if refused:
         raise CheckpointError(
             "every checkpoint is damaged or of another training",
             value=refused,
-            fix=f"delete the folder {folder} to start afresh",
+            fix=f"delete the folder {' and '.join(map(str, (folder, *more)))} to start afresh",
         )
     return False, ()
 
 
-def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | None = None) -> None:
-    """Verify one checkpoint, then load it into `state` and the random number generators."""
+def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | None = None) -> tuple[str, ...]:
+    """Verify one checkpoint, then load it into `state` and the random number generators.
+
+    Returns a note if it was made with another torch, machine or number of threads.
+    """
     import torch
 
-    if verify_checkpoint(path, sha256)["identity"] != identity:
+    manifest = verify_checkpoint(path, sha256)
+    if manifest["identity"] != identity:
         raise CheckpointError("the checkpoint belongs to another training", value=str(path), fix="delete this folder")
     # The hash proves that we wrote it; weights_only keeps pickled code out all the same.
     try:
@@ -104,7 +166,8 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
     for name, part in state.also.items():
         part.load_state_dict(loaded["also"][name])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
-    _restore_random(loaded["random"])
+    restore_random(loaded["random"])
+    return resumed_elsewhere(manifest["made_with"], made_with(_device(state.model)))
 
 
 def verify_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
@@ -129,8 +192,6 @@ def parameters_finite(model: torch.nn.Module) -> bool:
 
 def parameters_sha256(model: torch.nn.Module) -> str:
     """Hash of every parameter's and buffer's name and bytes: equal if and only if the weights are equal bit for bit."""
-    import hashlib
-
     import torch
 
     digest = hashlib.sha256()
@@ -141,7 +202,7 @@ def parameters_sha256(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def checkpoints_in(folder: Path) -> list[Path]:
     """Complete checkpoints, newest first; a half-written one has a name of its own."""
     return sorted(folder.glob("step-*"), reverse=True)
 
@@ -149,7 +210,8 @@ def _checkpoints(folder: Path) -> list[Path]:
 def _manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-        return {key: manifest[key] for key in ("identity", "step", "sha256")}
+        made = dict(manifest.get("made_with", {}))
+        return {**{key: manifest[key] for key in ("identity", "step", "sha256")}, "made_with": made}
     except (OSError, ValueError, KeyError, TypeError):
         raise CheckpointError("the manifest is missing or damaged", value=str(path), fix="delete this folder") from None
 
@@ -163,33 +225,10 @@ def state_dict(state: TrainState) -> dict[str, Any]:
         "step": state.step,
         "prefix_sha256": state.prefix_sha256,
         "also": {name: part.state_dict() for name, part in state.also.items()},
-        "random": _random_state(),
+        "random": random_state(),
+        "made_with": made_with(_device(state.model)),
     }
 
 
-def _random_state() -> dict[str, Any]:
-    """Generators of torch, Python and numpy; numpy's as plain numbers, since weights_only refuses arrays."""
-    import numpy as np
-    import torch
-
-    name, keys, *rest = np.random.get_state(legacy=True)
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": cuda,
-        "python": random.getstate(),
-        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
-    }
-
-
-def _restore_random(saved: dict[str, Any]) -> None:
-    import numpy as np
-    import torch
-
-    torch.set_rng_state(saved["torch"])
-    if saved["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(saved["cuda"])
-    version, internal, gauss = saved["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, position, has_gauss, cached = saved["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+def _device(model: torch.nn.Module) -> str:
+    return next((parameter.device.type for parameter in model.parameters()), "cpu")

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lifecycle.jobs import Alarm, CheckpointRef, TrainJob, TrainResult
+from lifecycle.jobs import Alarm, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
 from lifecycle.training import clock
-from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoint import parameters_sha256
+from lifecycle.training.checkpointing import Checkpoints, open_checkpoints, resume
 from lifecycle.training.deadline import Deadline
 from lifecycle.training.export import export
 from lifecycle.training.loading import LoadedRows
@@ -58,9 +59,13 @@ def run_stage(
     seconds.lap(clock.START)
     seconds.resume(resumed_from)
     stopping, alarm, trained = early_stopping_of(state), None, 0.0
-    if stopping is None or not stopping.ended:
-        alarm, trained = _train(job, state, prepared, plan, monitor, deadline, trace, should_stop, forward)
-    checkpoint = None if alarm or job.stop_after_steps else _save(job, state)
+    with open_checkpoints(job, state) as checkpoints:
+        if stopping is None or not stopping.ended:
+            alarm, trained = _train(
+                job, state, prepared, plan, monitor, checkpoints, deadline, trace, should_stop, forward
+            )
+        checkpoint = None if alarm or job.stop_after_steps else checkpoints.last(state)
+        notes += checkpoints.told()
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
     notes += told(state, plan.last_step) + trace.told()
     if whole:
@@ -125,20 +130,7 @@ def _start(
     )  # fmt: skip
     if monitor is not None:
         state.also["monitor"] = monitor
-    found, notes = load_newest(_checkpoint_folder(job), job.identity, state)
-    if not found and job.start is not None:
-        load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
-    return state, monitor, left_out + notes
-
-
-def _checkpoint_folder(job: TrainJob) -> Path:
-    return Path(job.out) / "checkpoints"
-
-
-def _save(job: TrainJob, state: TrainState) -> CheckpointRef:
-    saved = save_checkpoint(_checkpoint_folder(job), job.identity, state)
-    state.clock.checkpoint_saved(state.step)
-    return saved
+    return state, monitor, left_out + resume(job, state)
 
 
 def _train(
@@ -147,6 +139,7 @@ def _train(
     prepared: Prepared,
     plan: Plan,
     monitor: Monitor | None,
+    checkpoints: Checkpoints,
     deadline: Deadline,
     trace: Trace,
     should_stop: Callable[[], bool],
@@ -172,14 +165,12 @@ def _train(
         ended = after_update(state, plan.last_step)
         state.clock.step_done(state.step)
         if should_stop():
-            _save(job, state)
+            checkpoints.last(state)
             raise PreemptedError
-        if state.step % job.training.checkpoint_every_steps == 0 and state.step < plan.last_step:
-            began = time.perf_counter()
-            _save(job, state)
-            deadline.saved(time.perf_counter() - began)
-        if not ended and state.step < plan.last_step:
-            ended = deadline.after_update()
+        if state.step < plan.last_step:
+            checkpoints.after_step(state)
+            deadline.saved(checkpoints.seconds)
+            ended = ended or deadline.after_update()
         return ended or state.step == job.stop_after_steps
 
     started = time.perf_counter()

@@ -1,8 +1,11 @@
 """A training that is interrupted anywhere and started again ends as the uninterrupted one, bit for bit."""
 
+import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 import toy_jobs
@@ -10,9 +13,10 @@ import toy_jobs
 from lifecycle.errors import CheckpointError
 from lifecycle.jobs import TrainJob, TrainResult
 from lifecycle.records import STAGES
+from lifecycle.training.interval import Interruptions
 from lifecycle.training.metrics_file import FILE_NAME, read_from
 from lifecycle.training.stage import run_stage
-from lifecycle.worker import EXIT_PREEMPTED, read_result
+from lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
 
 # About 1,100 updates, so that there is time to interrupt them.
 SPEC = toy_jobs.spec_with(training={"batch_size": 32, "checkpoint_every_steps": 50})
@@ -35,15 +39,20 @@ def outcome(result: TrainResult) -> dict:
 
 
 def interrupt(job: TrainJob, step: int, number: signal.Signals) -> int:
-    """Start the worker and send it the signal once the checkpoint of `step` is there; its exit code."""
-    wanted, deadline = Path(job.out) / "checkpoints" / f"step-{step:08d}", time.monotonic() + 60
+    """Start the worker and send it the signal once a checkpoint of `step` or later is there; its exit code."""
+    return interrupted(job, step, lambda process: process.send_signal(number))
+
+
+def interrupted(job: TrainJob, step: int, how: Callable[[Popen[str]], object]) -> int:
+    """Start the worker and end it by `how` once a checkpoint of `step` or later is there; its exit code."""
+    folder, deadline = Path(job.out) / "checkpoints", time.monotonic() + 60
     with toy_jobs.start_worker(job) as process:
         try:
-            while not wanted.exists():
+            while not any(path.name >= f"step-{step:08d}" for path in folder.glob("step-*")):
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
-            process.send_signal(number)
+            how(process)
             process.communicate(timeout=60)
         finally:
             process.kill()
@@ -82,6 +91,59 @@ def test_worker_asked_to_end_writes_a_checkpoint_and_resumes_equal(uninterrupted
     assert toy_jobs.run_worker(job)[0] == 0
     assert answer(job).resumed_from_step == stopped_at
     assert outcome(answer(job)) == outcome(uninterrupted)
+
+
+def test_notice_of_a_spot_machine_is_as_a_signal(uninterrupted, splits, tmp_path, monkeypatch):
+    notice = tmp_path / "notice"
+    monkeypatch.setenv(NOTICE, str(notice))
+    job = toy_jobs.train_job(splits, tmp_path / "out", "full", spec=SPEC)
+    assert interrupted(job, 300, lambda process: notice.touch()) == EXIT_PREEMPTED
+    notice.unlink()
+    assert toy_jobs.run_worker(job)[0] == 0
+    assert answer(job).resumed_from_step >= 300
+    assert outcome(answer(job)) == outcome(uninterrupted)
+
+
+# In the thread that writes, at the first sync of the second checkpoint: its state is written, and has no manifest yet.
+DIES_WRITING = """import os, signal
+_fsync, _counted = os.fsync, []
+def _dies(file):
+    _counted.append(file)
+    if len(_counted) == 5 and not os.path.exists({flag!r}):
+        open({flag!r}, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    _fsync(file)
+os.fsync = _dies
+def build_model("""
+
+
+def test_worker_killed_while_it_writes_beside_the_training_ends_as_the_uninterrupted_one(
+    uninterrupted, splits, tmp_path
+):
+    dies = ("def build_model(", DIES_WRITING.format(flag=str(tmp_path / "flag")))
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", dies)
+    job = toy_jobs.train_job(splits, tmp_path / "out", "full", spec=SPEC, use_case=use_case)
+    assert toy_jobs.run_worker(job)[0] == -signal.SIGKILL
+    left = sorted(path.name for path in (tmp_path / "out" / "checkpoints").iterdir())
+    assert [name.partition("step")[0] for name in left] == [".writing-", ""]
+    assert toy_jobs.run_worker(job) == (0, {})
+    result = answer(job)
+    assert 0 < result.resumed_from_step < result.steps
+    # The network is the same, from another model.py.
+    assert (result.parameters_sha256, result.curve) == (uninterrupted.parameters_sha256, uninterrupted.curve)
+    assert not list((tmp_path / "out" / "checkpoints").glob(".writing-*"))
+
+
+def test_training_whose_machine_is_gone_resumes_from_the_durable_copies(uninterrupted, splits, tmp_path):
+    machine = Interruptions(durable=str(tmp_path / "durable"))
+    job = toy_jobs.train_job(splits, tmp_path / "out", "full", spec=SPEC, interruptions=machine)
+    assert interrupt(job, 300, signal.SIGTERM) == EXIT_PREEMPTED
+    shutil.rmtree(job.out)
+    assert toy_jobs.run_worker(job) == (0, {})
+    result = answer(job)
+    assert result.resumed_from_step >= 300
+    assert any("resumed from the copy" in note for note in result.notes)
+    assert outcome(result) == outcome(uninterrupted)
 
 
 def test_damaged_newest_checkpoint_costs_steps_and_changes_nothing(uninterrupted, splits, tmp_path):

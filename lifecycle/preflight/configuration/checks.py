@@ -80,7 +80,7 @@ AFTER_CHECKS: tuple[Check[Host], ...] = (
         question="On a spot machine: is there a checkpoint that survives it at least every 15 minutes?",
         symptom="hours of work are lost each time the machine is taken away",
         cause="checkpoints that are far apart, or on a disk that goes with the machine",
-        fix="lower training.checkpoint_every_steps",
+        fix="leave training.checkpoint_every_steps out, or lower it",
         look=checkpoints_survive,
         on_device=False,
     ),

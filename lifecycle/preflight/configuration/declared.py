@@ -10,11 +10,10 @@ from pathlib import Path
 from lifecycle.preflight.check import Found
 from lifecycle.provenance import without_credentials
 from lifecycle.records import STAGES, Forecast
+from lifecycle.training.interval import DURABLE_SECONDS
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
 from lifecycle.use_case import UseCaseSpec
 
-# What a spot machine may lose at most.
-DURABLE_SECONDS = 15 * 60
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
 ADDED_EPOCHS = 2
 NETWORK_DISKS = ("nfs", "cifs", "smb", "fuse.", "lustre", "ceph", "gpfs", "beegfs", "9p", "virtiofs", "glusterfs")
@@ -25,8 +24,8 @@ LOST_DISKS = ("tmpfs", "ramfs", "overlay", "aufs")
 class Host:
     """What is known before the worker starts.
 
-    `stores` are by name what opens a store, or raises. `disk` is the file system of the state folder, `seconds` the
-    forecast of the three stages, once there is one.
+    `stores` are by name what opens a store, or raises. `disk` is the file system of the folder that checkpoints
+    are copied to, of the state folder if there is none; `seconds` the forecast of the three stages, once there is one.
     """
 
     spec: UseCaseSpec
@@ -90,17 +89,19 @@ def checkpoints_survive(host: Host) -> Found:
         return Found("insufficient", "there is no forecast of the seconds a step")
     plans = [host.plan(stage) for stage in STAGES]
     steps = sum(plan.last_step - plan.first_step for plan in plans)
-    # A stage ends with a checkpoint, however far apart the others are.
-    between = min(host.spec.training.checkpoint_every_steps, max(plan.last_step - plan.first_step for plan in plans))
+    every = host.spec.training.checkpoint_every_steps
+    # A stage ends with a checkpoint, however far apart the others are. Left out, the bound is kept as the training
+    # runs, and only an update that takes longer could break it.
+    between = min(every or 1, max(plan.last_step - plan.first_step for plan in plans))
     likely, high = (between * seconds / steps for seconds in (host.seconds.value, host.seconds.high))
-    told = (
-        f"a checkpoint every {between:,} steps, {_minutes(likely)} apart and at most {_minutes(high)} by the forecast"
-    )
+    told = f"a checkpoint every {between:,} steps, " if every else "checkpoints as often as pays; an update "
+    told += f"{_minutes(likely)} apart" if every else f"takes {_minutes(likely)}"
+    told += f" and at most {_minutes(high)} by the forecast"
     if likely > DURABLE_SECONDS:
         return Found("fail", told, round(likely), DURABLE_SECONDS)
     told += f"; they lie on {host.disk}"
     if host.disk.startswith(LOST_DISKS):
-        cause = "the state folder lies in memory or in a container's own layer, which go with the machine"
+        cause = "checkpoints lie in memory or in a container's own layer, which go with the machine"
         return Found("fail", told, host.disk, cause=cause, fix=_ELSEWHERE)
     if high > DURABLE_SECONDS:
         return Found("insufficient", told, round(high), DURABLE_SECONDS)
@@ -110,7 +111,7 @@ def checkpoints_survive(host: Host) -> Found:
     return Found("pass", told, round(high), DURABLE_SECONDS)
 
 
-_ELSEWHERE = "put the state folder on storage that outlives the machine and name it in TRAINWORTHY_VAR"
+_ELSEWHERE = "name a folder on storage that outlives the machine in TRAINWORTHY_DURABLE"
 _DECLARE = "if its disk does, say so under preflight.not_applicable"
 
 

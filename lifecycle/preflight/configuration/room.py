@@ -47,7 +47,8 @@ def checkpoints(job: PreflightJob, rows: int) -> int:
     """Checkpoints on disk at the end of the full stage, and the one that is being written."""
     counts = {stage: rows_of_stage(rows, job.training, job.stages, stage) for stage in STAGES}
     plans = (make_plan(count, job.training, job.stages, stage) for stage, count in counts.items())
-    every = job.training.checkpoint_every_steps
+    # Left out, as often as pays: as if each stage were long enough for all that are kept.
+    every = job.training.checkpoint_every_steps or 1
     return 1 + sum(min(KEEP, 1 + (plan.last_step - plan.first_step - 1) // every) for plan in plans)
 
 

@@ -109,8 +109,15 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     # Preparing tensors holds a copy of the feature columns for a while.
     copied = rows[list(job.rows.features)].memory_usage(deep=False).sum()
-    beside = held + tensors + copied
+    beside, state = held + tensors + copied, state_copy_bytes(step)
     return Forecast(
-        name="memory", unit="bytes", value=float(beside + step.value),
-        low=beside * LOW + step.low, high=beside * HIGH + step.high,
+        name="memory", unit="bytes", value=float(beside + state + step.value),
+        low=beside * LOW + state + step.low, high=beside * HIGH + state + step.high,
     )  # fmt: skip
+
+
+def state_copy_bytes(step: MemoryForecast) -> int:
+    """What a checkpoint's copy of weights and optimizers takes; AdamW's if they were not followed."""
+    if step.kinds:
+        return step.kinds.get("parameters", 0) + step.kinds.get("optimizer", 0)
+    return 3 * 4 * step.parameter_count

@@ -45,7 +45,11 @@ def _parts(step: StepTime) -> str:
     rows = f"waiting for {step.loaders} loader{'s' * (step.loaders > 1)}" if step.loaders else "choosing rows"
     shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds}
     told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
-    return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint {step.checkpoint_seconds * 1e3:.0f} ms"
+    return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint blocks {_milliseconds(step)}"
+
+
+def _milliseconds(step: StepTime) -> str:
+    return f"{step.checkpoint_seconds * 1e3:.1f} ms and is written in {step.write_seconds * 1e3:.0f} ms"
 
 
 def _bottleneck(step: StepTime) -> tuple[str, str]:

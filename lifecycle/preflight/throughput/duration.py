@@ -12,10 +12,11 @@ class StepTime(Frozen):
     """Seconds of an update, and of its parts that are not computing.
 
     `rows_seconds` is what choosing the rows of a batch takes, or with `loaders` above 0 the wait for their batches;
-    `augment_seconds` what changing them takes, `checkpoint_seconds` one checkpoint. `cores_busy` of `cores` is how many
-    this process kept busy, `others_busy` how many other work did. `operations` counts what computes something in an
-    update's forward and backward passes (no view, no allocation, not the optimizer), `flops` theirs in matrix products
-    and convolutions. `joules` of the whole machine, None if it has no readable meter.
+    `augment_seconds` what changing them takes, `checkpoint_seconds` what an update waits for a checkpoint,
+    `write_seconds` what passes beside the updates until it is on disk. `cores_busy` of `cores` is how many this process
+    kept busy, `others_busy` how many other work did. `operations` counts what computes something in an update's forward
+    and backward passes (no view, no allocation, not the optimizer), `flops` theirs in matrix products and convolutions.
+    `joules` of the whole machine, None if it has no readable meter.
     """
 
     seconds: float
@@ -30,6 +31,7 @@ class StepTime(Frozen):
     operations: int
     joules: float | None
     device: str
+    write_seconds: float = 0.0
 
     @property
     def waiting(self) -> float:
@@ -41,7 +43,7 @@ class RunTime(Frozen):
     """Wall seconds of the three stages by part, and the updates that they make.
 
     `start_seconds` are the three workers' starts until rows are read, `prepare_seconds` the features of the rows,
-    `train_seconds` the updates, `checkpoint_seconds` what is written meanwhile, `finish_seconds` validation and export.
+    `train_seconds` the updates, `checkpoint_seconds` waiting for checkpoints, `finish_seconds` validation and export.
     """
 
     start_seconds: float

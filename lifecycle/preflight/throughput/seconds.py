@@ -13,6 +13,7 @@ from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import STAGES
 from lifecycle.task import fit_preprocessing
+from lifecycle.training.interval import expected_checkpoints
 from lifecycle.training.learned import cross_fitted_linear
 from lifecycle.training.plan import make_plan, monitored_rows, rows_of_stage
 from lifecycle.training.scoring import predict_rows
@@ -38,7 +39,9 @@ def run_time(
     counts = [rows_of_stage(len(rows), job.training, job.stages, stage) for stage in STAGES]
     plans = [make_plan(count, job.training, job.stages, stage) for count, stage in zip(counts, STAGES, strict=True)]
     updates = [plan.last_step - plan.first_step for plan in plans]
-    checkpoints = sum(1 + count // job.training.checkpoint_every_steps for count in updates)
+    every = job.training.checkpoint_every_steps
+    blocked, written = step.checkpoint_seconds, step.write_seconds
+    checkpoints = sum(expected_checkpoints(count, step.seconds, every, blocked, written) for count in updates)
     score_seconds, linear_seconds = _judge_seconds(job, sample)
     monitored = sum(monitored_rows(plan, job.training) for plan in plans)
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
@@ -47,7 +50,8 @@ def run_time(
         start_seconds=len(plans) * start_seconds,
         prepare_seconds=sum(plan.rows for plan in plans) * row_seconds,
         train_seconds=sum(updates) * step.seconds + monitored * score_seconds,
-        checkpoint_seconds=checkpoints * step.checkpoint_seconds,
+        # Each stage waits for its last one's write, too.
+        checkpoint_seconds=checkpoints * blocked + len(plans) * written,
         finish_seconds=judged * ((len(plans) + 1) * score_seconds + linear_seconds) + export,
         updates=sum(updates),
     )

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from lifecycle.cost.energy import joules
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
-from lifecycle.training.checkpoint import save_checkpoint
 from lifecycle.training.loading import AHEAD, LoadedRows
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
+from lifecycle.training.writer import Writer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,13 +50,15 @@ def measure_step(subject: Subject) -> StepTime:
         parts = parts._replace(augmenting=_augment_seconds(subject, timed))
     else:
         parts = _with_loaders(subject, subject.loaded, state)
+    checkpoint_seconds, write_seconds = _checkpoint_seconds(state)
     flops, operations = _counted(subject, state, batches[0])
     return StepTime(
         seconds=parts.update,
         rows_seconds=parts.rows,
         augment_seconds=parts.augmenting,
         loaders=subject.loaded.loaders if subject.loaded else 0,
-        checkpoint_seconds=_checkpoint_seconds(state),
+        checkpoint_seconds=checkpoint_seconds,
+        write_seconds=write_seconds,
         cores_busy=cpu / wall,
         others_busy=max(0.0, (busy - cpu) / wall),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
@@ -140,11 +142,18 @@ def _augment_seconds(subject: Subject, batches: Sequence[Tensor]) -> float:
     return _median(lambda rows: augment(*taken[id(rows)], generator), batches)
 
 
-def _checkpoint_seconds(state: TrainState) -> float:
+def _checkpoint_seconds(state: TrainState) -> tuple[float, float]:
+    """Seconds that a second checkpoint blocks, and that its writing takes: the first one's copy also makes buffers."""
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        save_checkpoint(Path(folder), "preflight", state)
-        return time.perf_counter() - started
+        writer = Writer(Path(folder), "preflight")
+        try:
+            writer.begin(state)
+            writer.finish()
+            blocked, stored = writer.begin(state), writer.finish()
+        finally:
+            writer.close()
+    assert stored is not None
+    return blocked, stored.seconds
 
 
 def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, int]:

@@ -364,6 +364,9 @@ SPOT = {"compute": {"spot": True}}
         (host(disk="nfs4", seconds=36_000, **SPOT), "fail"),
         (host(disk="nfs4", seconds=36_000, training={"checkpoint_every_steps": 1}, **SPOT), "pass"),
         (host(disk="nfs4", seconds=9_000, **SPOT), "insufficient"),
+        # As often as pays: the bound is kept, unless a single update takes longer.
+        (host(disk="nfs4", seconds=36_000, training={"checkpoint_every_steps": None}, **SPOT), "pass"),
+        (host(disk="nfs4", seconds=400_000, training={"checkpoint_every_steps": None}, **SPOT), "fail"),
     ],
 )
 def test_spot_machine_needs_checkpoints_that_survive_it(seen, status):
@@ -392,6 +395,9 @@ def test_room_counts_weights_moments_and_checkpoints(splits, tmp_path):
     assert checkpoints(job, 5000) == 6
     rare = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": 1000})})
     assert checkpoints(rare, 5000) == 4
+    # As often as pays: the two that are kept of each stage.
+    often = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": None})})
+    assert checkpoints(often, 5000) == 7
 
 
 def test_host_that_stops_leaves_the_worker_s_checks_untried_and_all_are_told():

@@ -85,6 +85,14 @@ def test_spot_price_counts_interruptions_and_a_missing_one_is_told():
     assert "no spot price" in found["none"].told
 
 
+def test_distance_of_checkpoints_that_is_not_declared_follows_the_machine():
+    often, seldom = prices(x=HERE | {"interruptions_per_hour": 36.0}), prices(x=HERE)
+    automatic = Work(STEP, WHOLE, None)
+    # Young and Daly's optimum of 4.5 s would block 2 % of the time.
+    assert automatic.checkpoint_seconds(often.sku("x")) == pytest.approx(10)
+    assert automatic.checkpoint_seconds(seldom.sku("x")) == pytest.approx((2 * 0.1 * 7200) ** 0.5)
+
+
 def test_spot_without_a_price_is_refused():
     assert prices().rented("here", spot=False).usd_per_hour == 0.1
     assert prices(x=HERE | {"spot_usd_per_hour": 0.03}).rented("x", spot=True).usd_per_hour == 0.03

@@ -1,0 +1,149 @@
+"""make bench NAME=checkpoint: what checkpoints cost the training, and what a killed training loses.
+
+A state of 328 MB is trained for TRAINED_SECONDS with checkpoints as often as on a spot machine; beside it, in the same
+process, the same state is saved while the loop waits. Then a worker is killed KILLS times at random moments
+(checkpoint_kills.py).
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.checkpoint_kills import kills
+from benchmarks.result import finish, hardware
+
+if TYPE_CHECKING:
+    from lifecycle.training.checkpointing import Checkpoints
+    from lifecycle.training.loop import TrainState
+    from lifecycle.training.writer import Writer
+
+TRAINED_SECONDS, KILLS, SEED = 100.0, 50, 0
+# Eleven layers of this width: weights and AdamW's two moments are 328 MB.
+WIDTH, LAYERS, ROWS = 1576, 11, 64
+TARGETS = {
+    "blocked_share": 0.01, "interval_seconds": 60.0, "resume_seconds_beyond_imports": 3.0, "lost_kills": 0.0,
+    "differing_ends": 0.0,
+}  # fmt: skip
+
+
+def main() -> None:
+    print(hardware())
+    figures = blocked(TRAINED_SECONDS) | kills(KILLS, SEED)
+    finish("checkpoint", figures, TARGETS)
+
+
+def blocked(seconds: float) -> dict[str, float]:
+    """Train for so long with checkpoints beside it; share of the time that they were waited for."""
+    from lifecycle.training.checkpointing import Checkpoints
+    from lifecycle.training.interval import interruptions
+    from lifecycle.training.writer import Writer
+
+    with tempfile.TemporaryDirectory() as name:
+        folder, state = Path(name), _state()
+        writer = Writer(folder / "beside", "benchmark")
+        try:
+            checkpoints = Checkpoints(writer, interruptions(True, None))
+            times = _train(state, writer, checkpoints, seconds)
+            stored = writer.finish()
+            assert stored is not None
+        finally:
+            writer.close()
+        size = (folder / "beside" / f"step-{stored.step:08d}" / "state.pt").stat().st_size
+        waited, bare = _synchronous(state, folder / "waited")
+    idle, beside = statistics.median(times[False]), statistics.median(times[True])
+    slowed = sum(times[True]) - len(times[True]) * idle
+    share = checkpoints.blocked_seconds / seconds
+    print(f"\nstate of {size / 1e6:.0f} MB, trained for {seconds:.0f} s; {checkpoints.written} checkpoints")
+    print(f"{'interval':44}{checkpoints.interval_seconds:9.1f} s")
+    print(
+        f"{'blocked by a checkpoint, on average':44}{1e3 * checkpoints.blocked_seconds / checkpoints.written:9.1f} ms"
+    )
+    print(f"{'share of the time blocked':44}{share:9.2%}")
+    print(f"{'written beside the training within':44}{stored.seconds:9.2f} s")
+    print(f"{'an update, idle disk and while one is written':44}{idle * 1e3:9.1f} and {beside * 1e3:.1f} ms")
+    print(f"{'the updates beside writes took longer by':44}{slowed:9.2f} s, {slowed / seconds:.2%} of the time")
+    print(f"{'waiting for the whole write instead':44}{waited * 1e3:9.1f} ms, torch.save alone {bare * 1e3:.1f} ms")
+    return {
+        "state_mb": size / 1e6,
+        "interval_seconds": checkpoints.interval_seconds,
+        "blocked_share": share,
+        "blocked_ms": 1e3 * checkpoints.blocked_seconds / checkpoints.written,
+        "slowed_share": slowed / seconds,
+        "synchronous_share": waited / checkpoints.interval_seconds,
+        "synchronous_ms": 1e3 * waited,
+        "torch_save_ms": 1e3 * bare,
+    }
+
+
+def _state() -> TrainState:
+    import torch
+    from torch import nn
+
+    from lifecycle.training.loop import TrainState
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+
+        def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+            return self.layers(inputs["numbers"])[:, 0]
+
+    torch.manual_seed(SEED)
+    model = Network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for group in optimizer.param_groups:
+        group["lr_scale"] = 1.0
+    return TrainState(model, (optimizer,))
+
+
+def _train(state: TrainState, writer: Writer, checkpoints: Checkpoints, seconds: float) -> dict[bool, list[float]]:
+    """Train by the real loop; seconds of each update by whether a checkpoint was being written when it began."""
+    import torch
+
+    from lifecycle.training.loop import Recipe, TrainData, train
+    from lifecycle.training.plan import Plan
+
+    started, beside = time.perf_counter(), False
+    ended = started
+    times: dict[bool, list[float]] = {False: [], True: []}
+
+    def after_step(state: TrainState, loss: float) -> bool:
+        nonlocal ended, beside
+        times[beside].append(time.perf_counter() - ended)
+        checkpoints.after_step(state)
+        ended, beside = time.perf_counter(), writer.busy()
+        return ended - started > seconds
+
+    data = TrainData({"numbers": torch.randn(ROWS, WIDTH)}, torch.randn(ROWS))
+    plan = Plan(
+        rows=ROWS, batch_size=ROWS, steps_per_epoch=1, horizon_steps=10**6, first_step=0, last_step=10**6, seed=SEED
+    )
+    recipe = Recipe(lambda outputs, targets: (outputs - targets) ** 2, lambda step: 1e-6, clip_norm=1.0)
+    train(state, data, plan, recipe, after_step)
+    return times
+
+
+def _synchronous(state: TrainState, folder: Path) -> tuple[float, float]:
+    """Seconds of a checkpoint that the loop waits for, and of torch.save into a file alone; medians of three."""
+    import torch
+
+    from lifecycle.training.checkpoint import save_checkpoint, state_dict
+
+    waited, bare = [], []
+    for _ in range(3):
+        started = time.perf_counter()
+        save_checkpoint(folder, "benchmark", state)
+        waited.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        torch.save(state_dict(state), folder / "bare.pt")
+        bare.append(time.perf_counter() - started)
+    return statistics.median(waited), statistics.median(bare)
+
+
+if __name__ == "__main__":
+    main()

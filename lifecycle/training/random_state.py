@@ -1,0 +1,35 @@
+"""The random number generators as plain values, as a checkpoint holds them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+
+def random_state() -> dict[str, Any]:
+    """Generators of torch, Python and numpy; numpy's as plain numbers, since weights_only refuses arrays."""
+    import numpy as np
+    import torch
+
+    name, keys, *rest = np.random.get_state(legacy=True)
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": cuda,
+        "python": random.getstate(),
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+    }
+
+
+def restore_random(saved: dict[str, Any]) -> None:
+    """Set them as random_state found them."""
+    import numpy as np
+    import torch
+
+    torch.set_rng_state(saved["torch"])
+    if saved["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(saved["cuda"])
+    version, internal, gauss = saved["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = saved["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))

@@ -1,0 +1,41 @@
+"""Copies of checkpoints on storage that outlives the machine."""
+
+from pathlib import Path
+
+import pytest
+import test_checkpoint
+
+from lifecycle.training import writer as writer_module
+from lifecycle.training.checkpoint import checkpoints_in, state_dict, write_checkpoint
+from lifecycle.training.durable import copy_checkpoint
+from lifecycle.training.interval import DURABLE_SECONDS
+from lifecycle.training.writer import Writer
+
+state_at = test_checkpoint.state_at
+
+
+def test_copy_lies_whole_beside_the_newest_ones_and_is_refused_if_it_differs(tmp_path, monkeypatch):
+    for step in (10, 20, 30):
+        reference = write_checkpoint(tmp_path / "local", "mine", state_dict(state_at(step)))
+        copy_checkpoint(Path(reference.path), tmp_path / "durable")
+    assert [path.name for path in checkpoints_in(tmp_path / "durable")] == ["step-00000030", "step-00000020"]
+    (Path(reference.path) / "state.pt").write_bytes(b"other")
+    with pytest.raises(OSError, match="the copy differs"):
+        copy_checkpoint(Path(reference.path), tmp_path / "elsewhere")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_durable_storage_that_is_away_is_told_and_ends_the_training_only_if_it_stays_away(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "file").write_text("no folder")
+    writer = Writer(tmp_path / "checkpoints", "mine", tmp_path / "file")
+    writer.begin(state_at(1))
+    writer.finish()
+    assert "step-00000001 could not be copied" in capsys.readouterr().err
+    later = writer_module.time.monotonic() + DURABLE_SECONDS + 1
+    monkeypatch.setattr(writer_module.time, "monotonic", lambda: later)
+    writer.begin(state_at(2))
+    with pytest.raises(OSError, match="file"):
+        writer.finish()
+    writer.close()
