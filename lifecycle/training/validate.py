@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
 from lifecycle.training.loop import TrainState
+from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared
 from lifecycle.training.scoring import predict_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def validate(
@@ -18,6 +24,7 @@ def validate(
     """
     import numpy as np
 
+    from lifecycle.evaluation.baselines import fit_baselines
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import auc, log_loss
     from lifecycle.training.learned import cross_fitted_linear, measure_learned
@@ -38,4 +45,16 @@ def validate(
     if job.stage != "pilot":
         return metrics, None
     linear = cross_fitted_linear(rows, job.rows, job.training.seed)
-    return metrics, measure_learned(labels, probabilities, linear, groups, prior, job.training.seed)
+    columns = list(job.rows.features)
+    fitted = fit_baselines(_seen(job, prepared), columns, job.rows.label, ("linear",), job.training.seed)["linear"]
+    return metrics, measure_learned(
+        labels, probabilities, linear, groups, prior, job.training.seed, fitted(rows[columns])
+    )
+
+
+def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
+    """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
+    if job.stages.mode == "restart":
+        return prepared.rows
+    labels = prepared.rows[job.rows.label].to_numpy()
+    return prepared.rows.iloc[stage_rows(labels, job.stages.fraction(job.stage), job.training.seed)]
