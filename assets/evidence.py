@@ -59,7 +59,7 @@ def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     try:
         result = launcher.run(
-            run.context, train_job(run, snapshot, training_run, "full", rerun_steps=full.prefix_steps)
+            run.context, train_job(run, snapshot, training_run, "full", full.seed, rerun_steps=full.prefix_steps)
         )
     except WorkerError as error:
         _raise_unless_about_the_model(error)

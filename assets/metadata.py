@@ -61,7 +61,7 @@ def step_metadata(
     shown |= {f"metric/{name}": value for name, value in figures(run, record).items()}
     shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
     shown |= table_metadata(run, record)
-    shown |= cost_metadata(Cost() if reused else record.cost)
+    shown |= cost_metadata(Cost() if reused else record.cost) | avoided_metadata(record)
     shown |= lineage(run, record)
     return shown | {"lineage/reused": str(reused).lower()}
 
@@ -126,6 +126,18 @@ def cost_metadata(cost: Cost) -> dict[str, float]:
     }
 
 
+def avoided_metadata(record: Record) -> dict[str, float]:
+    """What a stopped stage's successors would have cost: the forecast and both ends of its interval."""
+    avoided = record.avoided_usd if isinstance(record, StageReport) else None
+    if avoided is None:
+        return {}
+    return {
+        "cost/avoided_usd": avoided.value,
+        "cost/avoided_usd_low": avoided.low,
+        "cost/avoided_usd_high": avoided.high,
+    }
+
+
 def row_counts(record: Record) -> dict[str, int]:
     """Row counts by name, where the step has rows."""
     match record:
@@ -175,7 +187,7 @@ def figures_of(record: Record) -> dict[str, float]:
             forecasts = (record.memory_bytes, record.seconds, record.cost_usd)
             return {f"forecast_{f.name}_{f.unit}": f.value for f in forecasts if f is not None}
         case StageReport():
-            return {**record.metrics, "steps": float(record.steps), **seconds_of(record)}
+            return {**record.metrics, "steps": float(record.steps), **seconds_of(record), **curve_figures(record)}
         case EvaluationReport():
             whole = (metric for metric in record.metrics if metric.slice is None)
             figures = {f"{metric.model}_{metric.metric}": metric.estimate.value for metric in whole}
@@ -190,6 +202,13 @@ def seconds_of(record: StageReport) -> dict[str, float]:
         return {}
     parts = {f"seconds/{name}": value for name, value in record.seconds.by_part.items()}
     return {**parts, "replayed_steps": float(record.seconds.replayed_steps), "goodput": record.seconds.goodput}
+
+
+def curve_figures(record: StageReport) -> dict[str, float]:
+    """What the data-learning curve expects, both ends of each interval; empty where it cannot tell."""
+    curve = record.data_curve
+    expected = () if curve is None else (curve.gain, curve.full_loss)
+    return {f"{one.name}_{end}": getattr(one, end) for one in expected if one is not None for end in ("low", "high")}
 
 
 def gains(record: EvaluationReport) -> dict[str, float]:

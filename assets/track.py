@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.metadata import REPORT_ARTIFACT, figures
+from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
 from lifecycle.records import STEPS, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
 from lifecycle.training.metrics_file import MetricsLine
@@ -25,6 +25,7 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
     cost |= {} if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
     metrics |= {f"{run.step}/{name}": value for name, value in figures(run, record).items()}
+    metrics |= avoided_metadata(record)
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)

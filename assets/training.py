@@ -1,5 +1,6 @@
 """smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,19 +8,31 @@ from typing import Any, Literal, cast
 
 import dagster as dg
 
+from assets.curve import stage_curve
 from assets.declare import gpu_pool, step_asset
 from assets.mirror import mirrored
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
+from lifecycle.checks import stopping
 from lifecycle.contract.model import load_contract
+from lifecycle.cost.remaining import remaining_cost
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError
 from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
-from lifecycle.records import STAGES, PreflightReport, Record, Snapshot, StageReport, Step
+from lifecycle.records import STAGES, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.training.checkpoint import verify_checkpoint
-from lifecycle.training.gate import stage_checks
+from lifecycle.training.gate import stage_checks, training_checks
 from lifecycle.training.interval import interruptions
+from lifecycle.training.seeds import (
+    of_seed,
+    one_that_counts,
+    seed_results,
+    seeds_check,
+    seeds_of,
+    spread,
+    updates_of_stages,
+)
 from lifecycle.use_case import UseCase
 
 Stage = Literal["smoke", "pilot", "full"]
@@ -40,20 +53,25 @@ def train_stage(run: StepRun) -> Outcome:
     stage = cast(Stage, run.step)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
-    started = time.perf_counter()
-    job = train_job(run, snapshot, training_run, stage)
-    with mirrored(run, Path(job.out)):
-        result = run.launcher.run(run.context, job)
-    assert isinstance(result, TrainResult)
+    started, spec = time.perf_counter(), run.use_case.spec
+    results = _trainings(run, snapshot, training_run, stage)
+    seed = one_that_counts(stage, results)
+    result, trained = results[seed], seed_results(stage, results)
     state = run.workspace.state
     this_stage = (time.perf_counter() - started) / 3600 * run.sku.usd_per_hour
-    spent, still = _spent(run) + this_stage, _still_to_come(run, stage)
+    still = _still_to_come(run, snapshot, stage)
+    curve, beside = stage_curve(run, result, trained, still, this_stage / len(results))
+    if curve is not None:
+        run.context.log.info(f"data-learning curve: {curve.told}")
+    beside = (*beside, seeds_check(stage, trained, seed)) if stage != "smoke" else ()
+    still_usd = still.high if still else math.inf
+    checks = stage_checks(stage, result, _spent(run) + this_stage, still_usd, spec.budget.run_usd, *beside)
     return Outcome(
-        checks=stage_checks(stage, result, spent, still, run.use_case.spec.budget.run_usd),
+        checks=checks,
         fields={
             "training_run": training_run,
-            "fraction": run.use_case.spec.stages.fraction(stage),
-            "seed": run.use_case.spec.training.seed,
+            "fraction": spec.stages.fraction(stage),
+            "seed": seed,
             "rows": result.rows,
             "steps": result.steps,
             "resumed_from_step": result.resumed_from_step,
@@ -65,28 +83,53 @@ def train_stage(run: StepRun) -> Outcome:
             "parameters_sha256": result.parameters_sha256,
             "artifact": state.relative(Path(result.artifact)) if result.artifact else None,
             "artifact_sha256": result.artifact_sha256,
-            "metrics": result.metrics,
+            "metrics": result.metrics | spread(trained),
             "curve": result.curve,
             "monitored": result.monitored,
             "seconds": result.seconds,
+            "trained": trained,
+            "data_curve": curve,
+            "avoided_usd": still if stopping(checks) and stage != "full" else None,
         },
         device=result.device,
-        gpu_seconds=result.gpu_seconds,
-        seeds=(run.use_case.spec.training.seed,),
+        gpu_seconds=sum(one.gpu_seconds for one in results.values()),
+        seeds=tuple(results),
     )
 
 
+def _trainings(run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage) -> dict[int, TrainResult]:
+    """Each seed's training, the declared one first; a pilot that its own checks stop needs no others."""
+    results: dict[int, TrainResult] = {}
+    seeds = seeds_of(run.use_case.spec.training, stage)
+    for seed in seeds:
+        job = train_job(run, snapshot, training_run, stage, seed)
+        # Followed is the one that surely counts: of several full trainings nobody knows it yet.
+        live = mirrored(run, Path(job.out)) if not results and (len(seeds) == 1 or stage != "full") else nullcontext()
+        with live:
+            result = run.launcher.run(run.context, job)
+        assert isinstance(result, TrainResult)
+        results[seed] = result
+        if stage == "pilot" and len(results) == 1 and stopping(training_checks(stage, result)):
+            break
+    return results
+
+
 def train_job(
-    run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, *, rerun_steps: int | None = None
+    run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, seed: int, *, rerun_steps: int | None = None
 ) -> TrainJob:
-    """The worker's job for a stage; with `rerun_steps` the same training from its start, that many steps, elsewhere."""
+    """The worker's job for one training of a stage; with `rerun_steps` from its start, that many steps, elsewhere.
+
+    A seed that is not the declared one has a folder and an identity of its own, so that each resumes for itself.
+    """
     spec, state = run.use_case.spec, run.workspace.state
-    folder = state.folder("training", run.use_case.name, training_run, stage)
+    declared = seed == spec.training.seed
+    beside = "" if declared else f"_seed_{seed}"
+    folder = state.folder("training", run.use_case.name, training_run, f"{stage}{beside}")
     if rerun_steps is not None:
         folder = state.folder("reruns", run.use_case.name, run.run_id, stage)
     continued = spec.stages.mode == "continue"
     start = None
-    if continued and rerun_steps is None and stage != "smoke":
+    if continued and declared and rerun_steps is None and stage != "smoke":
         before = run.record("pilot" if stage == "full" else "smoke", StageReport)
         assert before.checkpoint is not None
         assert before.checkpoint_sha256 is not None
@@ -94,10 +137,10 @@ def train_job(
     return TrainJob(
         **job_base(run, snapshot, folder),
         # One continued run has one identity; restarted stages are trainings of their own.
-        identity=training_run if continued else f"{training_run}:{stage}",
+        identity=(training_run if continued else f"{training_run}:{stage}") + beside,
         stage=stage,
         stages=spec.stages,
-        training=spec.training,
+        training=of_seed(spec.training, seed),
         hyperparameters=spec.hyperparameters,
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         validation_file=str(state.absolute(snapshot.splits["validation"].file.path)),
@@ -179,15 +222,10 @@ def _spent(run: StepRun) -> float:
     return sum(r.cost.usd for r in records.values() if r is not None and r.provenance.run_id == run.run_id)
 
 
-def _still_to_come(run: StepRun, stage: Stage) -> float:
-    """Upper end of the forecast for the stages after this one, by their share of the rows."""
-    if stage == "full":
-        return 0.0
+def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast | None:
+    """Forecast for the stages after this one, by their share of the updates."""
     preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
     preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
-    if not isinstance(preflight, PreflightReport) or preflight.cost_usd is None:
-        return float("inf")
-    stages = run.use_case.spec.stages
-    shares = {name: stages.fraction(name) for name in STAGES}
-    later = sum(shares[name] for name in STAGES[STAGES.index(stage) + 1 :])
-    return preflight.cost_usd.high * later / sum(shares.values())
+    spec, rows = run.use_case.spec, snapshot.splits["training"].rows
+    updates = updates_of_stages(rows, spec.training, spec.stages)
+    return remaining_cost(preflight if isinstance(preflight, PreflightReport) else None, updates, stage)

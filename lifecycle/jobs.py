@@ -16,7 +16,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import CurvePoint, Forecast, Frozen, StageSeconds, StoredFile
+from lifecycle.records import CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.training.interval import Interruptions
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -177,7 +177,8 @@ class Learned(Frozen):
     Survives a base rate that shifts between training and validation, which a comparison with the
     label prior does not. Standard errors resample groups. `label_entropy` is the loss of the validation
     rows' own share of positives, in nats: what there is to explain. `network_loss` and `prior_loss` are
-    the losses of the network and of the training rows' share of positives.
+    the losses of the network and of the training rows' share of positives. `beyond_linear` is the network's
+    rise less that of a logistic regression of the same training rows.
     """
 
     network_rise: float
@@ -187,6 +188,7 @@ class Learned(Frozen):
     label_entropy: float
     network_loss: float
     prior_loss: float
+    beyond_linear: Estimate | None = None
 
 
 class TrainResult(Frozen):

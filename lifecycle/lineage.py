@@ -30,6 +30,8 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     training |= {"schedule": {name: value for name, value in training["schedule"].items() if value is not None}}
     # Whether weights are declared is the snapshot's question; saying `none` trains as saying nothing does.
     declared, training["class_weights"] = training["class_weights"] is not None, training["class_weights"] or "none"
+    # How many trainings a stage has decides that stage alone: the others are the same without them.
+    seeds = {f"{stage}_seeds": training.pop(f"{stage}_seeds") for stage in ("pilot", "full")}
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
     sections: dict[Step, dict[str, Any]] = {
         "dataset": {"dataset": spec["dataset"]},
@@ -37,10 +39,10 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
             **{name: spec[name] for name in ("prediction_time", "target", "split")},
             "class_weights_declared": declared,
         },
-        "preflight": {**fitted, "preflight": spec["preflight"]},
+        "preflight": {**fitted, **seeds, "preflight": spec["preflight"]},
         "smoke": fitted,
-        "pilot": fitted,
-        "full": fitted,
+        "pilot": {**fitted, "seeds": seeds["pilot_seeds"]},
+        "full": {**fitted, "seeds": seeds["full_seeds"]},
         "evaluation": {"benchmark": spec["benchmark"], "seed": spec["training"]["seed"]},
         "promotion": {name: spec[name] for name in ("benchmark", "promotion", "budget")},
     }
@@ -62,7 +64,7 @@ def identity_of(
 
 def training_run_id(use_case: UseCase, code_sha256: str, snapshot: Record) -> str:
     """Id of the training: snapshot, values, code and seed. Made at smoke and carried on by the stages."""
-    sections = declared_sections(use_case, "full")
+    sections = declared_sections(use_case, "smoke")
     inputs = {"snapshot": snapshot.identity}
     return step_identity("training_run", sections=sections, inputs=inputs, code_sha256=code_sha256)[:16]
 

@@ -255,6 +255,33 @@ class StageSeconds(Frozen):
         return self.model_dump(exclude={"replayed_steps"})
 
 
+class SeedResult(Frozen):
+    """One of several trainings of a stage; the metrics are None if it ended before it was validated.
+
+    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts.
+    """
+
+    seed: int
+    val_loss: float | None
+    val_auc: float | None
+    resumed_from_step: int
+    stopped_by: tuple[str, ...] = ()
+
+
+class DataCurve(Frozen):
+    """What more rows may buy, by the validation losses of the stages so far, in nats a row.
+
+    `gain` is by how much twice the rows of this stage lower the loss, `full_loss` what full is expected to reach,
+    `usd` what that costs: at the pilot full itself, after full a training on twice its rows. All are None where the
+    losses cannot tell, and `told` says why.
+    """
+
+    told: str
+    gain: Forecast | None = None
+    full_loss: Forecast | None = None
+    usd: Forecast | None = None
+
+
 class StageReport(Record):
     """One stage of training.
 
@@ -262,6 +289,8 @@ class StageReport(Record):
     after `prefix_steps` updates, which an equal rerun must meet. `artifact` is only set by full.
     `metrics` are measured on the validation split. `curve` is the training forward's loss; `monitored` what was scored
     beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
+    Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
+    what the stages would have cost that a stop spared.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -283,6 +312,9 @@ class StageReport(Record):
     curve: tuple[CurvePoint, ...]
     monitored: tuple[CurvePoint, ...] = ()
     seconds: StageSeconds | None = None
+    trained: tuple[SeedResult, ...] = ()
+    data_curve: DataCurve | None = None
+    avoided_usd: Forecast | None = None
 
 
 class Estimate(Frozen):

@@ -45,6 +45,12 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _odd(count: int) -> int:
+    if count % 2 == 0:
+        raise ValueError("write an odd number, so that one training has the median loss")
+    return count
+
+
 # The descriptions below are the only ones: `trainworthy schema` hands them to editors.
 class DatasetSpec(Frozen):
     """The rows."""
@@ -120,6 +126,12 @@ class TrainingSpec(Frozen):
     )
     clip_norm: float = Field(gt=0, allow_inf_nan=False, description="Gradients are scaled down to this norm.")
     seed: int = Field(ge=0, description="Of initial weights, order of rows and dropout.")
+    pilot_seeds: Annotated[int, Field(ge=1, le=20)] = Field(
+        default=1, description="Trainings of the pilot, with seed, seed + 1, ...: above 1 their spread is measured."
+    )
+    full_seeds: Annotated[int, Field(ge=1, le=19), AfterValidator(_odd)] = Field(
+        default=1, description="Trainings of full; the one with the median validation loss ships. An odd number."
+    )
     class_weights: WeightsOfClasses | None = Field(
         default=None,
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "

@@ -1,4 +1,4 @@
-"""What preflight forecast against what the three stages used: one reckoning for the report, MLflow and Dagster."""
+"""What was forecast against what happened: one reckoning for the report, MLflow and Dagster."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class Reckoning(Frozen):
 
 
 def reckonings(preflight: PreflightReport, stages: Sequence[StageReport]) -> tuple[Reckoning, ...]:
-    """Memory, seconds and cost. Memory's peak is that of the stages there are.
+    """Memory, seconds and cost by preflight, full's validation loss by the pilot's data-learning curve.
 
-    The other two need all three stages, each in one go: of an interrupted one only the last attempt is on its record.
+    Memory's peak is that of the stages there are. Seconds and cost need all three stages, each in one go: of an
+    interrupted one only the last attempt is on its record.
     """
     whole = len(stages) == len(STAGES) and not _interrupted(stages)
     peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
@@ -42,12 +43,25 @@ def reckonings(preflight: PreflightReport, stages: Sequence[StageReport]) -> tup
         Reckoning(name="memory", forecast=preflight.memory_bytes, actual=peak),
         Reckoning(name="seconds", forecast=preflight.seconds, actual=wall),
         Reckoning(name="cost", forecast=preflight.cost_usd, actual=spent),
+        *filter(None, [reached_by_full(stages)]),
     )
+
+
+def reached_by_full(stages: Sequence[StageReport]) -> Reckoning | None:
+    """The validation loss of full; None if the pilot could not say what to expect."""
+    by_kind = {stage.kind: stage for stage in stages}
+    pilot, full = by_kind.get("pilot"), by_kind.get("full")
+    if pilot is None or pilot.data_curve is None or pilot.data_curve.full_loss is None:
+        return None
+    reached = full.metrics.get("val_loss") if full is not None else None
+    return Reckoning(name="validation_loss", forecast=pilot.data_curve.full_loss, actual=reached)
 
 
 def _interrupted(stages: Sequence[StageReport]) -> bool:
     """True if a stage went on from its own checkpoint; in mode continue each goes on where the last one ended."""
     starts = (0, *(stage.steps for stage in stages))
+    if any(one.resumed_from_step for stage in stages for one in stage.trained if one.seed != stage.seed):
+        return True
     return any(stage.resumed_from_step not in (0, start) for stage, start in zip(stages, starts, strict=False))
 
 

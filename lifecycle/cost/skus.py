@@ -89,7 +89,7 @@ def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCo
 def _lost(sku: Sku, work: Work) -> float:
     """By how much interruptions lengthen a training: each costs half a checkpoint's distance and a start."""
     per_second = (sku.interruptions_per_hour or 0.0) / 3600
-    return 1 + per_second * (work.checkpoint_seconds(sku) / 2 + work.whole.start_seconds / 3)
+    return 1 + per_second * (work.checkpoint_seconds(sku) / 2 + work.whole.start_seconds / work.whole.workers)
 
 
 def fastest_update(work: Work, sku: Sku) -> float:

@@ -65,6 +65,10 @@ def _learning(stages: list[StageReport]) -> Figure:
     told = [f"{stage.kind} {number(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
     alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}"
     caption = f"{told_curve(stages)} Right: what more rows buy."
+    if any(stage.trained for stage in stages):
+        caption += " Hollow marks: other seeds."
+    if any(stage.data_curve and stage.data_curve.full_loss for stage in stages):
+        caption += " Bar: what the pilot expected of full."
     return _figure(pictures.learning_curve(stages), alt, caption)
 
 

@@ -7,7 +7,7 @@ import re
 from lifecycle.checks import stopping
 from lifecycle.records import DatasetVersion, EvaluationReport, PreflightReport, Record, Snapshot, StageReport, Verdict
 from lifecycle.report.formatting import day, estimate, interval, number, share
-from lifecycle.report.outcome import check_sentence, in_brief, reading
+from lifecycle.report.outcome import avoided, check_sentence, in_brief, reading
 from lifecycle.report.pictures import validation_loss
 from lifecycle.wording import count, reference_name, words
 
@@ -25,7 +25,8 @@ def decision(record: Record) -> str:
 def reasons(record: Record) -> tuple[str, ...]:
     """Why, in sentences; for a stopped step what its closed gate saw, and the fix."""
     if not record.passed:
-        return tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in stopping(record.checks))
+        told = tuple(f"{check_sentence(check)} Fix: {check.fix}".strip() for check in stopping(record.checks))
+        return told + ((avoided(record),) if isinstance(record, StageReport) and record.avoided_usd else ())
     match record:
         case Verdict():
             return in_brief(record)
@@ -86,7 +87,10 @@ def _stage(record: StageReport) -> tuple[str, ...]:
     beside = f", where always saying the label prior gives {number(prior)}" if prior is not None else ""
     begun = "Trained" if record.kind == "full" else "Go"
     told = f"{begun}: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
-    return (told, *(check_sentence(check) for check in record.checks if check.name in ("learned", "remaining_cost")))
+    curve = (f"Data-learning curve: {record.data_curve.told}.",) if record.data_curve else ()
+    shown = ("learned", "seeds", "remaining_cost")
+    checks = (check for check in record.checks if check.name in shown and check.status != "not_applicable")
+    return (told, *map(check_sentence, checks), *curve)
 
 
 def _evaluation(record: EvaluationReport) -> tuple[str, ...]:

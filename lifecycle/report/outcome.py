@@ -24,7 +24,7 @@ from lifecycle.records import (
     StoppedStep,
     Verdict,
 )
-from lifecycle.report.formatting import estimate, limits, plain, sentence_case, usd
+from lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
 from lifecycle.wording import count, reference_name, words
 
 Records = Mapping[Step, Record]
@@ -243,7 +243,15 @@ def _more_groups(item: Comparison) -> str:
     return f"{text} with {count(item.gain.groups)} groups; if it holds, about {count(needed)} groups would show it."
 
 
+def avoided(stage: StageReport) -> str:
+    """What a stop at the stage spared, as it was forecast; empty if it did not stop or nothing was forecast."""
+    return f"The stop avoided {interval(stage.avoided_usd)} of further training." if stage.avoided_usd else ""
+
+
 def _spared(records: Records) -> str:
+    told = [avoided(stage) for stage in stages_of(records) if stage.avoided_usd]
+    if told:
+        return told[-1]
     preflight = found(records, "preflight", PreflightReport)
     forecast = preflight.cost_usd if preflight else None
     if forecast is None:

@@ -146,10 +146,30 @@ def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
     if priors:
         axes.axhline(priors[-1], color=SOFT, linestyle="--", linewidth=1, label="label prior")
         axes.legend(frameon=False, fontsize=8)
+    ticks = [p[0] for p in points] + _expected(axes, stages)
     axes.set(xscale="log", xlabel="training rows", ylabel="validation loss")
     axes.minorticks_off()
-    axes.set_xticks([p[0] for p in points], [f"{p[0]:,}" for p in points])
+    axes.set_xticks(ticks, [f"{rows:,}" for rows in ticks])
     axes.margins(x=0.3, y=0.3)
+
+
+def _expected(axes: Axes, stages: Sequence[StageReport]) -> list[int]:
+    """Other seeds as hollow marks, and what the pilot expects of full as a bar; gives full's rows if it is not there.
+
+    The fraction of full is 1, so that its rows follow from the pilot's.
+    """
+    for stage in stages:
+        losses = [one.val_loss for one in stage.trained if one.seed != stage.seed and one.val_loss is not None]
+        axes.plot([stage.rows] * len(losses), losses, "o", color=ACCENT, markerfacecolor="white", markersize=4)
+    pilot = next((stage for stage in stages if stage.kind == "pilot"), None)
+    expected = pilot.data_curve.full_loss if pilot is not None and pilot.data_curve is not None else None
+    if pilot is None or expected is None:
+        return []
+    full = next((stage.rows for stage in stages if stage.kind == "full"), round(pilot.rows / pilot.fraction))
+    bar = {"color": ACCENT, "alpha": 0.35, "linewidth": 5, "solid_capstyle": "butt"}
+    axes.plot([full, full], [expected.low, expected.high], label="expected by the pilot", zorder=1, **bar)
+    axes.legend(frameon=False, fontsize=8)
+    return [] if any(stage.kind == "full" for stage in stages) else [full]
 
 
 def _interval(axes: Axes, place: int, value: float, low: float, high: float, *, filled: bool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle import wording
 from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
-from lifecycle.report import battery, figures, first_page, formatting, origins, outcome, sections
+from lifecycle.report import battery, figures, first_page, formatting, origins, outcome, scaling, sections
 from lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def render(
             first_page=first_page,
             origins=origins,
             battery=battery,
+            scaling=scaling,
             sections=sections,
             format=formatting,
             reading=outcome.reading,

@@ -32,15 +32,13 @@ RISE_STANDARD_ERRORS = 4.0
 
 CHECKS = {
     "smoke": ("finite", "steps", "loss_rise", "remaining_cost"),
-    "pilot": ("finite", "steps", "loss_rise", "learned", "remaining_cost"),
-    "full": ("finite", "steps", "loss_rise"),
+    "pilot": ("finite", "steps", "loss_rise", "learned", "beyond_linear", "seeds", "data_curve", "remaining_cost"),
+    "full": ("finite", "steps", "loss_rise", "seeds"),
 }
 
 
-def stage_checks(
-    stage: str, result: TrainResult, spent_usd: float, still_usd: float, budget_usd: float
-) -> tuple[CheckResult, ...]:
-    """The stage's checks, named as in CHECKS. `still_usd` is the upper end of what the next stages may cost."""
+def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
+    """Those of the stage's CHECKS that one training alone decides."""
     checks = {
         "finite": finite_check(result),
         "steps": at_least(
@@ -55,8 +53,20 @@ def stage_checks(
         ),
         "loss_rise": loss_rise_check(result.curve, result.device),
         "learned": learned_check(result.learned, result.device, result.curve),
-        "remaining_cost": remaining_cost_check(spent_usd, still_usd, budget_usd),
+        "beyond_linear": beyond_linear_check(result.learned, result.device),
     }
+    return tuple(checks[name] for name in CHECKS[stage] if name in checks)
+
+
+def stage_checks(
+    stage: str, result: TrainResult, spent_usd: float, still_usd: float, budget_usd: float, *beside: CheckResult
+) -> tuple[CheckResult, ...]:
+    """The stage's checks, named as in CHECKS: of the training that counts, of money, and those `beside` it.
+
+    `still_usd` is the upper end of what the next stages may cost.
+    """
+    money = remaining_cost_check(spent_usd, still_usd, budget_usd)
+    checks = {check.name: check for check in (*training_checks(stage, result), *beside, money)}
     return tuple(checks[name] for name in CHECKS[stage])
 
 
@@ -159,6 +169,29 @@ def learned_check(learned: Learned | None, device: str, curve: Sequence[CurvePoi
 def loss_words(curve: Sequence[CurvePoint]) -> str:
     """What the curve's last part may be called."""
     return curve[-1].figure.replace("_", " ")
+
+
+def beyond_linear_check(learned: Learned | None, device: str) -> CheckResult:
+    """Warns if the network's predictions carry no more within a group than logistic regression's.
+
+    A model that is linear by nature does not, and is no fault: it goes on, and the benchmark judges it after full.
+    """
+    if learned is None or learned.beyond_linear is None:
+        return CheckResult(
+            name="beyond_linear", status="insufficient", severity="warning", device=device, evidence="not measured",
+            fix="see the check finite for what ended the stage",
+        )  # fmt: skip
+    found, smallest = learned.beyond_linear, SMALLEST_SHARE * learned.label_entropy
+    evidence = (
+        f"permuted within a group, the network's predictions lose {found.value:+.4f} nats a row more than logistic "
+        f"regression's [{found.low:+.4f}, {found.high:+.4f}]"
+    )
+    status = "pass" if found.low > 0 else "fail" if found.high < smallest else "insufficient"
+    return CheckResult(
+        name="beyond_linear", status=status, severity="warning", device=device, observed=found.value, threshold=0.0,
+        evidence=evidence,
+        fix="" if status == "pass" else "consider logistic regression; the benchmark compares the two after full",
+    )  # fmt: skip
 
 
 def _moved(curve: Sequence[CurvePoint]) -> bool:

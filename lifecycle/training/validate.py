@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
 from lifecycle.training.loop import TrainState
+from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
 from lifecycle.training.scoring import CHUNK_ROWS, predict_rows
 
 if TYPE_CHECKING:
+    import torch
+
+if TYPE_CHECKING:
+    import pandas as pd
     import torch
 
 
@@ -24,6 +29,7 @@ def validate(
     """
     import numpy as np
 
+    from lifecycle.evaluation.baselines import fit_baselines
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import auc, log_loss
     from lifecycle.training.learned import cross_fitted_linear, measure_learned
@@ -44,7 +50,19 @@ def validate(
     if job.stage != "pilot":
         return metrics, None
     linear = cross_fitted_linear(rows, job.rows, job.training.seed)
-    return metrics, measure_learned(labels, probabilities, linear, groups, prior, job.training.seed)
+    columns = list(job.rows.features)
+    fitted = fit_baselines(_seen(job, prepared), columns, job.rows.label, ("linear",), job.training.seed)["linear"]
+    return metrics, measure_learned(
+        labels, probabilities, linear, groups, prior, job.training.seed, fitted(rows[columns])
+    )
+
+
+def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
+    """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
+    if job.stages.mode == "restart":
+        return prepared.rows
+    labels = prepared.rows[job.rows.label].to_numpy()
+    return prepared.rows.iloc[stage_rows(labels, job.stages.fraction(job.stage), job.training.seed)]
 
 
 def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> Callable[[], float]:

@@ -5,7 +5,7 @@ import pytest
 from test_train_job import COST, SHARED
 from toy_project import FIRST, Done, Toy, plant
 
-from lifecycle.records import STEPS
+from lifecycle.records import STEPS, StageReport
 
 
 def stops_at(toy: Toy, step: str, check: str, done: Done) -> str:
@@ -143,8 +143,16 @@ def test_gate_labels_of_other_rows_never_promote(toy):
 def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(toy):
     # Logistic regression still finds the signal in these rows, so the network should have.
     plant(toy, "pilot", "def loss_fn(outputs, targets):\n", "targets = targets[torch.randperm(len(targets))]")
-    told = stops_at(toy, "pilot", "learned", toy.execute())
+    done = toy.execute()
+    told = stops_at(toy, "pilot", "learned", done)
     assert "labels that do not belong to their rows" in told
+    # What full would have cost, by preflight's forecast.
+    pilot, observed = toy.record(done.run_id, "pilot"), toy.observed(done.run_id)["pilot"]
+    assert isinstance(pilot, StageReport)
+    assert pilot.avoided_usd is not None
+    assert 0 < pilot.avoided_usd.low < observed["cost/avoided_usd"] < pilot.avoided_usd.high
+    assert "The stop avoided" in observed["reasons"]
+    assert "The stop avoided" in (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()
 
 
 @pytest.mark.slow

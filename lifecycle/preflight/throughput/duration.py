@@ -42,7 +42,7 @@ class StepTime(Frozen):
 class RunTime(Frozen):
     """Wall seconds of the three stages by part, and the updates that they make.
 
-    `start_seconds` are the three workers' starts until rows are read, `prepare_seconds` the features of the rows,
+    `start_seconds` are the starts of the `workers` until rows are read, `prepare_seconds` the features of the rows,
     `train_seconds` the updates, `checkpoint_seconds` waiting for checkpoints, `finish_seconds` validation and export.
     """
 
@@ -52,6 +52,7 @@ class RunTime(Frozen):
     checkpoint_seconds: float
     finish_seconds: float
     updates: int
+    workers: int = 3
 
     @property
     def seconds(self) -> float:

@@ -17,6 +17,7 @@ from lifecycle.training.interval import expected_checkpoints
 from lifecycle.training.learned import cross_fitted_linear
 from lifecycle.training.plan import make_plan, monitored_rows, rows_of_stage
 from lifecycle.training.scoring import predict_rows
+from lifecycle.training.seeds import seeds_of, updates_of_stages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,30 +31,40 @@ def run_time(
 ) -> RunTime:
     """The stages' seconds. `rows` are all of training, `start_seconds` what this process took until rows were read.
 
-    At its end each stage scores the validation rows. Pilot fits logistic regression on them beside, full calibrates on
-    about as many rows and exports. Left out, as small: metrics, permutations, the calibration's fit.
+    Each of a stage's trainings has a worker of its own, and scores the validation rows at its end. Pilot fits logistic
+    regression on them and on its own rows beside, full calibrates on about as many rows and exports. Left out, as
+    small: metrics, permutations, the calibration's fit.
     """
     import pyarrow.parquet
 
     row_seconds = _prepare_seconds(job, sample)
-    counts = [rows_of_stage(len(rows), job.training, job.stages, stage) for stage in STAGES]
-    plans = [make_plan(count, job.training, job.stages, stage) for count, stage in zip(counts, STAGES, strict=True)]
-    updates = [plan.last_step - plan.first_step for plan in plans]
+    trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
+    counts = {stage: rows_of_stage(len(rows), job.training, job.stages, stage) for stage in STAGES}
+    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
+    updates = updates_of_stages(len(rows), job.training, job.stages)
+    workers = sum(trainings.values())
     every = job.training.checkpoint_every_steps
     blocked, written = step.checkpoint_seconds, step.write_seconds
-    checkpoints = sum(expected_checkpoints(count, step.seconds, every, blocked, written) for count in updates)
+    checkpoints = sum(
+        trainings[stage]
+        * expected_checkpoints(updates[stage] // trainings[stage], step.seconds, every, blocked, written)
+        for stage in STAGES
+    )
     score_seconds, linear_seconds = _judge_seconds(job, sample)
-    monitored = sum(monitored_rows(plan, job.training) for plan in plans)
+    monitored = sum(monitored_rows(plan, job.training) * trainings[stage] for stage, plan in plans.items())
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
     return RunTime(
-        start_seconds=len(plans) * start_seconds,
-        prepare_seconds=sum(plan.rows for plan in plans) * row_seconds,
-        train_seconds=sum(updates) * step.seconds + monitored * score_seconds,
-        # Each stage waits for its last one's write, too.
-        checkpoint_seconds=checkpoints * blocked + len(plans) * written,
-        finish_seconds=judged * ((len(plans) + 1) * score_seconds + linear_seconds) + export,
-        updates=sum(updates),
+        start_seconds=workers * start_seconds,
+        prepare_seconds=sum(plan.rows * trainings[stage] for stage, plan in plans.items()) * row_seconds,
+        train_seconds=sum(updates.values()) * step.seconds + monitored * score_seconds,
+        # Each training waits for its last one's write, too.
+        checkpoint_seconds=checkpoints * blocked + workers * written,
+        finish_seconds=judged * (workers + trainings["full"]) * score_seconds
+        + trainings["pilot"] * (judged + math.ceil(job.stages.pilot * len(rows))) * linear_seconds
+        + export * trainings["full"],
+        updates=sum(updates.values()),
+        workers=workers,
     )
 
 

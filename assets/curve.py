@@ -1,0 +1,34 @@
+"""The data-learning curve of a run's stages: made from their records, told in the log, asked by one check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lifecycle.checks import CheckResult
+from lifecycle.jobs import TrainResult
+from lifecycle.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
+from lifecycle.training.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
+
+if TYPE_CHECKING:
+    from assets.step import StepRun
+
+
+def stage_curve(
+    run: StepRun, result: TrainResult, trained: Sequence[SeedResult], still_usd: Forecast | None, training_usd: float
+) -> tuple[DataCurve | None, tuple[CheckResult, ...]]:
+    """The curve after pilot or full, and the pilot's check of it; `training_usd` is what one training cost."""
+    last, spec = point_of(result.rows, result.metrics, trained), run.use_case.spec
+    if run.step == "full":
+        return curve_after_full(_recorded(run.record("pilot", StageReport)), last, training_usd, spec.stages.mode), ()
+    if run.step != "pilot":
+        return None, ()
+    smoke, rows = _recorded(run.record("smoke", StageReport)), run.record("snapshot", Snapshot).splits["training"].rows
+    curve, primary = curve_at_pilot(smoke, last, rows, still_usd, spec.stages.mode), spec.benchmark.primary
+    # Only this metric is what the stages measure their loss by.
+    margin = primary.margin if primary.metric == "log_loss" else None
+    return curve, (data_curve_check(curve, last, margin),)
+
+
+def _recorded(stage: StageReport) -> Point | None:
+    return point_of(stage.rows, stage.metrics, stage.trained)

@@ -1,0 +1,106 @@
+"""The pilot's gate on real flights, month by month: the healthy network goes on, planted faults are stopped.
+
+For each month from March to December the pilot trains on a tenth of all rows of the months before and is judged on
+the month. A clock of ten months holds base rates from 14 to 34 % of late flights, and two of them in which it moves
+so far that a healthy network lies above the label prior. Faults: training labels in random order, a learning rate that
+vanishes. Target: no healthy pilot is stopped, and every planted one is. Beside them, without a target, a rate that is a
+hundred times too high: preflight is there for it, and a schedule that ends at zero may still save such a training.
+
+    make bench NAME=go_no_go         about 8 minutes on 2 cores; one or two months: python -m benchmarks.go_no_go 4 10
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.result import finish, hardware
+from lifecycle.checks import CheckResult, stopping
+from lifecycle.contract.model import Contract, load_contract
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import with_label
+from lifecycle.jobs import Rows, TrainJob, TrainResult
+from lifecycle.training.gate import training_checks
+from lifecycle.training.stage import run_stage
+from lifecycle.use_case import UseCase, load_use_case
+from resources.dvc import DatasetStore
+from resources.settings import PROJECT, read_settings
+
+MONTHS = range(3, 13)
+# By how much the declared learning rate is multiplied.
+RATES = {"healthy": 1.0, "shuffled labels": 1.0, "vanishing rate": 1e-5, "rate x 100": 100.0}
+
+
+def main(months: tuple[int, ...]) -> None:
+    """Run every case of every month and print a row each."""
+    print(hardware())
+    use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
+    contract = load_contract(use_case.contract_path)
+    var = read_settings().var
+    fetched = DatasetStore(var).fetch(PROJECT, "flights", "v12", var / "datasets")
+    rows = with_label(read_columns(Path(fetched.path)), contract.label)
+    wrong = dict.fromkeys(RATES, 0)
+    for month in months:
+        with tempfile.TemporaryDirectory() as folder:
+            for case in RATES:
+                result, checks = _pilot(use_case, contract, rows, month, case, Path(folder) / case)
+                stopped = [check.name for check in stopping(checks)]
+                wrong[case] += bool(stopped) == (case == "healthy")
+                print(_row(month, case, result, stopped), flush=True)
+    figures = {
+        "months": len(months),
+        "healthy_stopped": wrong["healthy"],
+        "planted_not_stopped": wrong["shuffled labels"] + wrong["vanishing rate"],
+        "rate_x_100_not_stopped": wrong["rate x 100"],
+    }
+    finish("go_no_go", figures, {"healthy_stopped": 0, "planted_not_stopped": 0})
+
+
+def _pilot(
+    use_case: UseCase, contract: Contract, rows: pd.DataFrame, month: int, case: str, out: Path
+) -> tuple[TrainResult, tuple[CheckResult, ...]]:
+    """The product's own stage and gate, on files as a snapshot has them."""
+    before, held = rows[rows["date"] < pd.Timestamp(2013, month, 1)], rows[rows["month"] == month]
+    label = contract.label.name
+    if case == "shuffled labels":
+        before = before.assign(**{label: np.random.default_rng(month).permutation(before[label].to_numpy())})
+    out.mkdir()
+    files = {"training": before, "validation": held, "calibration": held}
+    for name, split in files.items():
+        split.to_parquet(out / f"{name}.parquet", index=False)
+    spec = use_case.spec
+    optimizer = spec.training.optimizer
+    faulty = optimizer.model_copy(update={"learning_rate": optimizer.learning_rate * RATES[case]})
+    paths: dict[str, Any] = {f"{name}_file": str(out / f"{name}.parquet") for name in files}
+    job = TrainJob(
+        use_case_folder=str(use_case.folder),
+        out=str(out),
+        device="cpu",
+        rows=Rows(features=contract.feature_columns, label=label, group=spec.split.resample_by),
+        identity=f"go_no_go:{month}:{case}",
+        stage="pilot",
+        stages=spec.stages,
+        training=spec.training.model_copy(update={"optimizer": faulty}),
+        hyperparameters=spec.hyperparameters,
+        **paths,
+    )
+    result = run_stage(job)
+    return result, training_checks("pilot", result)
+
+
+def _row(month: int, case: str, result: TrainResult, stopped: list[str]) -> str:
+    """A row of the table in docs/benchmarks.md."""
+    learned, stop = result.learned, f"stopped by {', '.join(stopped)}" if stopped else "goes on"
+    if learned is None:
+        return f"| {month} | {case} | – | – | – | {stop} |"
+    rises = f"{learned.network_rise:.4f} (from {learned.network_low:.4f}) | {learned.linear_rise:.4f}"
+    return f"| {month} | {case} | {rises} | {learned.network_loss / learned.prior_loss:.3f} | {stop} |"
+
+
+if __name__ == "__main__":
+    main(tuple(map(int, sys.argv[1:])) or tuple(MONTHS))
