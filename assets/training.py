@@ -1,6 +1,5 @@
 """smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,6 +10,7 @@ from assets.declare import gpu_pool, step_asset
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import load_contract
+from lifecycle.cost.meter import Meter
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError
 from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
@@ -38,12 +38,12 @@ def train_stage(run: StepRun) -> Outcome:
     stage = cast(Stage, run.step)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
-    started = time.perf_counter()
-    result = run.launcher.run(run.context, train_job(run, snapshot, training_run, stage))
+    meter, spent_before = Meter(), _spent(run)
+    job, left = train_job(run, snapshot, training_run, stage), _affordable_seconds(run, spent_before)
+    result = run.launcher.run(run.context, job, left)
     assert isinstance(result, TrainResult)
     state = run.workspace.state
-    this_stage = (time.perf_counter() - started) / 3600 * run.sku.usd_per_hour
-    spent, still = _spent(run) + this_stage, _still_to_come(run, stage)
+    spent, still = spent_before + meter.cost(run.sku).usd, _still_to_come(run, stage)
     return Outcome(
         checks=stage_checks(stage, result, spent, still, run.use_case.spec.budget.run_usd),
         fields={
@@ -63,6 +63,7 @@ def train_stage(run: StepRun) -> Outcome:
             "artifact_sha256": result.artifact_sha256,
             "metrics": result.metrics,
             "curve": result.curve,
+            "attempts": result.attempts,
         },
         device=result.device,
         gpu_seconds=result.gpu_seconds,
@@ -157,6 +158,12 @@ def _spent(run: StepRun) -> float:
         for step in ("dataset", "snapshot", "preflight", *STAGES)
     }
     return sum(r.cost.usd for r in records.values() if r is not None and r.provenance.run_id == run.run_id)
+
+
+def _affordable_seconds(run: StepRun, spent: float) -> float:
+    """How long the machine may run for what the budget still has."""
+    price, left = run.sku.usd_per_hour, run.use_case.spec.budget.run_usd - spent
+    return left / price * 3600 if price else float("inf")
 
 
 def _still_to_come(run: StepRun, stage: Stage) -> float:

@@ -18,6 +18,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lifecycle.records import Attempt, Cause
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,23 @@ class CheckpointError(TrainworthyError):
 
 
 class WorkerError(TrainworthyError):
-    """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py."""
+    """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py.
 
-    def __init__(self, problem: str, *, fix: str, exit_code: int, value: object = None) -> None:
-        self.exit_code = exit_code
+    `cause` is its class in lifecycle/training/failure.py, `attempts` all ends of the worker before it was given up.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        fix: str,
+        exit_code: int,
+        value: object = None,
+        cause: Cause = "bug",
+        attempts: Sequence[Attempt] = (),
+    ) -> None:
+        self.exit_code, self.attempts = exit_code, tuple(attempts)
+        self.cause: Cause = cause
         super().__init__(problem, fix=fix, value=value)
 
 

@@ -16,7 +16,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import CurvePoint, Forecast, Frozen, StoredFile
+from lifecycle.records import Attempt, CurvePoint, Forecast, Frozen, StoredFile
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
 
@@ -183,7 +183,7 @@ class Learned(Frozen):
 
 
 class TrainResult(Frozen):
-    """Answer to a TrainJob."""
+    """Answer to a TrainJob. `attempts` are those that ended before it; whoever started the worker adds them."""
 
     kind: Literal["train"] = "train"
     alarm: Alarm | None
@@ -204,6 +204,7 @@ class TrainResult(Frozen):
     artifact_sha256: str | None = None
     device: str
     gpu_seconds: float
+    attempts: tuple[Attempt, ...] = ()
 
 
 class PreflightResult(Frozen):

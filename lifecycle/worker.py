@@ -4,8 +4,8 @@ It runs alone as well as under Dagster, since the job comes in by file. Under Da
 progress over Pipes, and at the end the sha256 of its answer, in small messages only.
 
 Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
-checkpoint, told in error.json; 70 internal error; 73 disk full; 74 storage; 75 preempted, with a
-checkpoint written.
+checkpoint, told in error.json; 70 internal error; 71 out of memory; 73 disk full; 74 storage; 75
+preempted, with a checkpoint written. training/failure.py says what follows each.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import fcntl
 import os
 import signal
 import sys
@@ -27,6 +26,7 @@ from pydantic import ValidationError
 
 from lifecycle.artifact import verify_artifact
 from lifecycle.errors import CheckpointError, TrainworthyError
+from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json, sha256_file, sha256_json
 from lifecycle.jobs import (
     AnyJob,
@@ -45,15 +45,26 @@ from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
 from lifecycle.training.checkpoint import verify_checkpoint
-
-EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 73, 74, 75
+from lifecycle.training.failure import (
+    EXIT_BAD_INPUT,
+    EXIT_DISK_FULL,
+    EXIT_INTERNAL,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_PREEMPTED,
+    EXIT_STORAGE,
+    PASSING_ERRNOS,
+    in_an_update,
+    ran_out_of_memory,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
     parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
-    path = parser.parse_args(arguments).job
+    parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
+    asked = parser.parse_args(arguments)
+    path = asked.job
     try:
         job = JobFile.model_validate_json(path.read_bytes()).job
     except (OSError, ValidationError) as error:
@@ -62,7 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
-    with _pipes() as pipes, _locked(out):
+    # A lock that was handed over is held as long as this process has it open.
+    with _pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
         code, error = _run(job, out, pipes)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
@@ -167,7 +179,7 @@ def _do(job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], N
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
     """What to tell, with the last line of the use case's own code that was reached, if any.
 
-    Full disk and storage errors have codes of their own; torch tells a full disk only in words.
+    A full disk, memory and storage have codes of their own; torch tells a full disk only in words.
     """
     full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
@@ -178,10 +190,15 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
             "value": where,
             "fix": "free disk space, then run again: it resumes",
         }
+    if ran_out_of_memory(error):
+        # The fix has the numbers of the job, which whoever started this process has too.
+        told = {"problem": problem, "value": where, "in_update": in_an_update(error)}
+        return EXIT_OUT_OF_MEMORY, told | {"fix": "use less memory"}
     if isinstance(error, OSError):
         return EXIT_STORAGE, {
             "problem": problem,
             "value": where,
+            "passes": error.errno in PASSING_ERRNOS,
             "fix": "look at the storage, then run again: it resumes",
         }
     fix = "the traceback above names the line; if it is in model.py, mend it there"
@@ -202,18 +219,6 @@ def _stop_on_signal() -> Callable[[], bool]:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, remember)
     return lambda: bool(asked)
-
-
-@contextlib.contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Two workers never write one folder; the kernel frees the lock when its holder dies."""
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another run does the same work; waiting for it to end")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager

@@ -23,7 +23,14 @@ from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import upstream_records
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.use_case import load_use_case
-from lifecycle.worker import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
+from lifecycle.worker import (
+    EXIT_BAD_INPUT,
+    EXIT_DISK_FULL,
+    EXIT_INTERNAL,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_PREEMPTED,
+    EXIT_STORAGE,
+)
 from resources.notifier import webhook
 from resources.process_group import run_group
 from resources.settings import read_settings
@@ -138,5 +145,5 @@ def test_errors_doc_names_no_message_that_the_code_does_not_have():
 
 def test_errors_doc_has_every_exit_code_of_the_worker():
     codes = re.findall(r"^\| (\d+) \|", ENTRIES["WorkerError"], re.MULTILINE)
-    known = (0, EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
+    known = (0, EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
     assert codes == [str(code) for code in known]
