@@ -7,6 +7,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── RecordError             a record that is missing, stale or changed on disk
 ├── CheckpointError         no checkpoint that may be trusted
 ├── WorkerError             the training process ended without a valid result; carries its exit code
+├── LeaseLostError          another run took the folder that this worker wrote
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
 ├── NotifierError           an alert that its receiver did not take
@@ -100,6 +101,10 @@ class WorkerError(TrainworthyError):
         self.exit_code, self.attempts = exit_code, tuple(attempts)
         self.cause: Cause = cause
         super().__init__(problem, fix=fix, value=value)
+
+
+class LeaseLostError(TrainworthyError):
+    """Another run holds the lock that this worker wrote under; it must not write on."""
 
 
 class EvaluationError(TrainworthyError):

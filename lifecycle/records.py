@@ -200,7 +200,7 @@ class CurvePoint(Frozen):
 
 
 Cause = Literal[
-    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage"
+    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost"
 ]  # fmt: skip
 
 

@@ -4,8 +4,8 @@ It runs alone as well as under Dagster, since the job comes in by file. Under Da
 progress over Pipes, and at the end the sha256 of its answer, in small messages only.
 
 Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
-checkpoint, told in error.json; 70 internal error; 71 out of memory; 73 disk full; 74 storage; 75
-preempted, with a checkpoint written. training/failure.py says what follows each.
+checkpoint, told in error.json; 66 the folder's lease lost; 70 internal error; 71 out of memory; 73
+disk full; 74 storage; 75 preempted, with a checkpoint written. training/failure.py says what follows.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from lifecycle.artifact import verify_artifact
-from lifecycle.errors import CheckpointError, TrainworthyError
-from lifecycle.folder_lock import locked
+from lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
+from lifecycle.folder_lock import Lease, locked
 from lifecycle.identity import canonical_json, sha256_file, sha256_json
 from lifecycle.jobs import (
     AnyJob,
@@ -49,6 +49,7 @@ from lifecycle.training.failure import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
     EXIT_INTERNAL,
+    EXIT_LEASE_LOST,
     EXIT_OUT_OF_MEMORY,
     EXIT_PREEMPTED,
     EXIT_STORAGE,
@@ -131,17 +132,25 @@ def _run(job: AnyJob, out: Path, pipes: Any) -> tuple[int, dict[str, Any] | None
     # As debug lines: the terminal shows the worker's own bar or lines already.
     forward = None if pipes is None else pipes.log.debug
     # Only a training has a step boundary to end at; the others end at once.
-    should_stop = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+    asked = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+    lease = Lease(out)
+
+    def should_stop() -> bool:
+        lease.check_now_and_then()
+        return asked()
+
     try:
         earlier = read_result(out, job)
         if earlier is None or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
             answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward))
+            lease.check()
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
     except PreemptedError:
         return EXIT_PREEMPTED, {"problem": "preempted; a checkpoint is written", "fix": "run again: it resumes"}
     except TrainworthyError as error:
-        return EXIT_BAD_INPUT, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+        code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
+        return code, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
     except Exception as error:
         traceback.print_exc()
         return _internal(error, Path(job.use_case_folder))

@@ -7,7 +7,7 @@ preempted        exit 75, or a signal that asks (SIGTERM, SIGINT, SIGHUP)       
 killed           another signal and no word                                     goes on, at most MOST_RESUMED times
 storage_outage   exit 74 with an error that may pass by itself                  goes on once
 out_of_memory    exit 71, or a kill that the kernel counted                     stops: the same would run out again
-bad_input, bug, disk_full, storage                                              stops
+bad_input, bug, disk_full, storage, lease_lost                                  stops
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any
 from lifecycle.errors import WorkerError
 from lifecycle.records import Attempt, Cause, Frozen
 
-EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 71, 73, 74, 75
+EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
+EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 73, 74, 75
 # How often a training goes on after ends that gained nothing or that nobody asked for.
 MOST_RESUMED = 3
 # How much of its limit a killed process must have had for memory to be the likely cause where no counter can be read.
@@ -30,6 +31,7 @@ NEARLY_ALL = 0.9
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CAUSES: dict[int, Cause] = {
     EXIT_BAD_INPUT: "bad_input",
+    EXIT_LEASE_LOST: "lease_lost",
     EXIT_OUT_OF_MEMORY: "out_of_memory",
     EXIT_DISK_FULL: "disk_full",
     EXIT_PREEMPTED: "preempted",

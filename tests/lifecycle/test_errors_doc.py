@@ -16,6 +16,7 @@ from lifecycle.cost.prices import load_prices
 from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError
 from lifecycle.evaluation.metrics import require_both_classes
+from lifecycle.folder_lock import Lease, locked
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.storage.records import FileRecordStore
@@ -27,6 +28,7 @@ from lifecycle.worker import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
     EXIT_INTERNAL,
+    EXIT_LEASE_LOST,
     EXIT_OUT_OF_MEMORY,
     EXIT_PREEMPTED,
     EXIT_STORAGE,
@@ -96,6 +98,13 @@ def worker_error(folder: Path) -> None:
     raise error_of_worker(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
 
 
+def lease_lost_error(folder: Path) -> None:
+    with locked(folder, print):
+        lease = Lease(folder)
+        (folder / ".lock").write_text("process 7 on other since 1")
+        lease.check()
+
+
 def champion_error(folder: Path) -> None:
     promoted = {"use_case": "toy", "action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
     log.append(folder / "toy.jsonl", **promoted, previous_verdict_sha256=None)
@@ -115,6 +124,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "RecordError": lambda folder: upstream_records(FileRecordStore(StateFolder(folder)), "toy", "smoke", "run"),
     "CheckpointError": checkpoint_error,
     "WorkerError": worker_error,
+    "LeaseLostError": lease_lost_error,
     "EvaluationError": lambda folder: require_both_classes(np.ones(3)),
     "PriceError": lambda folder: load_prices(ROOT / "prices.yaml").sku("local-3cpu"),
     "ChampionError": champion_error,
@@ -145,5 +155,14 @@ def test_errors_doc_names_no_message_that_the_code_does_not_have():
 
 def test_errors_doc_has_every_exit_code_of_the_worker():
     codes = re.findall(r"^\| (\d+) \|", ENTRIES["WorkerError"], re.MULTILINE)
-    known = (0, EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
+    known = (
+        0,
+        EXIT_BAD_INPUT,
+        EXIT_LEASE_LOST,
+        EXIT_INTERNAL,
+        EXIT_OUT_OF_MEMORY,
+        EXIT_DISK_FULL,
+        EXIT_STORAGE,
+        EXIT_PREEMPTED,
+    )
     assert codes == [str(code) for code in known]

@@ -22,18 +22,17 @@ def is_free(folder) -> bool:
 
 
 def test_wait_for_an_equal_run_is_told_and_counted_apart_from_the_bill(tmp_path):
-    told, waited = [], threading.Event()
+    told, asked, waited = [], threading.Event(), threading.Event()
     meter = Meter()
 
     def second():
-        with locked(tmp_path, told.append):
+        with locked(tmp_path, lambda line: (told.append(line), asked.set())):
             waited.set()
 
     with locked(tmp_path, told.append):
         thread = threading.Thread(target=second)
         thread.start()
-        while not told:
-            pass
+        assert asked.wait(10)
         assert not waited.wait(0.2)
     thread.join(10)
     assert waited.is_set()

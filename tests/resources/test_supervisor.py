@@ -158,16 +158,24 @@ def test_memory_that_ends_before_the_first_update_offers_no_batch(splits, tmp_pa
 
 @pytest.mark.slow
 def test_crash_at_the_same_place_is_given_up_after_three_more_times(splits, tmp_path):
-    job = planted(
-        splits,
-        tmp_path,
-        (IN_LOSS, "    if once(7) or pathlib.Path(MARK).read_text() > '7':\n        die(signal.SIGSEGV)"),
-    )
+    fault = "    if once(7) or int(MARK.read_text()) > 7:\n        die(signal.SIGSEGV)"
+    job = planted(splits, tmp_path, (IN_LOSS, fault))
     with pytest.raises(WorkerError, match="SIGSEGV") as caught:
         run(job)
     assert [attempt.to_step for attempt in caught.value.attempts] == [5, 5, 5, 5]
     assert "no checkpoint after step 5" in caught.value.problem
     assert "gone on 3 times" in caught.value.problem
+
+
+def test_worker_that_lost_its_lease_ends_before_its_next_checkpoint_and_is_not_tried_again(splits, tmp_path):
+    taken = "pathlib.Path(sys.argv[-3]).with_name('.lock').write_text('process 7 on other since 1')"
+    fault = f"    if once(7):\n        import sys\n\n        {taken}\n        time.sleep(1.1)"
+    job = planted(splits, tmp_path, (IN_LOSS, fault), stage="smoke")
+    with pytest.raises(WorkerError, match="took the folder's lock") as caught:
+        run(job)
+    assert (caught.value.cause, len(caught.value.attempts)) == ("lease_lost", 1)
+    assert caught.value.attempts[0].to_step == 5
+    assert not (tmp_path / "out" / "result.json").exists()
 
 
 def test_budget_that_is_used_up_ends_the_tries(splits, tmp_path):
