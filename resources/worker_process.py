@@ -47,7 +47,7 @@ def run_worker(
         write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
         environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
         # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
-        command = [sys.executable, "-m", "lifecycle.worker", "--job", str(path), "--lock", str(lock)]
+        command = [sys.executable, "-m", "lifecycle.worker", "--lock", str(lock), "--job", str(path)]
         code = run_group(command, environment, grace_seconds, look=memory.look, descriptors=(lock,))
         if code != 0:
             batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None

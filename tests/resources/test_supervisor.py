@@ -168,7 +168,7 @@ def test_crash_at_the_same_place_is_given_up_after_three_more_times(splits, tmp_
 
 
 def test_worker_that_lost_its_lease_ends_before_its_next_checkpoint_and_is_not_tried_again(splits, tmp_path):
-    taken = "pathlib.Path(sys.argv[-3]).with_name('.lock').write_text('process 7 on other since 1')"
+    taken = "pathlib.Path(sys.argv[-1]).with_name('.lock').write_text('process 7 on other since 1')"
     fault = f"    if once(7):\n        import sys\n\n        {taken}\n        time.sleep(1.1)"
     job = planted(splits, tmp_path, (IN_LOSS, fault), stage="smoke")
     with pytest.raises(WorkerError, match="took the folder's lock") as caught:
