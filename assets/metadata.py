@@ -123,6 +123,7 @@ def cost_metadata(cost: Cost) -> dict[str, float]:
         "cost/cpu_seconds": cost.cpu_seconds,
         "cost/gpu_seconds": cost.gpu_seconds,
         "cost/wall_seconds": cost.wall_seconds,
+        "cost/queue_seconds": cost.queue_seconds,
     }
 
 
@@ -187,7 +188,8 @@ def figures_of(record: Record) -> dict[str, float]:
             forecasts = (record.memory_bytes, record.seconds, record.cost_usd)
             return {f"forecast_{f.name}_{f.unit}": f.value for f in forecasts if f is not None}
         case StageReport():
-            return {**record.metrics, "steps": float(record.steps), **seconds_of(record), **curve_figures(record)}
+            figures = {**record.metrics, "steps": float(record.steps), "attempts": 1.0 + len(record.attempts)}
+            return figures | seconds_of(record) | curve_figures(record)
         case EvaluationReport():
             whole = (metric for metric in record.metrics if metric.slice is None)
             figures = {f"{metric.model}_{metric.metric}": metric.estimate.value for metric in whole}

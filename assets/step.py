@@ -21,7 +21,7 @@ from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
 from lifecycle.data.versions import published_version
-from lifecycle.errors import TrainworthyError
+from lifecycle.errors import TrainworthyError, WorkerError
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.preflight.ci import rows_of, table
@@ -258,7 +258,9 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
 
 
 def _error_check(error: TrainworthyError) -> CheckResult:
-    return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix)
+    attempts = error.attempts if isinstance(error, WorkerError) else ()
+    details = tuple(attempt.model_dump() for attempt in attempts)
+    return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix, details=details)
 
 
 def _message(checks: tuple[CheckResult, ...]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
-from lifecycle.records import STEPS, Record, StageReport, Step
+from lifecycle.records import STEPS, Cost, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
 from lifecycle.training.metrics_file import MetricsLine
 from lifecycle.use_case import UseCase
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Path | None) -> None:
     """The step in MLflow: parameters, metrics, cost, curve, record and report."""
-    cost = {"usd": 0.0, "cpu_seconds": 0.0, "gpu_seconds": 0.0, "wall_seconds": 0.0}
-    cost |= {} if reused else record.cost.model_dump()
+    cost = Cost().model_dump() if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
     metrics |= {f"{run.step}/{name}": value for name, value in figures(run, record).items()}
     metrics |= avoided_metadata(record)

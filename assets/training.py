@@ -1,5 +1,6 @@
 """smoke, pilot, full: training on 1 %, 10 % and 100 % of the rows, with a go or no-go after each."""
 
+import contextlib
 import math
 import time
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.checks import stopping
 from lifecycle.contract.model import load_contract
+from lifecycle.cost.meter import Meter
 from lifecycle.cost.remaining import remaining_cost
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError
@@ -53,19 +55,19 @@ def train_stage(run: StepRun) -> Outcome:
     stage = cast(Stage, run.step)
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
-    started, spec = time.perf_counter(), run.use_case.spec
-    results = _trainings(run, snapshot, training_run, stage)
+    meter, spec, spent = Meter(), run.use_case.spec, _spent(run)
+    results = _trainings(run, snapshot, training_run, stage, meter, spent)
     seed = one_that_counts(stage, results)
     result, trained = results[seed], seed_results(stage, results)
     state = run.workspace.state
-    this_stage = (time.perf_counter() - started) / 3600 * run.sku.usd_per_hour
+    this_stage = meter.cost(run.sku).usd
     still = _still_to_come(run, snapshot, stage)
     curve, beside = stage_curve(run, result, trained, still, this_stage / len(results))
     if curve is not None:
         run.context.log.info(f"data-learning curve: {curve.told}")
     beside = (*beside, seeds_check(stage, trained, seed)) if stage != "smoke" else ()
     still_usd = still.high if still else math.inf
-    checks = stage_checks(stage, result, _spent(run) + this_stage, still_usd, spec.budget.run_usd, *beside)
+    checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
     return Outcome(
         checks=checks,
         fields={
@@ -90,6 +92,7 @@ def train_stage(run: StepRun) -> Outcome:
             "trained": trained,
             "data_curve": curve,
             "avoided_usd": still if stopping(checks) and stage != "full" else None,
+            "attempts": tuple(attempt for one in results.values() for attempt in one.attempts),
         },
         device=result.device,
         gpu_seconds=sum(one.gpu_seconds for one in results.values()),
@@ -97,16 +100,22 @@ def train_stage(run: StepRun) -> Outcome:
     )
 
 
-def _trainings(run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage) -> dict[int, TrainResult]:
-    """Each seed's training, the declared one first; a pilot that its own checks stop needs no others."""
+def _trainings(
+    run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, meter: Meter, spent: float
+) -> dict[int, TrainResult]:
+    """Each seed's training, the declared one first; a pilot that its own checks stop needs no others.
+
+    `spent` are the USD of the run before this stage, and `meter` has measured since.
+    """
     results: dict[int, TrainResult] = {}
     seeds = seeds_of(run.use_case.spec.training, stage)
     for seed in seeds:
-        job = train_job(run, snapshot, training_run, stage, seed)
+        left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
+        job = train_job(run, snapshot, training_run, stage, seed, seconds_left=left)
         # Followed is the one that surely counts: of several full trainings nobody knows it yet.
-        live = mirrored(run, Path(job.out)) if not results and (len(seeds) == 1 or stage != "full") else nullcontext()
-        with live:
-            result = run.launcher.run(run.context, job)
+        followed = not results and (len(seeds) == 1 or stage != "full")
+        with mirrored(run, Path(job.out)) if followed else contextlib.nullcontext():
+            result = run.launcher.run(run.context, job, left)
         assert isinstance(result, TrainResult)
         results[seed] = result
         if stage == "pilot" and len(results) == 1 and stopping(training_checks(stage, result)):
@@ -115,11 +124,13 @@ def _trainings(run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage
 
 
 def train_job(
-    run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, seed: int, *, rerun_steps: int | None = None
-) -> TrainJob:
+    run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, seed: int, *, rerun_steps: int | None = None,
+    seconds_left: float = math.inf,
+) -> TrainJob:  # fmt: skip
     """The worker's job for one training of a stage; with `rerun_steps` from its start, that many steps, elsewhere.
 
-    A seed that is not the declared one has a folder and an identity of its own, so that each resumes for itself.
+    `seconds_left` is what the budget still allows. A seed that is not the declared one has a folder and an identity of
+    its own, so that each resumes for itself.
     """
     spec, state = run.use_case.spec, run.workspace.state
     declared = seed == spec.training.seed
@@ -155,19 +166,13 @@ def train_job(
             folder=str(state.folder("features", run.use_case.name)),
             split_sha256=snapshot.splits["training"].file.sha256,
         ),
-        ends_at=None if rerun_steps is not None else _ends_at(run),
+        ends_at=None if math.isinf(seconds_left) else time.time() + seconds_left,
         interruptions=interruptions(
             spec.compute.spot,
             run.sku.interruptions_per_hour,
             str(run.workspace.durable) if run.workspace.durable and rerun_steps is None else None,
         ),
     )
-
-
-def _ends_at(run: StepRun) -> float | None:
-    """Unix time at which the run's budget is spent if it goes on from now; None if an hour costs nothing."""
-    left_usd = run.use_case.spec.budget.run_usd - _spent(run)
-    return time.time() + left_usd / run.sku.usd_per_hour * 3600 if run.sku.usd_per_hour > 0 else None
 
 
 def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
@@ -220,6 +225,12 @@ def _spent(run: StepRun) -> float:
         for step in ("dataset", "snapshot", "preflight", *STAGES)
     }
     return sum(r.cost.usd for r in records.values() if r is not None and r.provenance.run_id == run.run_id)
+
+
+def _affordable_seconds(run: StepRun, spent: float) -> float:
+    """How long the machine may run for what the budget still has."""
+    price, left = run.sku.usd_per_hour, run.use_case.spec.budget.run_usd - spent
+    return left / price * 3600 if price else math.inf
 
 
 def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast | None:

@@ -8,6 +8,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── CheckpointError         no checkpoint that may be trusted
 ├── WorkerError             the training process ended without a valid result; carries its exit code
 ├── TrainingError           a model that the training loop cannot update
+├── LeaseLostError          another run took the folder that this worker wrote
 ├── EvaluationError         predictions, labels or groups from which no figure can be computed
 ├── PriceError              a price that is not in prices.yaml
 ├── NotifierError           an alert that its receiver did not take
@@ -19,6 +20,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lifecycle.records import Attempt, Cause
 
 
 @dataclass(frozen=True)
@@ -79,15 +84,32 @@ class CheckpointError(TrainworthyError):
 
 
 class WorkerError(TrainworthyError):
-    """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py."""
+    """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py.
 
-    def __init__(self, problem: str, *, fix: str, exit_code: int, value: object = None) -> None:
-        self.exit_code = exit_code
+    `cause` is its class in lifecycle/training/failure.py, `attempts` all ends of the worker before it was given up.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        fix: str,
+        exit_code: int,
+        value: object = None,
+        cause: Cause = "bug",
+        attempts: Sequence[Attempt] = (),
+    ) -> None:
+        self.exit_code, self.attempts = exit_code, tuple(attempts)
+        self.cause: Cause = cause
         super().__init__(problem, fix=fix, value=value)
 
 
 class TrainingError(TrainworthyError):
     """A model that the training loop cannot update, whatever its data."""
+
+
+class LeaseLostError(TrainworthyError):
+    """Another run holds the lock that this worker wrote under; it must not write on."""
 
 
 class EvaluationError(TrainworthyError):

@@ -16,7 +16,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
+from lifecycle.records import Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.training.interval import Interruptions
 from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
 
@@ -192,7 +192,10 @@ class Learned(Frozen):
 
 
 class TrainResult(Frozen):
-    """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did."""
+    """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
+
+    `attempts` are those that ended before it; whoever started the worker adds them.
+    """
 
     kind: Literal["train"] = "train"
     alarm: Alarm | None
@@ -216,6 +219,7 @@ class TrainResult(Frozen):
     artifact_sha256: str | None = None
     device: str
     gpu_seconds: float
+    attempts: tuple[Attempt, ...] = ()
 
 
 class PreflightResult(Frozen):

@@ -38,12 +38,16 @@ class Frozen(BaseModel):
 
 
 class Cost(Frozen):
-    """What a step used. USD is wall_seconds at the SKU's price (cost/meter.py)."""
+    """What a step used. USD is wall_seconds at the SKU's price (cost/meter.py).
+
+    `queue_seconds` is how long it waited for a run that did the same work; neither in wall_seconds nor in USD.
+    """
 
     gpu_seconds: float = 0.0
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     usd: float = 0.0
+    queue_seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -51,6 +55,7 @@ class Cost(Frozen):
             cpu_seconds=self.cpu_seconds + other.cpu_seconds,
             wall_seconds=self.wall_seconds + other.wall_seconds,
             usd=self.usd + other.usd,
+            queue_seconds=self.queue_seconds + other.queue_seconds,
         )
 
 
@@ -282,6 +287,24 @@ class DataCurve(Frozen):
     usd: Forecast | None = None
 
 
+Cause = Literal[
+    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost"
+]  # fmt: skip
+
+
+class Attempt(Frozen):
+    """A life of the worker that ended without an answer, and why (training/failure.py).
+
+    The steps are those of the newest checkpoint before and after; 0 if there was none. Its seconds are in the cost.
+    """
+
+    cause: Cause
+    told: str
+    from_step: int
+    to_step: int
+    seconds: float
+
+
 class StageReport(Record):
     """One stage of training.
 
@@ -290,7 +313,8 @@ class StageReport(Record):
     `metrics` are measured on the validation split. `curve` is the training forward's loss; `monitored` what was scored
     beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
     Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
-    what the stages would have cost that a stop spared.
+    what the stages would have cost that a stop spared. `attempts` ended before the one that gave the
+    answer.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -315,6 +339,7 @@ class StageReport(Record):
     trained: tuple[SeedResult, ...] = ()
     data_curve: DataCurve | None = None
     avoided_usd: Forecast | None = None
+    attempts: tuple[Attempt, ...] = ()
 
 
 class Estimate(Frozen):

@@ -4,8 +4,8 @@ It runs alone as well as under Dagster, since the job comes in by file. Under Da
 progress over Pipes, and at the end the sha256 of its answer, in small messages only.
 
 Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
-checkpoint, told in error.json; 70 internal error; 73 disk full; 74 storage; 75 preempted, with a
-checkpoint written.
+checkpoint, told in error.json; 66 the folder's lease lost; 70 internal error; 71 out of memory; 73
+disk full; 74 storage; 75 preempted, with a checkpoint written. training/failure.py says what follows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import fcntl
 import os
 import signal
 import sys
@@ -27,7 +26,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from lifecycle.artifact import verify_artifact
-from lifecycle.errors import CheckpointError, TrainworthyError
+from lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
+from lifecycle.folder_lock import Lease, locked
 from lifecycle.identity import canonical_json, sha256_file, sha256_json
 from lifecycle.jobs import (
     AnyJob,
@@ -46,17 +46,30 @@ from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
 from lifecycle.training.checkpoint import verify_checkpoint
+from lifecycle.training.failure import (
+    EXIT_BAD_INPUT,
+    EXIT_DISK_FULL,
+    EXIT_INTERNAL,
+    EXIT_LEASE_LOST,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_PREEMPTED,
+    EXIT_STORAGE,
+    PASSING_ERRNOS,
+    in_an_update,
+    ran_out_of_memory,
+)
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
-EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 65, 70, 73, 74, 75
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
     parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
-    path = parser.parse_args(arguments).job
+    parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
+    asked = parser.parse_args(arguments)
+    path = asked.job
     try:
         job = JobFile.model_validate_json(path.read_bytes()).job
     except (OSError, ValidationError) as error:
@@ -65,8 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_BAD_INPUT
     out = Path(job.out)
     out.mkdir(parents=True, exist_ok=True)
-    with _pipes() as pipes, _locked(out) as waited:
-        code, error = _run(job, out, pipes, waited)
+    started = time.monotonic()
+    # A lock that was handed over is held as long as this process has it open.
+    with _pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
+        code, error = _run(job, out, pipes, waited=time.monotonic() - started)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
         return code
@@ -76,9 +91,9 @@ def job_sha256(job: AnyJob) -> str:
     """Hash that ties an answer to its job.
 
     Without the path of the use case's code: two checkouts of equal code ask the same, and `out` names what they ask.
-    Without what a machine's interruptions are like, which changes no answer.
+    Without what a machine's interruptions are like, and when its budget ends: a training that this ended goes on.
     """
-    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder", "interruptions"}))
+    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder", "interruptions", "ends_at"}))
 
 
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
@@ -108,6 +123,11 @@ def files_are_whole(result: AnyResult) -> bool:
             return True
 
 
+def _ended_by_budget(result: AnyResult) -> bool:
+    """True for a training that goes on where a larger budget lets it."""
+    return isinstance(result, TrainResult) and result.ended == "budget"
+
+
 def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> bool:
     try:
         verify(Path(path), sha256)
@@ -123,17 +143,25 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[s
     # As debug lines: the terminal shows the worker's own bar or lines already.
     forward = None if pipes is None else pipes.log.debug
     # Only a training has a step boundary to end at; the others end at once.
-    should_stop = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+    asked = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
+    lease = Lease(out)
+
+    def should_stop() -> bool:
+        lease.check_now_and_then()
+        return asked()
+
     try:
         earlier = read_result(out, job)
-        if earlier is None or not files_are_whole(earlier):
+        if earlier is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
             answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward, waited))
+            lease.check()
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
     except PreemptedError:
         return EXIT_PREEMPTED, {"problem": "preempted; a checkpoint is written", "fix": "run again: it resumes"}
     except TrainworthyError as error:
-        return EXIT_BAD_INPUT, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
+        code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
+        return code, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
     except Exception as error:
         traceback.print_exc()
         return _internal(error, Path(job.use_case_folder))
@@ -178,7 +206,7 @@ def _do(
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
     """What to tell, with the last line of the use case's own code that was reached, if any.
 
-    Full disk and storage errors have codes of their own; torch tells a full disk only in words.
+    A full disk, memory and storage have codes of their own; torch tells a full disk only in words.
     """
     full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
@@ -189,10 +217,15 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
             "value": where,
             "fix": "free disk space, then run again: it resumes",
         }
+    if ran_out_of_memory(error):
+        # The fix has the numbers of the job, which whoever started this process has too.
+        told = {"problem": problem, "value": where, "in_update": in_an_update(error)}
+        return EXIT_OUT_OF_MEMORY, told | {"fix": "use less memory"}
     if isinstance(error, OSError):
         return EXIT_STORAGE, {
             "problem": problem,
             "value": where,
+            "passes": error.errno in PASSING_ERRNOS,
             "fix": "look at the storage, then run again: it resumes",
         }
     fix = "the traceback above names the line; if it is in model.py, mend it there"
@@ -213,19 +246,6 @@ def _stop_on_signal() -> Callable[[], bool]:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, remember)
     return lambda: bool(asked) or (notice is not None and os.path.exists(notice))
-
-
-@contextlib.contextmanager
-def _locked(out: Path) -> Iterator[float]:
-    """Two workers never write one folder; the kernel frees the lock when its holder dies. Gives the seconds waited."""
-    started = time.monotonic()
-    with (out / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another run does the same work; waiting for it to end")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield time.monotonic() - started
 
 
 @contextlib.contextmanager

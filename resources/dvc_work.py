@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from lifecycle.cost.meter import queued
+
 
 @contextlib.contextmanager
 def locked(state: Path) -> Iterator[None]:
@@ -21,7 +23,8 @@ def locked(state: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("waiting for another process that fetches or builds a dataset ...")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            with queued():
+                fcntl.flock(file, fcntl.LOCK_EX)
         # Whoever holds the lock is alone: workspaces still there belong to killed processes.
         shutil.rmtree(state / "dvc" / "work", ignore_errors=True)
         yield

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Literal
 
 import dagster as dg
 from pydantic import Field
 
-from lifecycle.jobs import AnyJob, AnyResult
+from lifecycle.jobs import AnyJob, AnyResult, TrainJob
 from lifecycle.use_case import ComputeSpec
 from lifecycle.worker import job_sha256
+from resources.supervisor import supervise
 from resources.worker_process import no_answer, run_worker
+
+Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 class Launcher(dg.ConfigurableResource):
@@ -27,10 +31,18 @@ class Launcher(dg.ConfigurableResource):
         device = compute.device if self.device == "as_declared" else self.device
         return device == "cuda" or (device == "auto" and compute.gpus > 0)
 
-    def run(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, job: AnyJob) -> AnyResult:
-        """Run the job to its answer. Raises WorkerError if there is none, whatever the exit code was."""
+    def run(self, context: Context, job: AnyJob, seconds_left: float = math.inf) -> AnyResult:
+        """Run the job to its answer; a training goes on from its checkpoint while its end and `seconds_left` allow it.
+
+        Raises WorkerError if there is no answer, whatever the exit code was.
+        """
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
+        if not isinstance(job, TrainJob):
+            return self._attempt(context, job)
+        return supervise(job, lambda: self._attempt(context, job), context.log.warning, seconds_left)
+
+    def _attempt(self, context: Context, job: AnyJob) -> AnyResult:
         with warnings.catch_warnings():
             # Dagster calls previews of its own when a session starts and ends, and warns whoever waits for a model.
             warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -39,7 +51,8 @@ class Launcher(dg.ConfigurableResource):
                 context_injector=dg.PipesTempFileContextInjector(),
                 message_reader=dg.PipesTempFileMessageReader(),
             ) as session:
-                answer = run_worker(job, more=session.get_bootstrap_env_vars(), grace_seconds=self.grace_seconds)
+                more, grace = session.get_bootstrap_env_vars(), self.grace_seconds
+                answer = run_worker(job, more=more, grace_seconds=grace, tell=context.log.info)
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)

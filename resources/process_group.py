@@ -18,20 +18,33 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PR_SET_PDEATHSIG = 1
+# How often a caller may look at the leader while it lives.
+LOOK_SECONDS = 1.0
 # The first line is the group; the second `read` returns when the pipe's other end is closed. A shell, since it
 # starts in a millisecond and Python in twenty.
 _GUARD = 'read -r group; read -r _; kill -s KILL -- "-$group"'
 
 
-def run_group(command: Sequence[str], environment: Mapping[str, str], grace_seconds: float) -> int:
-    """Exit code of the command, negative if a signal killed it. Its output goes where this process's goes."""
+def run_group(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    grace_seconds: float,
+    *,
+    look: Callable[[int], None] = lambda leader: None,
+    descriptors: Sequence[int] = (),
+) -> int:
+    """Exit code of the command, negative if a signal killed it. Its output goes where this process's goes.
+
+    `look` is called with the leader's pid every LOOK_SECONDS; the leader inherits `descriptors` open.
+    """
     with _guard() as watch:
         process = subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=_end_with_parent(), stdin=subprocess.DEVNULL
-        )
+            command, env=environment, start_new_session=True, preexec_fn=_end_with_parent(), stdin=subprocess.DEVNULL,
+            pass_fds=descriptors,
+        )  # fmt: skip
         try:
             watch(process.pid)
-            return process.wait()
+            return _wait(process, look)
         finally:
             _end_group(process, grace_seconds)
 
@@ -61,6 +74,13 @@ def _guard() -> Iterator[Callable[[int], None]]:
         guard.kill()
         guard.wait()
         pipe.close()
+
+
+def _wait(process: subprocess.Popen[bytes], look: Callable[[int], None]) -> int:
+    while True:
+        look(process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(LOOK_SECONDS)
 
 
 def _end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:

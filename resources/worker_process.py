@@ -4,37 +4,55 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lifecycle.errors import WorkerError
+from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import AnyJob, AnyResult, JobFile
+from lifecycle.jobs import AnyJob, AnyResult, JobFile, TrainJob
+from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
-from lifecycle.worker import EXIT_PREEMPTED, read_result
+from lifecycle.training.failure import End, MemorySeen, error_of
+from lifecycle.worker import read_result
+from resources.memory_seen import MemoryWatch
 from resources.process_group import run_group
 from resources.settings import PROJECT
 
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
-# and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop.
-QUIET = {"OMP_WAIT_POLICY": "PASSIVE", "KINETO_LOG_LEVEL": "6"}
+# and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop. A crash of
+# native code leaves its stack on stderr.
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "KINETO_LOG_LEVEL": "6", "PYTHONFAULTHANDLER": "1"}
 
 
-def run_worker(job: AnyJob, *, more: Mapping[str, str] | None = None, grace_seconds: float = 10.0) -> AnyResult:
-    """Run the job to its answer; `more` is added to the environment. Raises WorkerError if there is no answer."""
-    out = Path(job.out)
+def run_worker(
+    job: AnyJob,
+    *,
+    more: Mapping[str, str] | None = None,
+    grace_seconds: float = 10.0,
+    tell: Callable[[str], None] = say,
+) -> AnyResult:
+    """Run the job to its answer; `more` is added to the environment. Raises WorkerError if there is no answer.
+
+    Waits as long as another run does the same; `tell` says so.
+    """
+    out, memory = Path(job.out), MemoryWatch()
     path = out / "job.json"
-    # What an earlier attempt told is no cause of this one's end.
-    (out / "error.json").unlink(missing_ok=True)
-    write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
-    environment = {**QUIET, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
-    code = run_group([sys.executable, "-m", "lifecycle.worker", "--job", str(path)], environment, grace_seconds)
-    if code != 0:
-        raise worker_error(out, code)
-    answer = read_result(out, job)
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out, tell) as lock:
+        # What an earlier attempt told is no cause of this one's end.
+        (out / "error.json").unlink(missing_ok=True)
+        write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
+        environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
+        # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
+        command = [sys.executable, "-m", "lifecycle.worker", "--lock", str(lock), "--job", str(path)]
+        code = run_group(command, environment, grace_seconds, look=memory.look, descriptors=(lock,))
+        if code != 0:
+            batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None
+            raise worker_error(out, code, memory.seen(), batch)
+        answer = read_result(out, job)
     if answer is None:
         raise no_answer(job)
     return answer
@@ -51,13 +69,12 @@ def _python_path() -> str:
     return os.pathsep.join(part for part in (str(PROJECT), os.environ.get("PYTHONPATH", "")) if part)
 
 
-def worker_error(out: Path, code: int) -> WorkerError:
-    """What the worker told in error.json, or what its exit code alone says."""
+def worker_error(
+    out: Path, code: int, memory: MemorySeen | None = None, batch: tuple[int, int] | None = None
+) -> WorkerError:
+    """What the worker told in error.json, or what its exit code and memory alone say."""
     try:
-        told: dict[str, Any] = json.loads((out / "error.json").read_text())
+        told: dict[str, Any] | None = json.loads((out / "error.json").read_text())
     except (OSError, ValueError):
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        fix = "if the kernel killed it, it ran out of memory: use a smaller batch; then run again: it resumes"
-        return WorkerError(f"the worker {how} and left no word", fix=fix, exit_code=code)
-    problem = told["problem"] if code == EXIT_PREEMPTED else f"the worker stopped: {told['problem']}"
-    return WorkerError(problem, value=told.get("value"), fix=told["fix"], exit_code=code)
+        told = None
+    return error_of(End(exit_code=code, told=told, memory=memory or MemorySeen(), batch=batch))

@@ -58,8 +58,13 @@ def reached_by_full(stages: Sequence[StageReport]) -> Reckoning | None:
 
 
 def _interrupted(stages: Sequence[StageReport]) -> bool:
-    """True if a stage went on from its own checkpoint; in mode continue each goes on where the last one ended."""
+    """True if a stage ended before its end or went on from its own checkpoint.
+
+    In mode continue each goes on where the last one ended.
+    """
     starts = (0, *(stage.steps for stage in stages))
+    if any(stage.attempts for stage in stages):
+        return True
     if any(one.resumed_from_step for stage in stages for one in stage.trained if one.seed != stage.seed):
         return True
     return any(stage.resumed_from_step not in (0, start) for stage, start in zip(stages, starts, strict=False))

@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import time
+from collections.abc import Iterator
 
 from lifecycle.cost.prices import Sku
 from lifecycle.records import Cost
+
+# Seconds that this process has waited for others, as the kernel counts its CPU seconds: only ever more.
+_queued_seconds = 0.0
+
+
+@contextlib.contextmanager
+def queued() -> Iterator[None]:
+    """Around a wait for a run that does the same work: that run pays for these seconds, not this one."""
+    global _queued_seconds
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        _queued_seconds += time.perf_counter() - started
 
 
 class Meter:
     """Counts from its making on. CPU seconds are this process's and its waited-for children's."""
 
     def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), _cpu_seconds()
+        self._wall, self._cpu, self._queued = time.perf_counter(), _cpu_seconds(), _queued_seconds
+
+    @property
+    def wall_seconds(self) -> float:
+        """Elapsed seconds without those that were waited for others."""
+        return time.perf_counter() - self._wall - self.queue_seconds
+
+    @property
+    def queue_seconds(self) -> float:
+        """Seconds that were waited for others."""
+        return _queued_seconds - self._queued
 
     def cost(self, sku: Sku, gpus: int = 0, gpu_seconds: float = 0.0) -> Cost:
         """The cost so far; USD is wall time at the SKU's price, since a machine is rented by the hour.
 
         `gpu_seconds` is how long a GPU was used, on each of `gpus`; a GPU found by device auto counts as one.
         """
-        wall = time.perf_counter() - self._wall
+        wall = self.wall_seconds
         return Cost(
             gpu_seconds=gpu_seconds * max(1, gpus),
             cpu_seconds=_cpu_seconds() - self._cpu,
             wall_seconds=wall,
             usd=wall / 3600 * sku.usd_per_hour,
+            queue_seconds=self.queue_seconds,
         )
 
 

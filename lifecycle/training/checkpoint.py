@@ -202,6 +202,11 @@ def parameters_sha256(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def reached_step(out: Path) -> int:
+    """The step of the newest checkpoint of a stage's folder, read from its name alone; 0 if there is none."""
+    return max((int(path.name.removeprefix("step-")) for path in (out / "checkpoints").glob("step-*")), default=0)
+
+
 def checkpoints_in(folder: Path) -> list[Path]:
     """Complete checkpoints, newest first; a half-written one has a name of its own."""
     return sorted(folder.glob("step-*"), reverse=True)

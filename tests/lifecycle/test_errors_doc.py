@@ -17,6 +17,7 @@ from lifecycle.cost.prices import load_prices
 from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError
 from lifecycle.evaluation.metrics import require_both_classes
+from lifecycle.folder_lock import Lease, locked
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.storage.records import FileRecordStore
@@ -25,7 +26,15 @@ from lifecycle.storage.upstream import upstream_records
 from lifecycle.training.checkpoint import verify_checkpoint
 from lifecycle.training.loop import Recipe, TrainData, TrainState, train_step
 from lifecycle.use_case import load_use_case
-from lifecycle.worker import EXIT_BAD_INPUT, EXIT_DISK_FULL, EXIT_INTERNAL, EXIT_PREEMPTED, EXIT_STORAGE
+from lifecycle.worker import (
+    EXIT_BAD_INPUT,
+    EXIT_DISK_FULL,
+    EXIT_INTERNAL,
+    EXIT_LEASE_LOST,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_PREEMPTED,
+    EXIT_STORAGE,
+)
 from resources.notifier import webhook
 from resources.process_group import run_group
 from resources.settings import read_settings
@@ -91,6 +100,13 @@ def worker_error(folder: Path) -> None:
     raise error_of_worker(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
 
 
+def lease_lost_error(folder: Path) -> None:
+    with locked(folder, print):
+        lease = Lease(folder)
+        (folder / ".lock").write_text("process 7 on other since 1")
+        lease.check()
+
+
 def champion_error(folder: Path) -> None:
     promoted = {"use_case": "toy", "action": "promote", "model_version": "1", "verdict_sha256": "1" * 64}
     log.append(folder / "toy.jsonl", **promoted, previous_verdict_sha256=None)
@@ -120,6 +136,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "CheckpointError": checkpoint_error,
     "WorkerError": worker_error,
     "TrainingError": training_error,
+    "LeaseLostError": lease_lost_error,
     "EvaluationError": lambda folder: require_both_classes(np.ones(3)),
     "PriceError": lambda folder: load_prices(ROOT / "prices.yaml").sku("local-3cpu"),
     "ChampionError": champion_error,
@@ -150,5 +167,14 @@ def test_errors_doc_names_no_message_that_the_code_does_not_have():
 
 def test_errors_doc_has_every_exit_code_of_the_worker():
     codes = re.findall(r"^\| (\d+) \|", ENTRIES["WorkerError"], re.MULTILINE)
-    known = (0, EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED)
+    known = (
+        0,
+        EXIT_BAD_INPUT,
+        EXIT_LEASE_LOST,
+        EXIT_INTERNAL,
+        EXIT_OUT_OF_MEMORY,
+        EXIT_DISK_FULL,
+        EXIT_STORAGE,
+        EXIT_PREEMPTED,
+    )
     assert codes == [str(code) for code in known]

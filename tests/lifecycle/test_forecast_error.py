@@ -2,7 +2,7 @@ import pytest
 import report_records
 
 from lifecycle.cost.forecast_error import error_figures, reckonings
-from lifecycle.records import Cost
+from lifecycle.records import Attempt, Cost
 
 
 def stages(**changed):
@@ -25,7 +25,14 @@ def test_interval_tells_what_lies_inside():
     assert found == {"memory": None, "seconds": True, "cost": True}
 
 
-@pytest.mark.parametrize("given", [stages()[:2], stages(resumed_from_step=17)], ids=["unfinished", "interrupted"])
+KILLED = Attempt(cause="killed", told="killed", from_step=0, to_step=0, seconds=9.0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [stages()[:2], stages(resumed_from_step=17), stages(attempts=(KILLED,))],
+    ids=["unfinished", "interrupted", "begun again"],
+)
 def test_time_of_a_training_that_was_not_seen_whole_is_no_error(given):
     assert error_figures(report_records.preflight(), given) == {}
 

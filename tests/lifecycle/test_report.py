@@ -14,7 +14,7 @@ import report_records as example
 from PIL import Image
 
 from lifecycle.checks import CheckResult
-from lifecycle.records import STEPS, Cost, Estimate, Record, StoppedStep
+from lifecycle.records import STEPS, Attempt, Cost, Estimate, Record, StoppedStep
 from lifecycle.report import figures, formatting, outcome, pictures, render, sections
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
@@ -499,3 +499,15 @@ def test_range_of_learning_rates_is_drawn_with_the_declared_one_and_those_worth_
     records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
     drawn = figures.figures(records)["rates"]
     assert drawn.alt == "Loss by learning rate: worth trying 0.0001 to 0.001, declared 0.001"
+
+
+def test_report_names_the_ends_that_a_stage_went_on_after_and_what_it_waited():
+    records = example.judged()
+    killed = Attempt(cause="out_of_memory", told="<b>killed</b>", from_step=0, to_step=1200, seconds=61.0)
+    cost = Cost(wall_seconds=5.0, usd=0.1, queue_seconds=90.0)
+    records["full"] = records["full"].model_copy(update={"attempts": (killed,), "cost": cost})
+    text = Page(render.render(records, LINKS)).text
+    assert re.search(r"out of memory after .{1,8}, at step 1,200", text)
+    assert re.search(r"waited .{1,12} for an equal run, at no cost", text)
+    before = Page(render.render(example.judged(), LINKS)).text
+    assert "for an equal run" not in before

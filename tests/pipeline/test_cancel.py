@@ -1,10 +1,12 @@
 """A run that is cancelled or killed while it trains: nobody lives on, the cost is booked, the next run resumes."""
 
 import signal
+import socket
+import sys
 
 import psutil
 import pytest
-from toy_project import Toy, plant, until
+from toy_project import Toy, plant, product, until
 
 from pipeline.console import INTERRUPTED
 
@@ -14,11 +16,23 @@ SLOW = """time.sleep(0.2 if os.path.exists({flag!r}) else 0)
             open({flag!r} + ".child", "w").close()
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", sys.argv[-1]])"""
 MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select")
+DEV = ("-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1")
+LAUNCH = ("-m", "dagster", "job", "launch", "-w", "workspace.yaml", "-j", "experiment_toy")
 
 
 @pytest.fixture
 def slow(toy):
     """A project whose smoke stage takes seconds and has checkpoints; ends what a test leaves behind."""
+    yield from made_slow(toy)
+
+
+@pytest.fixture
+def slow_from_scratch(fresh):
+    """The same, never run before."""
+    yield from made_slow(fresh)
+
+
+def made_slow(toy: Toy):
     flag = toy.root.parent / "slow"
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", SLOW.format(flag=str(flag)))
     toy.edit("use_case.yaml", "checkpoint_every_steps: 25", "checkpoint_every_steps: 2")
@@ -72,6 +86,40 @@ def test_cancel_while_training_leaves_nobody_and_the_next_run_resumes(slow, numb
     assert record.resumed_from_step > 0
     assert record.steps == 20
     assert f"smoke: resumed from step {record.resumed_from_step} of 20" in resumed.out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("killed", ["run worker", "all of dagster dev"])
+def test_kill_under_dagster_dev_while_training_leaves_nobody(slow_from_scratch, killed):
+    toy, flag = slow_from_scratch
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    server = toy.start([sys.executable, *DEV, "-p", port], DAGSTER_HOME=str(product()))
+    try:
+        launched = toy.call(*LAUNCH, DAGSTER_HOME=str(product()))
+        assert launched.code == 0, launched.out
+        until(lambda: training(toy, flag, set()), 400, "until the smoke stage trains")
+        workers = toy.workers()
+        (trainer,) = [process for process in workers if "lifecycle.worker" in process.cmdline()]
+        run_worker, started = trainer.parent(), psutil.Process(server.pid).children(recursive=True)
+        assert run_worker in started
+        victims = [run_worker] if killed == "run worker" else [psutil.Process(server.pid), *started]
+        # Neither the trainer nor what it started, nor the guard beside it: they have to go by themselves.
+        own = {trainer, *trainer.children(recursive=True), *run_worker.children(recursive=True)}
+        for process in victims:
+            if process not in own and not ended(process):
+                process.kill()
+        until(lambda: not toy.workers() and all(map(ended, workers)), 20, "after the kill")
+        if killed == "run worker":
+            with toy.instance() as instance:
+                (run,) = instance.get_runs(limit=1)
+                until(lambda: instance.get_run_by_id(run.run_id).is_finished, 120, "until Dagster sees it")
+    finally:
+        if server.poll() is None:
+            server.terminate()
+        server.communicate(timeout=60)
 
 
 @pytest.mark.slow

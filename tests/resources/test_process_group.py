@@ -39,6 +39,15 @@ import os, sys
 from resources.process_group import run_group
 run_group([sys.executable, "-c", sys.argv[2], *sys.argv[3:], sys.argv[2]], dict(os.environ), float(sys.argv[1]))
 """
+# As an executor with threads does: the kernel's signal follows the thread that started the leader.
+PARENT_IN_THREAD = """
+import os, sys, threading
+from resources.process_group import run_group
+command = [sys.executable, "-c", sys.argv[2], *sys.argv[3:], sys.argv[2]]
+thread = threading.Thread(target=run_group, args=(command, dict(os.environ), float(sys.argv[1])))
+thread.start()
+thread.join()
+"""
 
 
 def until(condition, seconds=20.0):
@@ -63,8 +72,8 @@ def started(tmp_path):
     """Starts a parent that runs the leader in a group; ends what is left afterwards."""
     parents = []
 
-    def start(mode, grace_seconds):
-        command = [sys.executable, "-c", PARENT, str(grace_seconds), LEADER, str(tmp_path), mode]
+    def start(mode, grace_seconds, parent=PARENT):
+        command = [sys.executable, "-c", parent, str(grace_seconds), LEADER, str(tmp_path), mode]
         parents.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True))
         until(lambda: (tmp_path / "leader").exists() and (tmp_path / "child").exists())
         return parents[-1]
@@ -87,6 +96,23 @@ def test_group_command_that_ends_gives_its_exit_code(command, code):
 def test_group_parent_that_is_signalled_leaves_nobody(started, tmp_path, number, mode):
     started(mode, 1).send_signal(number)
     until(lambda: not alive(tmp_path))
+
+
+def test_group_started_in_a_thread_ends_with_its_process(started, tmp_path):
+    started("deaf", 1, PARENT_IN_THREAD).send_signal(signal.SIGKILL)
+    until(lambda: not alive(tmp_path))
+
+
+def test_group_leader_is_looked_at_while_it_lives_and_inherits_what_it_is_given(tmp_path):
+    seen = []
+    with (tmp_path / "file").open("w") as file:
+        # Not by a shell: dash knows descriptors of one digit only.
+        write = f"import os, time; os.write({file.fileno()}, b'told'); time.sleep(1.5)"
+        command = [sys.executable, "-c", write]
+        assert run_group(command, dict(os.environ), 1.0, look=seen.append, descriptors=(file.fileno(),)) == 0
+    assert (tmp_path / "file").read_text() == "told"
+    assert len(seen) >= 2
+    assert len(set(seen)) == 1
 
 
 def test_group_second_interrupt_during_the_grace_leaves_nobody(started, tmp_path):

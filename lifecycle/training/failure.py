@@ -1,0 +1,248 @@
+"""What the end of a training's process means, and what is done next: go on from the checkpoint, or stop and say why.
+
+Pure: an exit code, what the worker told, and what was seen of memory come in; words and a decision go out.
+
+cause            known by                                                       what follows
+preempted        exit 75, or a signal that asks (SIGTERM, SIGINT, SIGHUP)       goes on; free while steps are gained
+killed           another signal and no word                                     goes on, at most MOST_RESUMED times
+storage_outage   exit 74 with an error that may pass by itself                  goes on once
+out_of_memory    exit 71, or a kill that the kernel counted                     stops: the same would run out again
+bad_input, bug, disk_full, storage, lease_lost                                  stops
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import signal
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from lifecycle.errors import WorkerError
+from lifecycle.records import Attempt, Cause, Frozen
+
+EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
+EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 73, 74, 75
+# How often a training goes on after ends that gained nothing or that nobody asked for.
+MOST_RESUMED = 3
+# How much of its limit a killed process must have had for memory to be the likely cause where no counter can be read.
+NEARLY_ALL = 0.9
+_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CAUSES: dict[int, Cause] = {
+    EXIT_BAD_INPUT: "bad_input",
+    EXIT_LEASE_LOST: "lease_lost",
+    EXIT_OUT_OF_MEMORY: "out_of_memory",
+    EXIT_DISK_FULL: "disk_full",
+    EXIT_PREEMPTED: "preempted",
+}
+# What a network or its file server gives while it is away; a missing file or a refused right stays.
+_PASSES = (
+    "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EBUSY", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "ENETDOWN",
+    "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "EREMOTEIO", "ENOLINK",
+)  # fmt: skip
+PASSING_ERRNOS = frozenset(getattr(errno, name) for name in _PASSES if hasattr(errno, name))
+# torch tells of memory in a RuntimeError's words, on a CPU and in cuBLAS.
+_MEMORY_WORDS = (
+    "can't allocate memory", "Cannot allocate memory", "out of memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+
+
+class MemorySeen(Frozen):
+    """What could be seen of memory from outside: None where this machine does not tell.
+
+    `kernel_kills` is how many processes the kernel killed for memory meanwhile, in `counted_in`.
+    """
+
+    kernel_kills: int | None = None
+    counted_in: str = ""
+    peak_bytes: int | None = None
+    limit_bytes: int | None = None
+
+    @property
+    def words(self) -> str:
+        """What is known, as half a sentence; empty if nothing is."""
+        parts = []
+        if self.peak_bytes is not None:
+            of = f" of {_size(self.limit_bytes)}" if self.limit_bytes is not None else ""
+            parts.append(f"its process was seen with {_size(self.peak_bytes)}{of}")
+        if self.kernel_kills is not None:
+            many = "no process" if self.kernel_kills == 0 else f"{self.kernel_kills} of the processes"
+            parts.append(f"the kernel killed {many} in {self.counted_in} for memory meanwhile")
+        return "; ".join(parts)
+
+
+class End(Frozen):
+    """An end of the worker without an answer: exit code (negative: a signal), its error.json, what was seen of memory.
+
+    `batch` is what an update is made of, (batch_size, accumulate); None if nothing is trained.
+    """
+
+    exit_code: int
+    told: dict[str, Any] | None = None
+    memory: MemorySeen = MemorySeen()
+    batch: tuple[int, int] | None = None
+
+
+def cause_of(end: End) -> Cause:
+    """The class that decides what follows."""
+    told = end.told or {}
+    if end.exit_code < 0:
+        if _killed_for_memory(end):
+            return "out_of_memory"
+        return "preempted" if -end.exit_code in _ASKED else "killed"
+    if end.exit_code == EXIT_STORAGE:
+        return "storage_outage" if told.get("passes") else "storage"
+    if end.exit_code == EXIT_INTERNAL and "killed by signal: Killed" in str(told.get("problem")) and _counted(end):
+        # A process that loads rows was killed, and the worker lived on to tell it.
+        return "out_of_memory"
+    return _CAUSES.get(end.exit_code, "bug")
+
+
+def error_of(end: End) -> WorkerError:
+    """The end as an error: what was told, or what the exit code and memory say; with numbers where memory ran out."""
+    cause, told = cause_of(end), end.told
+    known = f"; {end.memory.words}" if end.memory.words and (cause == "out_of_memory" or end.exit_code < 0) else ""
+    if told is None:
+        problem, fix = f"the worker {_ended(end.exit_code)} and left no word{known}", _fix_unknown(end)
+    else:
+        prefix = "" if cause == "preempted" else "the worker stopped: "
+        problem, fix = f"{prefix}{told['problem']}{known}", told["fix"]
+    if cause == "out_of_memory":
+        fix = memory_fix(end.batch, told.get("in_update") if told is not None else None)
+    value = told.get("value") if told is not None else None
+    return WorkerError(problem, value=value, fix=fix, exit_code=end.exit_code, cause=cause)
+
+
+def why_not_again(attempts: Sequence[Attempt], seconds_left: float = math.inf) -> str | None:
+    """None if a training that ended so goes on from its checkpoint; else why it does not, "" where the cause says it.
+
+    `seconds_left` is what the budget still allows.
+    """
+    last = attempts[-1]
+    if last.cause not in ("preempted", "killed", "storage_outage"):
+        return ""
+    if last.cause == "storage_outage" and sum(attempt.cause == "storage_outage" for attempt in attempts) > 1:
+        return "it had gone on after the first time"
+    if counted(attempts) > MOST_RESUMED:
+        stuck = all(attempt.to_step == last.to_step for attempt in attempts[-2:])
+        where = f", and no checkpoint after step {last.to_step} was reached since the time before" if stuck else ""
+        return f"it had gone on {MOST_RESUMED} times{where}"
+    if sum(attempt.seconds for attempt in attempts) >= seconds_left:
+        return "the budget of the run does not allow another try"
+    return None
+
+
+def counted(attempts: Sequence[Attempt]) -> int:
+    """How many ends count against MOST_RESUMED: all but preemptions after which the checkpoint had moved on."""
+    return sum(attempt.cause != "preempted" or attempt.to_step <= attempt.from_step for attempt in attempts)
+
+
+def in_words(attempt: Attempt) -> str:
+    """An attempt as a line: what ended it, when and where."""
+    return f"{attempt.told} (after {attempt.seconds:.0f} s; its newest checkpoint is of step {attempt.to_step})"
+
+
+def memory_fix(batch: tuple[int, int] | None, in_update: bool | None) -> str:
+    """What to change after memory ran out; `in_update` is None where nobody knows what it was doing."""
+    elsewhere = "take fewer rows or columns, or a machine with more memory (compute.sku)"
+    if in_update is False or batch is None:
+        return f"it ran out beside the optimizer's updates, where a smaller batch helps nothing: {elsewhere}"
+    offered = smaller_batch(*batch)
+    where = "" if in_update else "if it was training (the lines above say how far it came): "
+    if offered is None:
+        return f"{where}a batch is one row already: a smaller network, precision bf16, or a machine with more memory"
+    rows, before = offered[0] * offered[1], batch[0] * batch[1]
+    keep = f"keep the update's {before:,} rows" if rows == before else f"make updates of {rows:,} rows, not {before:,}"
+    offer = (
+        f"training.batch_size: {offered[0]} and training.accumulate: {offered[1]} {keep} at about half the memory of "
+        "activations (a new training: preflight forecasts its memory first)"
+    )
+    return f"{where}{offer}" if in_update else f"{where}{offer}; else {elsewhere}"
+
+
+def smaller_batch(batch_size: int, accumulate: int) -> tuple[int, int] | None:
+    """(batch_size, accumulate) of half the rows a forward pass or less, and equal rows an update where they divide.
+
+    None if a forward pass is one row already.
+    """
+    if batch_size == 1:
+        return None
+    rows = batch_size * accumulate
+    exact = (parts for parts in range(2 * accumulate, 4 * accumulate + 1) if rows % parts == 0)
+    parts = next(exact, None)
+    return (math.ceil(batch_size / 2), 2 * accumulate) if parts is None else (rows // parts, parts)
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """True if the error, or one that it was raised for, says that memory could not be had. Imports no torch."""
+    return any(
+        isinstance(one, MemoryError)
+        or any(kind.__name__ == "OutOfMemoryError" for kind in type(one).__mro__)
+        or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
+        or (isinstance(one, RuntimeError) and any(words in str(one) for words in _MEMORY_WORDS))
+        for one in _chain(error)
+    )
+
+
+def in_an_update(error: BaseException) -> bool:
+    """True if the error, or one that it was raised for, came up through the training loop."""
+    return any(
+        frame.tb_frame.f_globals.get("__name__") == "lifecycle.training.loop"
+        for one in _chain(error)
+        for frame in _frames(one.__traceback__)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = error
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _counted(end: End) -> bool:
+    return bool(end.memory.kernel_kills)
+
+
+def _killed_for_memory(end: End) -> bool:
+    memory = end.memory
+    if end.exit_code != -signal.SIGKILL:
+        return False
+    if memory.kernel_kills is not None:
+        return memory.kernel_kills > 0
+    if memory.peak_bytes is None or memory.limit_bytes is None:
+        return False
+    return memory.peak_bytes >= NEARLY_ALL * memory.limit_bytes
+
+
+def _ended(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+
+def _fix_unknown(end: End) -> str:
+    if end.exit_code >= 0:
+        return "user code ended the process by itself (sys.exit, os._exit): take that out of model.py"
+    again = "run again: a training resumes"
+    match signal.Signals(-end.exit_code):
+        case signal.SIGKILL:
+            usual = "a limit of a container or scheduler, systemd-oomd, or kill -9"
+            return f"the usual causes are memory, {usual}; look there, then {again}"
+        case signal.SIGBUS:
+            return f"the usual causes are a full /dev/shm and a mapped file that was cut short; mend it, then {again}"
+        case signal.SIGTERM | signal.SIGINT | signal.SIGHUP:
+            return f"somebody asked the process to end; {again}"
+        case _:
+            return f"native code crashed; the stack above names the line; another version of that library, then {again}"
+
+
+def _size(size: int | None) -> str:
+    return f"{(size or 0) / 2**30:.1f} GiB"
