@@ -239,6 +239,10 @@ def _text(value: object) -> str | None:
 def _stop_on_signal() -> Callable[[], bool]:
     """SIGTERM, SIGINT and the notice of a spot machine ask for an end at the next step boundary, where all is whole."""
     asked, notice = [], os.environ.get(NOTICE)
+    if notice is not None and os.path.exists(notice):
+        # Obeyed, it would end every life of the training after one step.
+        say(f"{notice} was there before the training began: an old notice, which is left out of account")
+        notice = None
 
     def remember(number: int, frame: FrameType | None) -> None:
         asked.append(number)

