@@ -60,9 +60,16 @@ class Timeline:
 
 
 def trace_step(
-    subject: Subject, rows: int, *, accumulate: int, precision: Precision, blocks: bool = False, round_to: int = 1
+    subject: Subject,
+    rows: int,
+    *,
+    accumulate: int,
+    precision: Precision,
+    blocks: bool = False,
+    round_to: int = 1,
+    updates: int = 2,
 ) -> Timeline:
-    """The second of two updates with `rows` rows a part, on fake tensors. Each storage is rounded up to `round_to`.
+    """The last of so many updates with `rows` rows a part, on fake tensors. Each storage is rounded up to `round_to`.
 
     `blocks`: with activation checkpointing around each repeated block. The training rows themselves are not counted.
     Tensors that the model keeps outside itself stay fake: memory.py calls this in a process apart.
@@ -83,7 +90,7 @@ def trace_step(
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
             before = 0
-            for state.step in range(2):
+            for state.step in range(updates):
                 before = counter.new_step()
                 train_step(state, data, torch.arange(rows * parts), recipe)
             kinds, kept = counter.kinds(state)
