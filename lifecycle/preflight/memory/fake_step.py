@@ -80,7 +80,10 @@ def trace_step(
 
     parts = min(TRACED_PARTS, accumulate)
     counter = _counter(round_to)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # A module's deepcopy would copy the mode as well: its weights would be foreign tensors, counted at each use anew.
+    vars(mode)["__deepcopy__"] = lambda memo: mode
+    with mode:
         data = _empty(subject.training, rows * parts)
         with counter:
             model = subject.build()

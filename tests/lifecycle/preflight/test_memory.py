@@ -181,10 +181,14 @@ def test_operation_that_keeps_more_than_is_followed_is_corrected(accumulate, pre
     assert all(gpu.high_bytes >= 1e9 + 1.2 * found.forecast.value for gpu in found.gpus)
 
 
-def test_transformer_keeps_nothing_beyond_what_is_followed():
-    of = subject(lambda: Of(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)), (12, 32), accumulate=2)
+def test_transformer_of_copied_layers_keeps_nothing_beyond_what_is_followed():
+    def network():
+        layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
+        return Of(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+    of = subject(network, (12, 32), accumulate=2)
     found, real = forecast(of), allocated(of)
-    assert (found.source, found.value) == ("calibrated", pytest.approx(real, rel=0.001))
+    assert (found.source, found.value) == ("calibrated", pytest.approx(real, rel=0.0005))
 
 
 def step(rows: int, *operations: tuple[str, int]) -> Timeline:
