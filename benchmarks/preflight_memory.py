@@ -4,7 +4,7 @@ The truth on a CPU is the peak of the bytes that torch's allocator has given out
 profiler; on CUDA it is max_memory_allocated. Beside it stand the rule of 40 GB a billion parameters, and the formula
 that `accelerate estimate-memory` prints for training with Adam: four times the weights. accelerate is not installed.
 
-    python -m benchmarks.preflight_memory [known | unseen]
+    python -m benchmarks.preflight_memory [known | unseen | all] [part of a network's name]
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ class Row(NamedTuple):
         return self.forecast.low <= self.real <= self.forecast.high
 
 
-def measure(use: str) -> Iterator[Row]:
+def measure(use: str, named: str) -> Iterator[Row]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for network in (*UNSEEN, *NETWORKS):
-        for precision in ("fp32", "bf16") if use in (network.use, "all") else ():
+        chosen = use in (network.use, "all") and named in network.name
+        for precision in ("fp32", "bf16") if chosen else ():
             for accumulate in (1, 4):
                 subject = replace(network.subject(precision, accumulate), device=device)
                 subject = replace(subject, training=subject.training if device == "cpu" else _moved(subject, device))
@@ -106,7 +107,7 @@ def allocated(subject: Subject) -> int:
 
 def summary(rows: list[Row]) -> dict[str, float]:
     """Errors are those of steps that could be followed; the interval and the seconds are held against all."""
-    followed = [row for row in rows if row.forecast.source == "calibrated"]
+    followed = [row for row in rows if row.forecast.source != "extrapolated"]
 
     def worst(chosen: list[Row]) -> float:
         return max((abs(row.error) for row in chosen), default=0.0)
@@ -123,6 +124,7 @@ def summary(rows: list[Row]) -> dict[str, float]:
         "outside": sum(not row.inside for row in rows) / len(rows),
         "above": sum(row.real > row.forecast.high for row in rows) / len(rows),
         "configurations": len(rows),
+        "corrected": sum(row.forecast.source == "corrected" for row in rows),
         "not_followed": len(rows) - len(followed),
     }
 
@@ -130,22 +132,24 @@ def summary(rows: list[Row]) -> dict[str, float]:
 def print_row(row: Row) -> None:
     rule, formula = (row.forecast.parameter_count * size / row.real - 1 for size in (RULE_BYTES, 4 * 4))
     parts = f"{row.precision}, {row.accumulate} {'part' if row.accumulate == 1 else 'parts'}"
-    traced = f"{row.traced / row.real - 1:+.1%}" if row.forecast.source == "calibrated" else row.forecast.source
+    followed = row.forecast.source != "extrapolated"
+    traced = f"{row.traced / row.real - 1:+.1%}" if followed else "not followed"
     print(
         f"| {row.network.name}, {parts} | {row.network.use} | {row.real / 1e6:.2f} | {row.error:+.2%} | {traced} | "
         f"{row.forecast.low / 1e6:.2f} to {row.forecast.high / 1e6:.2f}{'' if row.inside else ' **missed**'} | "
-        f"{rule:+.0%} | {formula:+.0%} | {row.seconds:.1f} | {row.cpu_seconds:.1f} |",
+        f"{row.forecast.source} | {rule:+.0%} | {formula:+.0%} | {row.seconds:.1f} | {row.cpu_seconds:.1f} |",
         flush=True,
     )
 
 
-def main(use: str = "all") -> None:
+def main(use: str = "all", named: str = "") -> None:
     warnings.filterwarnings("ignore")
     print(hardware())
-    print("| network | use | real, MB | forecast | trace alone | interval | 40 GB rule | 4 × weights | s | CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    columns = "network | use | real, MB | forecast | trace alone | interval | source | 40 GB rule | 4 × weights | s"
+    print(f"| {columns} | CPU s |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     rows = []
-    for row in measure(use):
+    for row in measure(use, named):
         rows.append(row)
         print_row(row)
     print(hardware())

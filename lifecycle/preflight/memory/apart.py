@@ -9,38 +9,44 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
-# A trace ends itself after 20 CPU seconds; this is for what it cannot end, on a busy machine.
-SECONDS = 60.0
+# A trace ends itself after 20 CPU seconds; this is for what it cannot end. CPU seconds, since a busy machine has taken
+# more than a minute for a healthy one.
+CPU_SECONDS = 60
+# And this for what waits without end.
+WALL_SECONDS = 300.0
 
 
 class ApartError(RuntimeError):
     """The process ended without an answer."""
 
 
-def apart(work: Callable[[], str], seconds: float = SECONDS) -> str:
+def apart(work: Callable[[], str], cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS) -> str:
     """What `work` returned in a fork, which must touch no accelerator. Raises ApartError if no answer came in time."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        _answer(work, writing)
+        _answer(work, writing, cpu_seconds)
     os.close(writing)
     try:
-        answer = _read(reading, time.monotonic() + seconds)
+        answer = _read(reading, time.monotonic() + wall_seconds)
     finally:
         os.close(reading)
         # One that has ended by itself keeps its own status.
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     if answer is None:
-        raise ApartError(f"following the step took more than {seconds:.0f} s")
+        raise ApartError(f"following the step took more than {wall_seconds:.0f} s")
     if not answer.endswith(b"\n"):
         code = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGXCPU:
+            raise ApartError(f"following the step took more than {cpu_seconds} CPU seconds")
         raise ApartError(f"the process that followed the step ended without an answer (exit code {code})")
     return answer.decode()
 
@@ -56,12 +62,16 @@ def _read(pipe: int, deadline: float) -> bytes | None:
     return None
 
 
-def _answer(work: Callable[[], str], pipe: int) -> NoReturn:
+def _answer(work: Callable[[], str], pipe: int, cpu_seconds: int) -> NoReturn:
     """In the fork: the answer and a line's end, by which a whole one is known."""
     code = 1
     try:
         import torch
 
+        # A fork's CPU time begins at nought. One that was limited to less already keeps that.
+        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        if soft == resource.RLIM_INFINITY or soft > cpu_seconds:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, hard))
         # The parent's thread pool is not there in a fork; with one thread nothing waits for it.
         torch.set_num_threads(1)
         with contextlib.closing(os.fdopen(pipe, "wb")) as file:

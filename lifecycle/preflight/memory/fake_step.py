@@ -60,9 +60,16 @@ class Timeline:
 
 
 def trace_step(
-    subject: Subject, rows: int, *, accumulate: int, precision: Precision, blocks: bool = False, round_to: int = 1
+    subject: Subject,
+    rows: int,
+    *,
+    accumulate: int,
+    precision: Precision,
+    blocks: bool = False,
+    round_to: int = 1,
+    updates: int = 2,
 ) -> Timeline:
-    """The second of two updates with `rows` rows a part, on fake tensors. Each storage is rounded up to `round_to`.
+    """The last of so many updates with `rows` rows a part, on fake tensors. Each storage is rounded up to `round_to`.
 
     `blocks`: with activation checkpointing around each repeated block. The training rows themselves are not counted.
     Tensors that the model keeps outside itself stay fake: memory.py calls this in a process apart.
@@ -73,7 +80,10 @@ def trace_step(
 
     parts = min(TRACED_PARTS, accumulate)
     counter = _counter(round_to)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # A module's deepcopy would copy the mode as well: its weights would be foreign tensors, counted at each use anew.
+    vars(mode)["__deepcopy__"] = lambda memo: mode
+    with mode:
         data = _empty(subject.training, rows * parts)
         with counter:
             model = subject.build()
@@ -83,7 +93,7 @@ def trace_step(
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
             before = 0
-            for state.step in range(2):
+            for state.step in range(updates):
                 before = counter.new_step()
                 train_step(state, data, torch.arange(rows * parts), recipe)
             kinds, kept = counter.kinds(state)

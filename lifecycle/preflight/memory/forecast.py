@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.memory.apart import ApartError, apart
-from lifecycle.preflight.memory.gpu_fit import gpu_fits
+from lifecycle.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.memory.step_memory import Followed, follow, from_trace, with_real_steps
 from lifecycle.preflight.sample import Sample
@@ -52,7 +52,11 @@ def step_memory(
     if forecast is not None and not may_run(forecast):
         return StepMemory(forecast, *gpus)
     try:
-        return StepMemory(with_real_steps(subject, followed), *gpus)
+        found = with_real_steps(subject, followed)
+        if found.source == "corrected" and forecast is not None:
+            more = found.value - forecast.value
+            gpus = tuple(with_unfollowed(gpu, found.rows, more) for gpu in gpus[0]), gpus[1]
+        return StepMemory(found, *gpus)
     except Exception as error:
         # Whatever a use case's code raises; a real fault shows again in one_batch, with its part named.
         return StepMemory(forecast if followed.trusted else None, gpus[0], problem or told(error))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from lifecycle.preflight.memory.fake_step import Timeline, TraceError, trace_step
+from lifecycle.preflight.memory.line import line
 from lifecycle.preflight.memory.memory_forecast import GpuFit
-from lifecycle.preflight.memory.step_memory import line, part_rows
+from lifecycle.preflight.memory.step_memory import part_rows
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import Precision
 
@@ -60,6 +61,19 @@ def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float]) -> tuple[GpuF
     """An answer for each GPU, by SKU. Raises what following the step raises."""
     curve = cache(lambda accumulate, precision, blocks: _curve(subject, accumulate, precision, blocks))
     return tuple(_fit(subject, sku, gb, curve) for sku, gb in gpu_memory_gb.items())
+
+
+def with_unfollowed(gpu: GpuFit, rows: int, more_bytes: int) -> GpuFit:
+    """The fit where operations keep more here than was followed: as much is assumed on the GPU.
+
+    How that goes on with other rows is not known, so that neither more rows nor ways are told.
+    """
+    high = gpu.high_bytes + round((1 + FREE_BETWEEN) * more_bytes)
+    fits = high <= gpu.gpu_memory_gb * 1e9
+    told = f"{gpu.sku}: at most {high / 1e9:.1f} of {gpu.gpu_memory_gb:g} GB: {'fits' if fits else 'does not fit'}"
+    told += ", if operations keep there as much as here"
+    changed = {"high_bytes": high, "fits": fits, "largest_rows": rows if fits else None, "ways": (), "told": told}
+    return gpu.model_copy(update=changed)
 
 
 def _curve(subject: Subject, accumulate: int, precision: Precision, blocks: bool) -> Curve:

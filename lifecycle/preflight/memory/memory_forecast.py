@@ -6,15 +6,16 @@ from typing import Literal
 
 from lifecycle.records import Frozen
 
-Source = Literal["traced", "calibrated", "extrapolated"]
+Source = Literal["traced", "calibrated", "corrected", "extrapolated"]
 
 
 class MemoryForecast(Frozen):
     """Peak bytes of an update with `rows` rows a forward pass; the training rows themselves are not among them.
 
-    `source`: traced on fake tensors, calibrated by real steps on a few rows, or extrapolated from these alone.
-    `kinds` sum up to `value`: parameters (with buffers), gradients, optimizer, activations (all that is for a while),
-    and kernels, which is what operations hold beside their outputs. They are empty if extrapolated.
+    `source`: traced on fake tensors; calibrated by real steps on a few rows; corrected by them, since operations keep
+    more than fake tensors show; or extrapolated from these alone. `kinds` sum up to `value`: parameters (with buffers),
+    gradients, optimizer, activations (all that is for a while), and kernels, which is what real operations hold over
+    what was followed. They are empty if extrapolated.
     """
 
     rows: int
@@ -31,8 +32,8 @@ class MemoryForecast(Frozen):
 class GpuFit(Frozen):
     """Whether the training fits a GPU. `high_bytes` is the upper end as declared; `told` is the answer in one line.
 
-    `largest_rows` are the most rows a forward pass that fit, None where not even one does; `ways` what makes the
-    declared batch fit where it does not.
+    `largest_rows` are the most rows a forward pass that are known to fit, None where not even one is; `ways` what makes
+    the declared batch fit where it does not.
     """
 
     sku: str

@@ -1,8 +1,8 @@
 """What a training step holds at its peak: followed on fake tensors, with its kernels' own memory from real ones.
 
 Two real steps on a few rows show what each operation's kernel holds for itself; what may be the peak is run again
-alone, as large as in the whole batch (replay.py). A step that cannot be followed on fake tensors is measured by two
-real ones, extrapolated, with a wide interval.
+alone, as large as in the whole batch (replay.py). Operations that keep more than fake tensors show (unfollowed.py) are
+corrected, with a wide interval. A step that cannot be followed is measured by two real ones, extrapolated.
 """
 
 from __future__ import annotations
@@ -10,23 +10,28 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from lifecycle.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
+from lifecycle.preflight.memory.line import line
 from lifecycle.preflight.memory.memory_forecast import MemoryForecast, Source
 from lifecycle.preflight.memory.real_step import real_step
 from lifecycle.preflight.memory.replay import Call, call_at, replay
+from lifecycle.preflight.memory.unfollowed import unfollowed
 from lifecycle.preflight.subject import Subject
 
 # Low and high end over the value, by how it was found; docs/decisions/0025.
 INTERVALS: dict[Source, tuple[float, float]] = {
     "traced": (0.94, 1.3),
     "calibrated": (0.95, 1.08),
+    "corrected": (0.7, 1.3),
     "extrapolated": (0.7, 1.3),
 }
 # Rows of the two real steps. Not one: batch norm refuses to train on it.
 FEW_ROWS = (2, 4)
+# What operations keep unseen is left out if the peak grows by no more than this share.
+UNFOLLOWED = 0.01
 # What of the whole batch is run again, one operation at a time.
 REPLAY_CPU_SECONDS = 2.0
 # Steps that cannot be followed grow by this until one takes so long (of CPU, so that a busy machine measures the same).
@@ -35,10 +40,14 @@ GROWTH, LONG_CPU_SECONDS = 4, 1.0
 
 @dataclass(frozen=True)
 class Followed:
-    """A followed step, or why it could not be; `trusted` if no value was asked for that decides its shapes."""
+    """A followed step, or why it could not be; `trusted` if no value was asked for that decides its shapes.
+
+    `few` are first updates of one part on FEW_ROWS, to compare real ones with; none if they could not be followed.
+    """
 
     timeline: Timeline | None
     problem: str = ""
+    few: tuple[Timeline, ...] = ()
 
     @property
     def trusted(self) -> bool:
@@ -52,14 +61,15 @@ def part_rows(subject: Subject) -> int:
 
 def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
     """The declared update on fake tensors: nothing is allocated."""
-    recipe = subject.recipe
+    rows, accumulate, precision = part_rows(subject), subject.recipe.accumulate, subject.recipe.precision
+    timeline = None
     try:
-        return Followed(
-            trace_step(subject, part_rows(subject), accumulate=recipe.accumulate, precision=recipe.precision)
-        )
+        timeline = trace_step(subject, rows, accumulate=accumulate, precision=precision)
+        few = (trace_step(subject, size, accumulate=1, precision=precision, updates=1) for size in _few(rows))
+        return Followed(timeline, few=tuple(few))
     except Exception as error:
-        # Whatever a use case's code raises where a tensor has no values.
-        return Followed(None, told(error))
+        # Whatever a use case's code raises where a tensor has no values, or on so few rows.
+        return Followed(timeline, told(error))
 
 
 def from_trace(subject: Subject, timeline: Timeline) -> MemoryForecast:
@@ -75,10 +85,27 @@ def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
         timeline = Timeline(rows, (), (), parameters=parameters)
         return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {})
     few = tuple(real_step(subject, size) for size in _few(rows))
-    held = _with_kernels(followed.timeline, few, subject.device)
-    peak = max(followed.timeline.before, *held)
-    kinds = followed.timeline.kinds | {"kernels": peak - followed.timeline.peak}
-    return _forecast(subject, followed.timeline, "calibrated", peak, kinds)
+    timeline, source, held = _corrected(subject, followed, followed.timeline, few)
+    peak = max(timeline.before, *held)
+    kinds = timeline.kinds | {"kernels": peak - followed.timeline.peak}
+    return _forecast(subject, timeline, source, peak, kinds)
+
+
+def _corrected(
+    subject: Subject, followed: Followed, timeline: Timeline, few: tuple[Timeline, ...]
+) -> tuple[Timeline, Source, list[int]]:
+    """The timeline with what operations keep unseen if that raises the peak, and what is held within each."""
+    held = _with_kernels(timeline, few, subject.device)
+    if not followed.few:
+        return timeline, "corrected", held
+    more = unfollowed(timeline, min(TRACED_PARTS, subject.recipe.accumulate), followed.few, few)
+    raised = max(size + unseen for size, unseen in zip(held, more, strict=True))
+    if raised <= (1 + UNFOLLOWED) * max(timeline.before, *held):
+        return timeline, "calibrated", held
+    kept = tuple(size + unseen for size, unseen in zip(timeline.held, more, strict=True))
+    # At a whole update's end the same is held as before it, so that `before` stays as followed.
+    timeline = replace(timeline, held=kept)
+    return timeline, "corrected", _with_kernels(timeline, few, subject.device)
 
 
 def _few(rows: int) -> tuple[int, ...]:
@@ -156,16 +183,6 @@ def _extrapolated(real: tuple[Timeline, ...], rows: int) -> int:
     return max(
         round(line(list(zip([step.rows for step in real], at, strict=True)), rows)) for at in zip(*held, strict=True)
     )
-
-
-def line(points: Sequence[tuple[int, int]], rows: int) -> float:
-    """The straight line through two points at `rows`; never below the last one. One point: it grows in proportion."""
-    (first, low), (last, high) = points[0], points[-1]
-    if rows <= last:
-        return high
-    if first == last:
-        return high * rows / last
-    return max(high, high + (high - low) / (last - first) * (rows - last))
 
 
 def _forecast(

@@ -13,11 +13,12 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from lifecycle.preflight.memory.apart import ApartError, apart
-from lifecycle.preflight.memory.fake_step import Precision, trace_step
+from lifecycle.preflight.memory.fake_step import Precision, Timeline, trace_step
 from lifecycle.preflight.memory.forecast import step_memory
 from lifecycle.preflight.memory.gpu_fit import gpu_fits
 from lifecycle.preflight.memory.real_step import memory_levels
 from lifecycle.preflight.memory.step_memory import follow, from_trace, with_real_steps
+from lifecycle.preflight.memory.unfollowed import unfollowed
 from lifecycle.preflight.subject import Subject, take
 from lifecycle.training.loop import Recipe, TrainData, train_step
 from lifecycle.training.plan import Plan
@@ -154,6 +155,59 @@ def test_augmentation_weights_and_several_optimizers_are_followed():
     assert forecast(of).value == pytest.approx(allocated(of), rel=0.02)
 
 
+class Recurrent(nn.Module):
+    """Each layer is one oneDNN operation, which returns a workspace that is empty on fake tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.LSTM(20, 48, num_layers=2, batch_first=True)
+
+    def forward(self, inputs):
+        return self.layers(inputs["x"])[0].mean((1, 2))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_operation_that_keeps_more_than_is_followed_is_corrected(accumulate, precision):
+    of = subject(Recurrent, (16, 20), accumulate=accumulate, precision=precision)
+    found, real = step_memory(of, {"l4": 24.0, "small": 1.002}, repr, lambda forecast: True), allocated(of)
+    assert found.forecast is not None
+    assert found.forecast.source == "corrected"
+    assert found.forecast.value == pytest.approx(real, rel=0.05)
+    assert found.forecast.low <= real <= found.forecast.high
+    assert sum(found.forecast.kinds.values()) == found.forecast.value
+    assert [gpu.fits for gpu in found.gpus] == [True, False]
+    # More than with the trace alone, which is short on a GPU as well.
+    assert all(gpu.high_bytes >= 1e9 + 1.2 * found.forecast.value for gpu in found.gpus)
+
+
+def test_transformer_of_copied_layers_keeps_nothing_beyond_what_is_followed():
+    def network():
+        layer = nn.TransformerEncoderLayer(32, 2, 64, batch_first=True)
+        return Of(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+    of = subject(network, (12, 32), accumulate=2)
+    found, real = forecast(of), allocated(of)
+    assert (found.source, found.value) == ("calibrated", pytest.approx(real, rel=0.0005))
+
+
+def step(rows: int, *operations: tuple[str, int]) -> Timeline:
+    return Timeline(rows, tuple(name for name, _ in operations), tuple(held for _, held in operations))
+
+
+def test_unfollowed_bytes_grow_with_the_rows_and_last_until_they_are_released():
+    fake = (step(2, ("a", 10), ("b", 10), ("c", 10)), step(4, ("a", 10), ("b", 10), ("c", 10)))
+    real = (step(2, ("a", 50), ("b", 50), ("c", 10)), step(4, ("a", 70), ("b", 70), ("c", 10)))
+    whole = step(10, ("a", 30), ("other", 30), ("b", 30), ("c", 30), ("a", 30), ("b", 30), ("c", 30))
+    assert unfollowed(whole, 2, fake, real) == [120, 120, 120, 0, 120, 120, 0]
+
+
+def test_operations_that_ran_more_often_than_they_were_followed_are_not_compared():
+    fake = (step(2, ("a", 10), ("b", 10)),)
+    real = (step(2, ("a", 10), ("b", 90), ("b", 90)),)
+    assert unfollowed(step(2, ("a", 10), ("b", 10)), 1, fake, real) == [0, 0]
+
+
 class ReadsValues(nn.Module):
     """How much of its layer it uses depends on the values of the batch."""
 
@@ -245,7 +299,16 @@ def test_trace_that_kills_its_process_leaves_two_small_batches_to_measure():
 
 def test_work_apart_that_hangs_is_ended():
     with pytest.raises(ApartError, match="more than 0 s"):
-        apart(lambda: str(signal.pause()), seconds=0.1)
+        apart(lambda: str(signal.pause()), wall_seconds=0.1)
+
+
+def test_work_apart_that_loops_is_ended_after_its_cpu_seconds():
+    def loops() -> str:
+        while True:
+            pass
+
+    with pytest.raises(ApartError, match="more than 1 CPU seconds"):
+        apart(loops, cpu_seconds=1)
 
 
 def test_model_that_may_not_run_is_told_from_the_trace_alone():
