@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.ci import github_annotations, junit, rows_of, summary, table
+from lifecycle.errors import TrainworthyError
+from lifecycle.preflight.ci import Row, github_annotations, junit, rows_of, summary, table
+from lifecycle.preflight.refused import refused_rows
+from lifecycle.provenance import git_state
 from lifecycle.records import Record, Step
 from lifecycle.storage.state import StateFolder, write_atomic
 
@@ -32,17 +36,31 @@ def forget(state: StateFolder, use_case: str) -> None:
 def tell(run: StepRun, records: Mapping[Step, Record]) -> None:
     """XML of all checks of the run so far, annotations under GitHub Actions, and a summary line."""
     rows = [row for step, record in records.items() for row in rows_of(step, record.checks)]
-    path = junit_path(run.workspace.state, run.use_case.name)
     record = records[run.step]
     about = {"run": run.run_id, "commit": record.provenance.git_commit or "none", "device": record.provenance.device}
-    write_atomic(path, junit(run.use_case.name, rows, record.provenance.created_at, about))
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        # At the start of a line of stdout, where GitHub reads them.
-        for line in github_annotations(rows, _from_root(run.use_case.folder)):
-            print(line, file=sys.stdout, flush=True)
+    path = _leave(run.workspace.state, run.use_case.folder, rows, record.provenance.created_at, about)
     # A stop tells its table itself, as the last lines.
     quiet = not record.passed or all(row.quiet for row in rows)
     run.context.log.info("\n".join([summary(rows), *([] if quiet else [table(rows)]), f"  JUnit: {path}"]))
+
+
+def tell_refusal(state: StateFolder, folder: Path, step: str, error: TrainworthyError, run_id: str) -> None:
+    """XML and annotations of what kept the use case in this folder, or a step of it, from beginning."""
+    about = {"run": run_id, "commit": git_state(folder)[0] or "none", "device": "host"}
+    _leave(state, folder, refused_rows(step, error, folder), datetime.now(UTC).isoformat(timespec="seconds"), about)
+
+
+def _leave(state: StateFolder, folder: Path, rows: Sequence[Row], created_at: str, about: Mapping[str, str]) -> Path:
+    """Write the XML, print the annotations; gives the XML's path."""
+    path = junit_path(state, folder.name)
+    write_atomic(path, junit(folder.name, rows, created_at, about))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        found = (path for path in folder.rglob("*") if path.suffix in (".py", ".yaml"))
+        files = {path.relative_to(folder).as_posix() for path in found}
+        # At the start of a line of stdout, where GitHub reads them.
+        for line in github_annotations(rows, _from_root(folder), files):
+            print(line, file=sys.stdout, flush=True)
+    return path
 
 
 def _from_root(folder: Path) -> str:

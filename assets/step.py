@@ -134,6 +134,8 @@ def run_step(
     except TrainworthyError as error:
         # Refused before it began: nothing was spent, and there may be no place for a record.
         context.log_event(dg.AssetObservation(context.asset_key, metadata=refusal_metadata(use_case, error)))
+        if _intent(context) == ci.PREFLIGHT:
+            ci.tell_refusal(workspace.state, use_case.folder, step, error, context.run_id)
         raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
     if earlier is not None and equal:
         workspace.records.reuse(earlier, run.run_id, newest=run.trains)

@@ -34,7 +34,7 @@ from benchmarks.networks import (
 )
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 
 
 def label_smoothing(seed: int) -> Setup:
@@ -105,7 +105,7 @@ def oversampling(seed: int) -> Setup:
     rows = split(tabular(seed, 2000, share=0.05))
     found = rows["training"]
     repeated = torch.repeat_interleave(torch.arange(len(found.targets)), (1 + 9 * found.targets).long())
-    rows["training"] = take(found, repeated)
+    rows["training"] = found.take(repeated)
     return replace(mlp(seed), learning_rate=3e-3, epochs=4, weight_decay=0.1, **rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData, TrainState, train
 
 
@@ -24,7 +24,7 @@ def held_out_loss(subject: Subject, model: nn.Module) -> float:
     size = min(len(subject.held_out.targets), max(32, subject.batch_rows()))
     model.eval()
     with torch.no_grad():
-        losses = [_losses(subject, model, take(subject.held_out, rows)) for rows in _batches(subject, size)]
+        losses = [_losses(subject, model, subject.held_out.take(rows)) for rows in _batches(subject, size)]
     return float(torch.cat(losses).mean())
 
 
@@ -32,7 +32,7 @@ def constant_loss(subject: Subject, updates: int = 200) -> float:
     """Loss on held-out rows of the best output that does not look at the inputs, fitted to the training rows."""
     model = subject.model().eval()
     with torch.no_grad():
-        constant = model(take(subject.training, torch.arange(4)).inputs)[:1].float() * 0
+        constant = model(subject.training.take(torch.arange(4)).inputs)[:1].float() * 0
     constant = nn.Parameter(constant.clone())
     optimizer = torch.optim.Adam([constant], lr=0.1)
 
@@ -40,7 +40,7 @@ def constant_loss(subject: Subject, updates: int = 200) -> float:
         outputs = constant.expand(len(data.targets), *constant.shape[1:])
         return _weighted(subject.recipe.loss_fn(outputs, data.targets), data).mean()
 
-    some = take(subject.training, torch.randperm(len(subject.training.targets))[:400])
+    some = subject.training.take(torch.randperm(len(subject.training.targets))[:400])
     for _ in range(updates):
         optimizer.zero_grad()
         loss(some).backward()

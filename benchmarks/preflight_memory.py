@@ -27,7 +27,7 @@ from benchmarks.result import finish, hardware
 from lifecycle.preflight.memory.forecast import step_memory
 from lifecycle.preflight.memory.memory_forecast import RULE_BYTES, MemoryForecast
 from lifecycle.preflight.memory.real_step import memory_levels
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import train_step
 
 GPUS = {"l4": 24.0}
@@ -88,7 +88,7 @@ def _moved(subject: Subject, device: str):
 def allocated(subject: Subject) -> int:
     """The allocator's peak over two updates of the whole batch; its rows, made before, are not counted."""
     rows = subject.plan.batch_size
-    data = take(subject.training, torch.arange(rows, device=subject.device) % len(subject.training.targets))
+    data = subject.training.take(torch.arange(rows, device=subject.device) % len(subject.training.targets))
 
     def update() -> None:
         state = subject.state()

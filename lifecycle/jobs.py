@@ -138,10 +138,16 @@ class PredictJob(_RowsJob):
 
 
 class FunctionsJob(_RowsJob):
-    """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained."""
+    """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained.
+
+    `training` is None where use_case.yaml has mistakes. `steps` are about those of the full stage, where it is known.
+    """
 
     kind: Literal["functions"] = "functions"
     hyperparameters: dict[str, Any]
+    training: TrainingSpec | None = None
+    steps: int = 1000
+    claims: PreflightSpec = Field(default_factory=PreflightSpec)
 
 
 class VerifyJob(_Job):

@@ -82,10 +82,11 @@ def fit_preprocessing(task: Task, training: pd.DataFrame, hyperparameters: Mappi
 
 def line_of(error: BaseException, folder: Path) -> str:
     """Where an error came from, `model.py:12 in predict`: the innermost line in the folder, else of all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder.resolve())]
+    frames, folder = traceback.extract_tb(error.__traceback__), folder.resolve()
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     found = (own or frames)[-1]
-    return f"{Path(found.filename).name}:{found.lineno} in {found.name}"
+    path = Path(found.filename)
+    return f"{path.relative_to(folder).as_posix() if own else path.name}:{found.lineno} in {found.name}"
 
 
 def told_of(error: BaseException, folder: Path, *, sensitive: bool) -> str:

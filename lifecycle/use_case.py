@@ -446,6 +446,8 @@ def model_problems(path: Path) -> list[Problem]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
         return [Problem(f"model.py:{error.lineno}", f"not valid Python: {error.msg}", "mend the syntax")]
+    except UnicodeDecodeError as error:
+        return [Problem("model.py", f"is not UTF-8: {error}", "save the file as UTF-8")]
     imported = {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }

@@ -1,15 +1,19 @@
 """The jobs of a use case that cannot be loaded: they stop with what is wrong, so that no other use case is held up.
 
+preflight_<name> also leaves the problems for the pull request that brought them.
+
 No `from __future__ import annotations`: Dagster cannot resolve a text annotation of a resource.
 """
 
 import re
+from pathlib import Path
 
 import dagster as dg
 
-from assets.ci import forget
+from assets.ci import PREFLIGHT, tell_refusal
 from lifecycle.errors import UseCaseError
 from pipeline.factory import JOBS
+from resources.settings import read_settings
 from resources.workspace import Intent, Workspace
 
 # Dagster refuses other names; no loaded use case has one either.
@@ -23,8 +27,9 @@ def broken_jobs(error: UseCaseError) -> list[dg.JobDefinition]:
 
     # It asks for the intent, so that the run configs of the jobs that it stands for are accepted.
     @dg.op(name=f"{error.name}__problems", out=dg.Out(dg.Nothing), description=str(error))
-    def problems(intent: Intent, workspace: Workspace) -> None:
-        forget(workspace.state, error.name)
+    def problems(context: dg.OpExecutionContext, intent: Intent, workspace: Workspace) -> None:
+        if context.job_name == f"{PREFLIGHT}_{error.name}":
+            tell_refusal(workspace.state, _folder(error.name), "use_case", error, context.run_id)
         raise dg.Failure(str(error), allow_retries=False)
 
     return [_job(name, error, problems) for name, *_ in JOBS]
@@ -42,3 +47,9 @@ def _job(name: str, error: UseCaseError, problems: dg.OpDefinition) -> dg.JobDef
         problems()
 
     return job
+
+
+def _folder(name: str) -> Path:
+    """Where the use case lies; among several folders of use cases the first that has one of this name."""
+    places = [parent / name for parent in read_settings().use_cases]
+    return next((place for place in places if place.is_dir()), places[0])

@@ -18,8 +18,9 @@ from lifecycle.contract.model import Contract, load_contract
 from lifecycle.cost.prices import load_prices
 from lifecycle.data.versions import published_version
 from lifecycle.declarations import declaration_problems
-from lifecycle.errors import Problem, UseCaseError
+from lifecycle.errors import DatasetError, Problem, UseCaseError
 from lifecycle.jobs import FunctionsJob, FunctionsResult, Rows, TriedFunction
+from lifecycle.training.plan import make_plan
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import Settings, read_settings, use_case_folder
 from resources.worker_process import run_worker
@@ -53,7 +54,7 @@ def check_use_case(name: str) -> list[Part]:
     if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
         what = "the contract" if contract is None else "the hyperparameters" if hyperparameters is None else "model.py"
         return [*parts, Part("functions", untried=f"mend {what} first")]
-    tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters)]
+    tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, use_case)]
     # A model.py that can't be imported is a file with a fault, not one more part.
     return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]
 
@@ -97,7 +98,9 @@ def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else None
 
 
-def _tried(folder: Path, contract: Contract, hyperparameters: Mapping[str, Any]) -> tuple[TriedFunction, ...]:
+def _tried(
+    folder: Path, contract: Contract, hyperparameters: Mapping[str, Any], use_case: UseCase | None
+) -> tuple[TriedFunction, ...]:
     with tempfile.TemporaryDirectory() as out:
         job = FunctionsJob(
             use_case_folder=str(folder),
@@ -105,10 +108,22 @@ def _tried(folder: Path, contract: Contract, hyperparameters: Mapping[str, Any])
             device="cpu",
             rows=Rows(features=contract.feature_columns, label=contract.label.name, group=""),
             hyperparameters=dict(hyperparameters),
+            **(_training(use_case) if use_case else {}),
         )
         answer = run_worker(job)
     assert isinstance(answer, FunctionsResult)
     return answer.functions
+
+
+def _training(use_case: UseCase) -> dict[str, Any]:
+    """What the optional functions are given; the steps too, if the dataset's version is known."""
+    spec = use_case.spec
+    fields: dict[str, Any] = {"training": spec.training, "claims": spec.preflight}
+    try:
+        rows = published_version(use_case.project, spec.dataset.name, spec.dataset.version).rows
+    except DatasetError:
+        return fields
+    return {**fields, "steps": make_plan(max(1, rows), spec.training, spec.stages, "full").horizon_steps}
 
 
 def _function(tried: TriedFunction) -> Part:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -29,7 +29,10 @@ _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True)
 class Row:
-    """A check as a reader is told of it: a trial of the battery, or a check that has no trials."""
+    """A check as a reader is told of it: a trial of the battery, a check that has no trials, or a problem (refused.py).
+
+    `file` and `line` are a problem's place; of a check the evidence names it.
+    """
 
     step: str
     id: str
@@ -41,6 +44,8 @@ class Row:
     seconds: float = 0.0
     symptom: str = ""
     cause: str = ""
+    file: str = ""
+    line: int = 0
 
     @property
     def stops(self) -> bool:
@@ -114,20 +119,31 @@ def _lines(row: Row, width: int) -> Iterator[str]:
         yield f"  {first[0]:<12}  {first[1]:<{width}} {line}".rstrip()
 
 
-def github_annotations(rows: Iterable[Row], folder: str) -> tuple[str, ...]:
-    """GitHub's workflow commands, one for each check that did not pass; `folder` from the repository's root on."""
-    return tuple(_annotation(row, folder) for row in rows if not row.quiet and not _untried(row))
+def github_annotations(rows: Iterable[Row], folder: str, files: Collection[str]) -> tuple[str, ...]:
+    """GitHub's workflow commands, one for each check that did not pass.
+
+    `folder` is the use case's from the repository's root on, `files` are what it holds: a line of another file is no
+    place in the pull request.
+    """
+    return tuple(_annotation(row, folder, files) for row in rows if not row.quiet and not _untried(row))
 
 
-def _annotation(row: Row, folder: str) -> str:
-    found = _LINE.search(row.evidence)
-    default = _STEP_FILES.get(row.step) or _FILES.get(row.id.partition(".")[0], "model.py")
-    name, line = (found[1], found[2]) if found else (default, "1")
-    place = {"file": f"{folder}/{name}", "line": line, "title": row.id}
+def _annotation(row: Row, folder: str, files: Collection[str]) -> str:
+    name, line = _place(row, files)
+    place = {"file": f"{folder}/{name}", "line": str(line), "title": row.id}
     properties = ",".join(f"{key}={_property(value)}" for key, value in place.items())
     words = (row.evidence, f"Cause: {row.cause}" if row.cause else "", f"Fix: {row.fix}" if row.fix else "")
     told = printable("\n".join(word for word in words if word), keep=True)
     return f"::{'error' if row.stops else 'warning'} {properties}::{_escaped(told)}"
+
+
+def _place(row: Row, files: Collection[str]) -> tuple[str, int]:
+    """File and line to look at: the last place that the evidence names, since a message before it may name others."""
+    if row.file:
+        return row.file, row.line
+    named = [(name, int(line)) for name, line in _LINE.findall(row.evidence) if name in files]
+    default = _STEP_FILES.get(row.step) or _FILES.get(row.id.partition(".")[0], "model.py")
+    return named[-1] if named else (default, 1)
 
 
 def _escaped(text: str) -> str:
@@ -177,7 +193,7 @@ def _kind(row: Row) -> Literal["failure", "error", "skipped", ""]:
 
 
 def _case(suite: ElementTree.Element, name: str, row: Row, kind: str) -> None:
-    family, _, check = row.id.partition(".") if "." in row.id else (row.step, "", row.id)
+    family, _, check = row.id.partition(".") if "." in row.id and not row.file else (row.step, "", row.id)
     place = {"classname": _xml(f"{name}.{family}"), "name": _xml(check), "time": f"{row.seconds:.3f}"}
     case = ElementTree.SubElement(suite, "testcase", place)
     words = (("seen", row.evidence), ("symptom", row.symptom), ("cause", row.cause), ("fix", row.fix))

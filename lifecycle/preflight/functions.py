@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.sample import FIT_ROWS, sample_labels, sample_rows
 from lifecycle.jobs import FunctionsJob, FunctionsResult
+from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, Trials, Wrong
 from lifecycle.task import Task
@@ -44,6 +45,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
     trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
     trials.of("predict", lambda: _predict(task, outputs), outputs)
+    try_optional(trials, task, job, model, inputs, targets)
     trials.found_only({check.id: check.question for check in own_checks(task)})
     return trials.result()
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.start.constant import constant_losses
-from lifecycle.preflight.start.steady import spread_rows, steady
-from lifecycle.preflight.subject import Subject, autocast, take
+from lifecycle.preflight.start.steady import steady
+from lifecycle.preflight.subject import Subject, autocast, spread_rows
 from lifecycle.training.loop import TrainData, TrainState, train_step
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Direction:
 
 def rate_range(subject: Subject) -> Found:
     """The range, a short run at the declared peak, and the sum of the planned rates."""
-    data = take(subject.training, spread_rows(subject, ROWS))
+    data = subject.training.take(spread_rows(subject.training, ROWS))
     first = _direction(subject, data)
     if not (0 < first.gain < math.inf and math.isfinite(first.loss)):
         return Found("insufficient", f"no direction to try rates along: loss {first.loss:.4g}, slope {first.gain:.2g}")

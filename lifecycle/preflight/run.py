@@ -63,7 +63,7 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
         trials += _tried(job, sample, device, _cheap(trials), sample.subject)
         return _ended(job, sample, trials, "not tried, since one batch failed", fields)
     trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample))
-    trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject)
+    trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, told="configuration")
     trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, _own(job, sample), sample.subject)
     say("preflight: memory and time")
@@ -113,9 +113,10 @@ def _ended(
 
 
 def _tried(
-    job: PreflightJob, sample: Sample, device: str, checks: tuple[Check[Any], ...], seen: Any
+    job: PreflightJob, sample: Sample, device: str, checks: tuple[Check[Any], ...], seen: Any, told: str = ""
 ) -> tuple[Trial, ...]:
-    for family in dict.fromkeys(check.family for check in checks):
+    """Say the families, but for one that is told already, and try the checks."""
+    for family in dict.fromkeys(check.family for check in checks if check.family != told):
         say(f"preflight: {family.replace('_', ' ')}")
     return run_checks(
         checks, seen, device=device, not_applicable=job.claims.not_applicable, told=lambda error: _told(error, job)

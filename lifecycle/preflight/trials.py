@@ -26,6 +26,12 @@ FIXES = {
     "loss_fn": "give one loss a row, shape (N,), from outputs and targets of shape (N,)",
     "predict": "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid",
 }
+# Those that model.py need not define.
+OPTIONAL_FIXES = {
+    "build_optimizers": "return a list of torch optimizers that hold every trainable parameter, each in one of them",
+    "learning_rate": "return a finite rate from 0 on for each step, above 0 in most",
+    "augment": "return (inputs, targets) with the names, the rows and the types that it was given",
+}
 
 
 @dataclass
@@ -56,13 +62,16 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
-            problem, fix = _unknown_column(error, self.features) or (_told(error), FIXES[name])
+            problem, fix = _unknown_column(error, self.features) or (_told(error), {**FIXES, **OPTIONAL_FIXES}[name])
             self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
             return None
         where = self._where(name)
         faults = tuple(FunctionFault(where=where, problem=problem, fix=fix) for problem, fix in wrong)
         self._add(name, evidence=evidence, faults=faults)
         return value
+
+    def not_tried(self, name: str, why: str) -> None:
+        self._add(name, untried=why)
 
     def found_only(self, questions: Mapping[str, str]) -> None:
         """Own checks by id with their questions: they need a subject, which only preflight has."""

@@ -20,8 +20,9 @@ FORWARD = 'return self.layers(torch.cat([inputs["numbers"], self.shop(inputs["sh
 def job(use_case: Path, out: Path) -> FunctionsJob:
     rows = Rows(features=("shop", "x1", "x2"), label="positive", group="day")
     return FunctionsJob(
-        use_case_folder=str(use_case), out=str(out), device="cpu", rows=rows, hyperparameters={"width": 8}
-    )
+        use_case_folder=str(use_case), out=str(out), device="cpu", rows=rows, hyperparameters={"width": 8},
+        training=toy_jobs.SPEC.training, steps=250,
+    )  # fmt: skip
 
 
 def tried(tmp_path: Path, *replacements: tuple[str, str]) -> dict[str, TriedFunction]:
@@ -124,3 +125,91 @@ def test_functions_run_in_the_worker(tmp_path):
     asked = job(toy_jobs.TOY, tmp_path)
     assert toy_jobs.run_worker(asked) == (0, {})
     assert isinstance(read_result(tmp_path, asked), FunctionsResult)
+
+
+PLACE = "def predict(outputs):"
+OPTIMIZERS = """
+def build_optimizers(model, optimizer):
+    body = torch.optim.AdamW(model.layers.parameters(), lr=optimizer["learning_rate"])
+    return [body, torch.optim.SGD(model.shop.parameters(), lr=optimizer["learning_rate"] / 10)]
+"""
+RATE = """
+def learning_rate(step, steps, training):
+    return training["optimizer"]["learning_rate"] * min(step / 10, 1 - step / steps)
+"""
+AUGMENT = """
+def augment(inputs, targets, generator):
+    inputs["numbers"] += 0.1 * torch.randn(inputs["numbers"].shape, generator=generator)
+    return inputs, 0.9 * targets
+"""
+
+
+def optional(tmp_path: Path, function: str) -> TriedFunction:
+    """The trial of a toy with this function before predict."""
+    found = tried(tmp_path, (PLACE, f"{function}\n\n{PLACE}"))
+    return found[function.partition("def ")[2].partition("(")[0]]
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (OPTIMIZERS, "AdamW, SGD; 5 of 5 trainable tensors"),
+        (RATE, "over 250 steps"),
+        (AUGMENT, "draws from its generator alone"),
+        # A mixed batch, and one that does nothing.
+        (AUGMENT.replace("0.9 * targets", "0.5 * (targets + targets.flip(0))"), "generator alone"),
+        ("def augment(inputs, targets, generator):\n    return inputs, targets", "generator alone"),
+    ],
+)
+def test_optional_function_that_is_well_says_what_it_gives(tmp_path, function, told):
+    found = optional(tmp_path, function)
+    assert told in found.evidence
+    assert not found.faults
+    assert not found.untried
+
+
+def planted(function: str, old: str, new: str) -> str:
+    assert old in function
+    return function.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (planted(OPTIMIZERS, "return [body, ", "return ["), "in no optimizer: layers.0.weight"),
+        (planted(OPTIMIZERS, "model.layers.", "model."), "in more than one optimizer: shop.weight"),
+        (planted(OPTIMIZERS, "return [body, ", "return body\n    return ["), "gives AdamW, not a list"),
+        (planted(OPTIMIZERS, "return [body, ", "return []\n    return ["), "gives no optimizer"),
+        (planted(OPTIMIZERS, "return [body, ", "return [body, 'sgd', "), "gives str, no torch optimizer"),
+        (planted(OPTIMIZERS, 'lr=optimizer["learning_rate"])', "lr=float('inf'))"), "rates of groups are"),
+        (planted(OPTIMIZERS, '["learning_rate"]', '["rate"]'), "KeyError: 'rate'"),
+        (planted(RATE, "1 - step / steps", "1 - step / 100"), "has the rate -"),
+        (planted(RATE, "1 - step / steps", "1 / (step - 200 or 1) ** 0.5"), "complex"),
+        (planted(RATE, "step / 10", "0"), "the rate is 0 in every step"),
+        (planted(RATE, "return ", "return float('nan') + "), "has the rate nan"),
+        (planted(RATE, "return ", "return None and "), "TypeError"),
+        (planted(AUGMENT, ", generator=generator", ""), "equal generators give different batches"),
+        (planted(AUGMENT, "0.1 *", "__import__('random').random() *"), "equal generators give different batches"),
+        (planted(AUGMENT, "return inputs, ", "return {'number': inputs['numbers']}, "), "inputs numbers, shop became"),
+        (planted(AUGMENT, "return inputs, ", "return "), "does not give (inputs, targets)"),
+        (planted(AUGMENT, "0.9 * targets", "targets[:-1]"), "targets (64,) became (63,)"),
+        (planted(AUGMENT, "0.9 * targets", "targets / 0"), "targets is not finite"),
+        (planted(AUGMENT, "return inputs", "inputs['numbers'] = inputs['numbers'][:, :1]\n    return inputs"),
+         "the network cannot take its batch"),
+        (planted(AUGMENT, "return inputs", "inputs['numbers'] = inputs['numbers'].double()\n    return inputs"),
+         "the network cannot take its batch"),
+    ],
+)  # fmt: skip
+def test_optional_function_planted_fault_is_found_with_its_line_and_a_fix(tmp_path, function, problem):
+    found = optional(tmp_path, function)
+    assert problem in " ".join(fault.problem for fault in found.faults), found
+    assert all(fault.where.startswith("model.py:") and fault.fix for fault in found.faults)
+
+
+def test_optional_function_is_untried_where_the_training_section_cannot_be_read(tmp_path):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (PLACE, f"{RATE}{OPTIMIZERS}{AUGMENT}\n\n{PLACE}"))
+    unread = job(use_case, tmp_path / "out").model_copy(update={"training": None})
+    found = {one.name: one for one in try_functions(unread).functions}
+    assert "use_case.yaml" in found["learning_rate"].untried
+    assert "use_case.yaml" in found["build_optimizers"].untried
+    assert found["augment"].evidence

@@ -93,7 +93,8 @@ def test_definitions_string_selection_parses_with_this_antlr(definitions):
     assert found == {dg.AssetKey(["toy", "full"])} | {dg.AssetKey(["flight_delays", step]) for step in STEPS}
 
 
-def test_definitions_broken_use_case_has_jobs_that_stop_with_its_problems_beside_the_good_one():
+def test_definitions_broken_use_case_has_jobs_that_stop_with_its_problems_beside_the_good_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path))
     good = load_use_case(ROOT / "tests" / "toy" / "use_cases" / "toy")
     problems = [
         Problem("use_case.yaml: ownr", "unknown key", "did you mean 'owner'?"),
@@ -110,6 +111,9 @@ def test_definitions_broken_use_case_has_jobs_that_stop_with_its_problems_beside
         assert str(broken) in job.description
         (failure,) = job.execute_in_process(raise_on_error=False).filter_events(lambda event: event.is_step_failure)
         assert failure.step_failure_data.user_failure_data.description == str(broken)
+        left = tmp_path / "reports" / "other" / "preflight.xml"
+        assert left.is_file() == (kind == "preflight")
+        left.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("name", ["no-job", "spa ce"])

@@ -64,7 +64,7 @@ def test_preflight_job_that_passes_says_so_in_a_line_and_names_the_xml(toy):
     assert "does not clear a CUDA job" in cases(toy)["toy.overfit.ten_batches"].find("skipped").get("message")
 
 
-def test_preflight_job_that_stops_before_preflight_leaves_no_xml_of_another_run(toy):
+def test_preflight_job_that_stops_before_preflight_leaves_its_own_xml_and_annotations(toy, github):
     path = toy.var / "reports" / "toy" / "preflight.xml"
     path.write_text("<testsuites/>")
     known = "minimum: -10, maximum: 10}\n        customProperties: [{property: role, value: feature}, "
@@ -74,8 +74,12 @@ def test_preflight_job_that_stops_before_preflight_leaves_no_xml_of_another_run(
     assert cases(toy)["toy.snapshot.availability"].find("failure") is not None
     path.write_text("<testsuites/>")
     toy.edit("use_case.yaml", "epochs: 6", "epoch: 6")
-    assert toy.execute("preflight_toy").code == 1
-    assert not path.exists()
+    done = toy.execute("preflight_toy")
+    assert done.code == 1
+    assert cases(toy)["toy.use_case.use_case.yaml: training.epoch"].find("failure") is not None
+    annotations = [line for line in done.out.splitlines() if line.startswith("::error ")]
+    assert any("file=use_cases/toy/use_case.yaml,line=" in line and "did you mean 'epochs'?" in line
+               for line in annotations), done.out  # fmt: skip
 
 
 def test_preflight_job_of_sums_that_cannot_work_starts_no_worker(toy):

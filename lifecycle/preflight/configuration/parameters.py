@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -33,10 +33,13 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
     trainable = {name: p for name, p in named.items() if p.requires_grad}
     left_out = [name for name, p in trainable.items() if id(p) not in held]
     frozen = subject.claims.frozen
+    missed = [name for name in left_out if not _matches(name, frozen)]
+    updated = [name for name in trainable if name not in left_out]
+    twice = [name for name, p in trainable.items() if held[id(p)] > 1]
     wrong = [
-        _told("in no optimizer", [name for name in left_out if not _matches(name, frozen)], _BUILD),
-        _told("in more than one place of the optimizers", [n for n, p in trainable.items() if held[id(p)] > 1], _TWICE),
-        *_claims(named, trainable, [name for name in trainable if name not in left_out], frozen),
+        _told("in no optimizer", missed, f"{_BUILD}, or {claim_of(missed, updated, frozen)}"),
+        _told("in more than one place of the optimizers", twice, f"{_TWICE}: {', '.join(twice)}"),
+        *_claims(named, updated, frozen),
     ]
     if unregistered := _unregistered(state.model, subject):
         told = (
@@ -83,21 +86,34 @@ def _items(value: object) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
 
 
-_BUILD = "give every trainable parameter to an optimizer in build_optimizers, or claim it in preflight.frozen"
+_BUILD = "give every trainable parameter to an optimizer in build_optimizers"
 _TWICE = "give each parameter to one optimizer only"
 _OTHER = "build the optimizers from the model that build_optimizers is given, after it is whole"
 _STANDARD = "torch.nn.modules."
 
 
-def _claims(named: Parameters, trainable: Parameters, updated: Sequence[str], frozen: Sequence[str]):
+def _claims(named: Parameters, updated: Sequence[str], frozen: Sequence[str]) -> Iterator[tuple[str, str] | None]:
     """What preflight.frozen says and the model does not do."""
-    yield _told("claimed frozen and trained all the same", [name for name in updated if _matches(name, frozen)], _CLAIM)
+    broken = [pattern for pattern in frozen if any(fnmatchcase(name, pattern) for name in updated)]
+    fix = f"set requires_grad to False in build_model, or take out of preflight.frozen: {', '.join(broken)}"
+    yield _told("claimed frozen and trained all the same", [name for name in updated if _matches(name, frozen)], fix)
     for pattern in frozen:
         if not any(fnmatchcase(name, pattern) for name in named):
             yield f"preflight.frozen: {pattern!r} matches no parameter", did_you_mean(pattern, list(named)[:20])
 
 
-_CLAIM = "set requires_grad to False in build_model, or take the name out of preflight.frozen"
+def claim_of(names: Sequence[str], others: Sequence[str], frozen: Sequence[str]) -> str:
+    """The line of use_case.yaml that claims all these names beside what is claimed, and none of the others."""
+    patterns, left = list(frozen), list(names)
+    while left:
+        parts = left[0].split(".")
+        modules = (".".join([*parts[:count], "*"]) for count in range(1, len(parts)))
+        several = (m for m in modules if sum(fnmatchcase(n, m) for n in left) > 1)
+        found = next((m for m in several if not any(fnmatchcase(name, m) for name in others)), left[0])
+        patterns.append(found)
+        left = [name for name in left[1:] if not fnmatchcase(name, found)]
+    quoted = (pattern if pattern[:1].isalpha() else f'"{pattern}"' for pattern in patterns)
+    return f"claim it: preflight: {{frozen: [{', '.join(quoted)}]}}"
 
 
 def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Found:
@@ -110,7 +126,8 @@ def _unclaimed(named: Parameters, trained: int, subject: Subject) -> Found:
         return Found("pass", told + (f", {len(copies)} of them kept by the network itself" if copies else ""), trained)
     owners = dict(subject.build().named_modules())
     layers = [name for name in quiet if type(owners[name.rpartition(".")[0]]).__module__.startswith(_STANDARD)]
-    fix = f"if it is meant, say so: preflight: {{frozen: [{', '.join((layers or quiet)[:3])}]}}; else let them train"
+    trains = [name for name, p in named.items() if p.requires_grad]
+    fix = f"if it is meant, {claim_of(quiet, trains, subject.claims.frozen)}; else let them train"
     seen, _ = _told("frozen, which nobody claims", layers or quiet, fix) or ("", "")
     return Found(
         "fail" if layers and subject.claims.start == "scratch" else "insufficient", seen, len(quiet), 0, fix=fix

@@ -10,8 +10,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.inputs.probe import MOST_ROWS, rows_of, spread_rows, step_generator
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.inputs.probe import MOST_ROWS, rows_of, step_generator
+from lifecycle.preflight.subject import Subject, spread_rows
 
 if TYPE_CHECKING:
     import torch

@@ -8,37 +8,19 @@ is drawn more often on purpose is more often in every window.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.inputs.repeated import repeated_batch, rows_of_step
+from lifecycle.preflight.inputs.uneven import CELLS, TIMES, Uneven, cells_of, uneven
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.plan import Plan
 
 if TYPE_CHECKING:
     import numpy as np
 
-WINDOW_ROWS, MOST_WINDOWS, MOST_BATCHES, CELLS = 64, 256, 20_000, 16
-# Odds of a fair order, by a gamma distribution with the mean and variance of 40 shuffles; its tail is too thin for rare
-# labels, which gave 3e-8 in 17,000 fair orders, hence the distance. And how many times its mean the statistic must be:
-# sorted rows have as many as a window has rows.
-FALSE_ALARM, TIMES, SHUFFLES = 1e-12, 1.5, 40
-# A label that has fewer rows in the mean window counts as the most frequent one.
-FEWEST_EACH = 1.0
+WINDOW_ROWS, MOST_WINDOWS = 64, 256
 ALIKE, ALIKE_ERRORS = 0.1, 6.0
-NEVER, REPEATED_EPOCHS = 0.01, 3
-
-
-@dataclass(frozen=True)
-class Uneven:
-    """How unequal windows are: their chi-square over that of shuffled draws, and the odds of it."""
-
-    times: float
-    odds: float
-
-    @property
-    def alarms(self) -> bool:
-        return self.odds < FALSE_ALARM and self.times > TIMES
 
 
 def shuffled(subject: Subject) -> Found:
@@ -48,10 +30,10 @@ def shuffled(subject: Subject) -> Found:
         return Found("pass", "every batch holds all rows")
     windows = _windows(plan)
     labels = _labels(subject)
-    by_label = _uneven(_cells(labels)[windows]) if labels is not None else Uneven(1.0, 1.0)
+    by_label = uneven(cells_of(labels)[windows]) if labels is not None else Uneven(1.0, 1.0)
     if by_label.alarms:
         return _sorted(f"labels differ between batches {by_label.times:.1f} times as much as in a fair order", by_label)
-    by_place = _uneven(windows * CELLS // plan.rows)
+    by_place = uneven(windows * CELLS // plan.rows)
     alike = _neighbours_alike(subject) if by_place.alarms else ""
     if by_place.alarms and alike:
         return _sorted(f"a batch holds rows that lie side by side in the file, and {alike} are alike there", by_place)
@@ -66,8 +48,8 @@ def shuffled(subject: Subject) -> Found:
                  by_label.times, TIMES)  # fmt: skip
 
 
-def _sorted(evidence: str, uneven: Uneven) -> Found:
-    return Found("fail", evidence, round(uneven.times, 2), TIMES)
+def _sorted(evidence: str, found: Uneven) -> Found:
+    return Found("fail", evidence, round(found.times, 2), TIMES)
 
 
 def _windows(plan: Plan) -> np.ndarray:
@@ -77,14 +59,10 @@ def _windows(plan: Plan) -> np.ndarray:
     joined = min(max(1, math.ceil(WINDOW_ROWS / plan.batch_size)), plan.steps_per_epoch)
     count = plan.steps_per_epoch // joined
     chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_WINDOWS)).round().astype(int))
-    drawn = [[_rows(plan, int(start) * joined + step) for step in range(joined)] for start in chosen]
+    drawn = [[rows_of_step(plan, int(start) * joined + step) for step in range(joined)] for start in chosen]
     whole = [np.concatenate(one) for one in drawn]
     least = min(len(one) for one in whole)
     return np.stack([one[:least] for one in whole])
-
-
-def _rows(plan: Plan, step: int) -> np.ndarray:
-    return plan.batch(step).cpu().numpy()
 
 
 def _labels(subject: Subject) -> np.ndarray | None:
@@ -96,49 +74,6 @@ def _labels(subject: Subject) -> np.ndarray | None:
         targets = subject.training.targets.detach().float().cpu()
         labels = targets.reshape(len(targets), -1).mean(dim=1).numpy()
     return None if labels is None or len(np.unique(labels[: 10**6])) < 2 else labels
-
-
-def _cells(values: np.ndarray) -> np.ndarray:
-    """Values as class numbers: themselves if they are few, else CELLS quantiles."""
-    import numpy as np
-
-    kinds, numbers = np.unique(values, return_inverse=True)
-    if len(kinds) <= CELLS:
-        return numbers
-    edges = np.quantile(values, np.linspace(0, 1, CELLS + 1)[1:-1])
-    return np.searchsorted(edges, values, side="right")
-
-
-def _uneven(cells: np.ndarray) -> Uneven:
-    """Chi-square of the windows' counts against those of all, compared with shuffles of the same draws."""
-    import numpy as np
-    from scipy.stats import gamma
-
-    if len(cells) < 2:
-        return Uneven(1.0, 1.0)
-    totals = np.bincount(cells.ravel())
-    # A handful of rows can't show an order: three of five in one window happen.
-    cells = np.where(totals[cells] >= FEWEST_EACH * len(cells), cells, int(totals.argmax()))
-    generator = np.random.default_rng(0)
-    seen, flat = _chi_square(cells), cells.ravel().copy()
-    null = []
-    for _ in range(SHUFFLES):
-        generator.shuffle(flat)
-        null.append(_chi_square(flat.reshape(cells.shape)))
-    mean, variance = float(np.mean(null)), float(np.var(null))
-    if mean <= 0 or variance <= 0:
-        return Uneven(1.0, 1.0)
-    return Uneven(seen / mean, float(gamma.sf(seen, mean**2 / variance, scale=variance / mean)))
-
-
-def _chi_square(cells: np.ndarray) -> float:
-    import numpy as np
-
-    count = int(cells.max()) + 1
-    offset = cells + np.arange(len(cells))[:, None] * count
-    seen = np.bincount(offset.ravel(), minlength=len(cells) * count).reshape(len(cells), count)
-    expected = np.maximum(seen.mean(axis=0), 1e-12)
-    return float((np.square(seen - expected) / expected).sum())
 
 
 def _neighbours_alike(subject: Subject) -> str:
@@ -169,69 +104,10 @@ def _same_order(plan: Plan) -> bool:
     if plan.horizon_steps < plan.steps_per_epoch + 1:
         return False
     steps = range(min(8, plan.steps_per_epoch, plan.horizon_steps - plan.steps_per_epoch))
-    first = np.concatenate([_rows(plan, step) for step in steps])
-    second = np.concatenate([_rows(plan, plan.steps_per_epoch + step) for step in steps])
+    first = np.concatenate([rows_of_step(plan, step) for step in steps])
+    second = np.concatenate([rows_of_step(plan, plan.steps_per_epoch + step) for step in steps])
     # A few rows in the same order may be chance.
     return len(first) >= 8 and np.array_equal(first, second)
-
-
-def repeated_batch(subject: Subject) -> Found:
-    """Different batches within an epoch, and all rows met over the first epochs."""
-    import numpy as np
-
-    plan = subject.plan
-    epochs = max(1, min(REPEATED_EPOCHS, plan.horizon_steps // plan.steps_per_epoch))
-    if plan.steps_per_epoch * epochs > MOST_BATCHES:
-        epochs = 1
-    per_epoch = min(plan.steps_per_epoch, MOST_BATCHES)
-    drawn = [[_rows(plan, e * plan.steps_per_epoch + step) for step in range(per_epoch)] for e in range(epochs)]
-    again = _met_again(plan, drawn[0])
-    if again:
-        return Found("fail", f"{again} of the first epoch's {per_epoch} batches hold the rows of another", again, 0)
-    sets = [np.flatnonzero(np.bincount(np.concatenate(batches), minlength=plan.rows)) for batches in drawn]
-    met = np.flatnonzero(np.bincount(np.concatenate(sets), minlength=plan.rows))
-    told = f"{len(met):,} of {plan.rows:,} rows in {'the first epoch' if epochs == 1 else f'{epochs} epochs'}"
-    if per_epoch < plan.steps_per_epoch:
-        return Found("pass", f"{per_epoch:,} batches, none twice; {told}")
-    fault = _never(plan, sets, met)
-    if fault:
-        fix = "let the order run over all rows, and leave another remainder out each epoch"
-        return Found("fail", f"{told}; {fault}", len(met), plan.rows, fix=fix, cause="an order over a part of the rows")
-    return Found("pass", f"no batch twice; {told}", 0, 0)
-
-
-def _met_again(plan: Plan, batches: list[np.ndarray]) -> int:
-    """Batches with the rows of an earlier one; small ones are joined until that can't be chance."""
-    import numpy as np
-
-    # Decimal digits of the number of different windows: 12 is beyond chance for all pairs of MOST_BATCHES.
-    joined = next((j for j in range(1, len(batches) // 2 + 1) if _digits(plan.rows, j * plan.batch_size) >= 12), 0)
-    if not joined:
-        return 0
-    whole = [np.sort(np.concatenate(batches[i : i + joined])) for i in range(0, len(batches) - joined + 1, joined)]
-    return len(whole) - len({one.tobytes() for one in whole})
-
-
-def _digits(rows: int, chosen: int) -> float:
-    if chosen >= rows:
-        return 0.0
-    return (math.lgamma(rows + 1) - math.lgamma(chosen + 1) - math.lgamma(rows - chosen + 1)) / math.log(10)
-
-
-def _never(plan: Plan, sets: list[np.ndarray], met: np.ndarray) -> str:
-    """Rows that no epoch meets, "" if it is the remainder of a last batch or the luck of the draw."""
-    import numpy as np
-
-    missed = plan.rows - len(met)
-    draws = plan.steps_per_epoch * plan.batch_size
-    if missed <= max(NEVER * plan.rows, plan.rows - draws if len(sets) == 1 else 0):
-        return ""
-    if len(sets) > 1 and all(np.array_equal(sets[0], one) for one in sets[1:]):
-        return f"the same {missed:,} are left out each time"
-    places = np.bincount(met * CELLS // plan.rows, minlength=CELLS)
-    if draws * len(sets) >= CELLS * WINDOW_ROWS and not places.all():
-        return f"none from {int((places == 0).sum())} of {CELLS} parts of the file"
-    return ""
 
 
 CHECKS: tuple[Check[Any], ...] = (

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.inputs.probe import probe_rows, row_losses, rows_of, spread_rows, step_generator
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.inputs.probe import probe_rows, row_losses, rows_of, step_generator
+from lifecycle.preflight.subject import Subject, spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.inputs.augmentation import augmented
-from lifecycle.preflight.inputs.probe import rows_of, spread_rows
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.inputs.probe import rows_of
+from lifecycle.preflight.subject import Subject, spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.augmentation import augmented
 from lifecycle.preflight.inputs.mixing import ROWS, STEPS, mixed_without_targets, mixes_rows, other_targets
-from lifecycle.preflight.inputs.probe import rows_of, spread_rows
+from lifecycle.preflight.inputs.probe import rows_of
 from lifecycle.preflight.inputs.sequences import sequences_together
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.subject import Subject, spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 FEWEST_ROWS, MOST_ROWS = 16, 64
 
 
-def spread_rows(data: TrainData, most: int) -> Tensor:
-    """At most `most` row numbers, evenly spaced over all of them."""
-    import torch
-
-    count = len(data.targets)
-    return torch.linspace(0, count - 1, min(most, count)).round().long()
-
-
 def probe_rows(subject: Subject) -> int:
     """Rows of a forward pass of a check: a batch, within FEWEST_ROWS and MOST_ROWS."""
     return min(MOST_ROWS, max(FEWEST_ROWS, subject.batch_rows()))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from lifecycle.preflight.memory.fake_step import Timeline
 from lifecycle.preflight.memory.replay import Call, call_of
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import train_step
 
 # Marks an operation among the profiler's events.
@@ -36,7 +36,7 @@ def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) 
 
     size = rows * parts
     # A batch may have more rows than the sample: they repeat, their values do not matter.
-    data = take(subject.training, torch.arange(size, device=subject.device) % len(subject.training.targets))
+    data = subject.training.take(torch.arange(size, device=subject.device) % len(subject.training.targets))
     recipe = replace(subject.recipe, accumulate=parts)
 
     def run(mode: Any) -> None:

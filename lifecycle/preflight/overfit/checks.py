@@ -22,7 +22,8 @@ from lifecycle.preflight.overfit.fit import (
     outputs_of,
 )
 from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
-from lifecycle.preflight.overfit.yardsticks import Outputs, Yardsticks, loss_uses_labels, measure_yardsticks
+from lifecycle.preflight.overfit.replaced import Outputs
+from lifecycle.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.overfit.yardsticks import Outputs, network_outputs
+from lifecycle.preflight.overfit.replaced import Outputs, network_outputs
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData, TrainState, train_step
 from lifecycle.training.plan import stage_rows, step_seed

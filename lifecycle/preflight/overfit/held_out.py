@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
+from lifecycle.preflight.free_outputs import lowest_loss
 from lifecycle.preflight.overfit.fit import batch_statistics, fit, full_batches, judged, outputs_of
-from lifecycle.preflight.overfit.yardsticks import Outputs, line_basis, linked_outputs, loss_uses_labels, lowest_loss
+from lifecycle.preflight.overfit.line import line_basis
+from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs
+from lifecycle.preflight.overfit.yardsticks import loss_uses_labels
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.learned import PERMUTATIONS, permutations_within
 from lifecycle.training.loop import TrainData

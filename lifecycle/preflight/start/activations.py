@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import is_float
-from lifecycle.preflight.start.steady import spread_rows, steady
-from lifecycle.preflight.subject import Subject, autocast, take
+from lifecycle.preflight.start.steady import steady
+from lifecycle.preflight.subject import Subject, autocast, spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -50,7 +50,7 @@ class Seen:
 
 def activations(subject: Subject) -> Found:
     """One forward pass in training mode without dropout, watched."""
-    data = take(subject.training, spread_rows(subject, ROWS))
+    data = subject.training.take(spread_rows(subject.training, ROWS))
     seen = watched(subject, data.inputs, many=len(data.targets) > 1)
     for judge in (_dead, _saturated, _alike, _scale):
         if (found := judge(seen)) is not None:

@@ -10,14 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.preflight.free_outputs import link_of, lowest_loss
 from lifecycle.preflight.outputs import is_float
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# Of L-BFGS; a log loss of 64 classes is within 0.1 % after 20.
-ITERATIONS = 60
-SUMS_TO_ONE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -42,53 +39,24 @@ def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targ
 
     leaves, spec = tree_flatten(outputs)
     leaves = [leaf.detach().float() if is_float(leaf) else leaf for leaf in leaves]
-    links = [_link(leaf) if is_float(leaf) else None for leaf in leaves]
-    free = [[torch.zeros(shape, device=leaf.device, requires_grad=True) for shape in _shapes(leaf)] for leaf in leaves]
+    links = {at: link_of([leaf]) for at, leaf in enumerate(leaves) if is_float(leaf)}
+    free = [(at, torch.zeros(shape, device=leaves[at].device)) for at in links for shape in _shapes(leaves[at])]
 
-    def loss() -> Tensor:
-        made = [
-            leaf if link is None else link(sum(parts, torch.zeros_like(leaf)))
-            for leaf, link, parts in zip(leaves, links, free, strict=True)
-        ]
+    def loss(numbers: dict[int, Tensor]) -> Tensor:
+        made = list(leaves)
+        for place, link in links.items():
+            parts = [numbers[n] for n, (at, _) in enumerate(free) if at == place]
+            made[place] = link(sum(parts, torch.zeros_like(leaves[place])))
         return loss_fn(tree_unflatten(made, spec), targets).float().mean()
 
-    numbers = [part for parts in free for part in parts]
-    optimizer = torch.optim.LBFGS(numbers, max_iter=ITERATIONS, line_search_fn="strong_wolfe")
-    seen: list[float] = []
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        value = loss()
-        value.backward()
-        seen.append(float(value.detach()))
-        return value
-
-    optimizer.step(closure)
-    return ConstantLosses(best=min(value for value in seen if value == value), neutral=seen[0])
+    start = {n: numbers for n, (_, numbers) in enumerate(free)}
+    with torch.no_grad():
+        neutral = float(loss(start))
+    return ConstantLosses(lowest_loss(start, loss)[0], neutral)
 
 
-def _shapes(leaf: Any) -> list[tuple[int, ...]]:
+def _shapes(leaf: Tensor) -> list[tuple[int, ...]]:
     """Of the free numbers: one for each axis but the first, and a single one where there is no other axis."""
-    if not is_float(leaf):
-        return []
     axes = range(1, leaf.ndim)
     found = [tuple(size if at == axis else 1 for at, size in enumerate(leaf.shape)) for axis in axes]
     return found or [(1,) * leaf.ndim]
-
-
-def _link(leaf: Tensor) -> Callable[[Tensor], Tensor]:
-    """How free numbers become an output in the range of these: log-probabilities and probabilities stay such."""
-    import torch
-
-    for axis in range(1, leaf.ndim):
-        if leaf.shape[axis] > 1 and bool((leaf <= 0).all()) and _is_one(leaf.exp().sum(axis)):
-            return lambda free: torch.log_softmax(free, axis)
-        if leaf.shape[axis] > 1 and bool((leaf >= 0).all()) and _is_one(leaf.sum(axis)):
-            return lambda free: torch.softmax(free, axis)
-    if bool(((leaf >= 0) & (leaf <= 1)).all()):
-        return torch.sigmoid
-    return torch.exp if bool((leaf > 0).all()) else lambda free: free
-
-
-def _is_one(sums: Tensor) -> bool:
-    return bool(((sums - 1).abs() < SUMS_TO_ONE).all())

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.start.constant import ConstantLosses, constant_losses
-from lifecycle.preflight.start.steady import spread_rows
-from lifecycle.preflight.subject import Subject, autocast, take
+from lifecycle.preflight.subject import Subject, autocast, spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,7 +32,7 @@ def initial_loss(subject: Subject) -> Found:
     if subject.claims.rows == "together" or subject.claims.labels == "unused":
         claim = "rows: together" if subject.claims.rows == "together" else "labels: unused"
         return Found("not_applicable", f"claimed {claim}: no constant output tells what to expect")
-    data = take(subject.training, spread_rows(subject, ROWS))
+    data = subject.training.take(spread_rows(subject.training, ROWS))
     losses, outputs = _losses(subject, data)
     if not all(math.isfinite(loss) for loss in losses.values()):
         return Found("fail", f"the first loss is not finite: {_told(losses)}", str(losses), cause=NOT_FINITE)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import has_rows, is_float
-from lifecycle.preflight.start.steady import evaluating, spread_rows
-from lifecycle.preflight.subject import Subject, autocast, take
+from lifecycle.preflight.start.steady import evaluating
+from lifecycle.preflight.subject import Subject, autocast, spread_rows
 from lifecycle.training.loop import Recipe, TrainData, backward
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def reduction(subject: Subject) -> Found:
         return Found("not_applicable", "claimed rows: together: a row's loss depends on the others")
     import torch
 
-    data = take(subject.training, spread_rows(subject, ROWS))
+    data = subject.training.take(spread_rows(subject.training, ROWS))
     rows = len(data.targets)
     if rows < 2:
         return Found("insufficient", "one row does not tell what its loss would be among others")
@@ -138,7 +138,7 @@ def micro_batches(subject: Subject) -> Found:
         return Found("not_applicable", "claimed rows: together: parts of a batch have other losses than the whole")
     if claims.evaluation == "stochastic":
         return Found("not_applicable", "claimed evaluation: stochastic: what is drawn differs between the parts")
-    rows = spread_rows(subject, ROWS)
+    rows = spread_rows(subject.training, ROWS).to(subject.device)
     parts = min(len(rows), max(PARTS, subject.recipe.accumulate))
     if parts < 2:
         return Found("insufficient", "one row has no parts")

@@ -1,21 +1,11 @@
-"""A few rows, and a network in training mode that draws nothing: what two looks at the same network are compared on."""
+"""A network in training mode that draws nothing: what two looks at the same network are compared on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.subject import Subject
-
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-
-def spread_rows(subject: Subject, most: int) -> Tensor:
-    """Numbers of at most `most` training rows, evenly spread: rows may be sorted by time or by label."""
-    import torch
-
-    count = len(subject.training.targets)
-    return torch.linspace(0, count - 1, min(most, count), device=subject.device).round().long()
+    from torch import nn
 
 
 def steady(model: nn.Module) -> nn.Module:

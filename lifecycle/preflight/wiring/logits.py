@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import row_places
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.confined import Box, last_layers, pushed_outputs, reach_of, traced
 from lifecycle.preflight.wiring.lowest import endless, held_losses, loss_of_outputs, lowest_loss_within
 from lifecycle.preflight.wiring.passes import FEW_ROWS, few, stirred
@@ -114,7 +114,7 @@ def _different_rows(subject: Subject) -> TrainData:
     if 1 < len(values) <= FEW_ROWS // 2:
         # Of a rare label, too.
         rows[: len(values)] = torch.stack([(first == value).int().argmax() for value in range(len(values))])
-    return take(known, rows.to(targets.device))
+    return known.take(rows.to(targets.device))
 
 
 def _chosen(outputs: Any, places: list[int]) -> list[Tensor]:

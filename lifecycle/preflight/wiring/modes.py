@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.battery import same_random_numbers
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.gradients import claimed_frozen
 from lifecycle.preflight.wiring.passes import batch_norm, buffers, few, floats, forward, largest, losses, stirred
 
@@ -45,7 +45,7 @@ def evaluation_repeats(subject: Subject) -> Found:
 def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Found:
     import torch
 
-    one = take(data, torch.arange(1, device=data.targets.device))
+    one = data.take(torch.arange(1, device=data.targets.device))
     fix = "name the dimensions that are squeezed or flattened: squeeze(1), flatten(1)"
     try:
         with torch.no_grad():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.battery import same_random_numbers
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def others(subject: Subject, rows: int) -> TrainData:
 def _augmented(subject: Subject, rows: Tensor) -> TrainData:
     import torch
 
-    data, augment = take(subject.training, rows), subject.recipe.augment
+    data, augment = subject.training.take(rows), subject.recipe.augment
     if augment is None:
         return data
     with same_random_numbers():

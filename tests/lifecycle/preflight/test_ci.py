@@ -18,6 +18,7 @@ FAILED = Trial(
 WARNED = FAILED.model_copy(update={"check": "configuration.precision", "severity": "warning", "evidence": "it is slow"})
 CAPPED = FAILED.model_copy(update={"check": "start.loss", "status": "insufficient", "evidence": "too few rows"})
 UNTRIED = Trial(check="overfit.ten_batches", status="insufficient", required=True, evidence="not tried, since X failed")
+FILES = ("model.py", "use_case.yaml", "layers/mlp.py")
 LEFT_OUT = Trial(check="own.order", status="not_applicable", evidence="declared: not sorted")
 
 
@@ -79,23 +80,38 @@ def test_summary_prints_no_reason_that_steers_a_terminal_or_ci():
 
 def test_annotation_names_the_line_and_escapes_every_text():
     failed = FAILED.model_copy(update={"fix": "100 %, at: once"})
-    error, warning = github_annotations(rows(failed, WARNED, UNTRIED, PASSED, LEFT_OUT), "use_cases/to:y,x%")
+    error, warning = github_annotations(rows(failed, WARNED, UNTRIED, PASSED, LEFT_OUT), "use_cases/to:y,x%", FILES)
     assert error == (
         "::error file=use_cases/to%3Ay%2Cx%25/model.py,line=12,title=wiring.uses_labels::"
         "the loss ignores the labels (model.py:12 in loss_fn)%0ACause: targets are not used%0AFix: 100 %25, at: once"
     )
     place = "file=use_cases/to%3Ay%2Cx%25/use_case.yaml,line=1,title=configuration.precision"
     assert warning.startswith(f"::warning {place}::")
-    (evil,) = github_annotations(rows(FAILED.model_copy(update={"evidence": EVIL, "fix": EVIL})), "use_cases/toy")
+    (evil,) = github_annotations(
+        rows(FAILED.model_copy(update={"evidence": EVIL, "fix": EVIL})), "use_cases/toy", FILES
+    )
     assert "\x1b" not in evil
     assert "\n" not in evil
     assert "\r" not in evil
     assert "a%25b%0D%0Ac: d" in evil
 
 
+@pytest.mark.parametrize(
+    ("evidence", "place"),
+    [
+        ("ValueError: see layers/mlp.py:3 (model.py:12 in forward)", "model.py,line=12"),
+        ("it is 8 wide (layers/mlp.py:7 in check_width)", "layers/mlp.py,line=7"),
+        ("RuntimeError: no shape (functional.py:123 in linear)", "model.py,line=1"),
+    ],
+)
+def test_annotation_goes_to_the_last_place_that_the_use_case_has(evidence, place):
+    (told,) = github_annotations(rows(FAILED.model_copy(update={"evidence": evidence})), "use_cases/toy", FILES)
+    assert told.startswith(f"::error file=use_cases/toy/{place},title=")
+
+
 def test_annotation_of_a_step_before_preflight_points_to_its_file():
     check = CheckResult(name="contract", status="fail", evidence="unknown shop", fix="mend the rows")
-    (told,) = github_annotations(rows_of("snapshot", [check]), "use_cases/toy")
+    (told,) = github_annotations(rows_of("snapshot", [check]), "use_cases/toy", FILES)
     assert told.startswith("::error file=use_cases/toy/contract.yaml,line=1,title=contract::unknown shop")
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 import toy_jobs
+import yaml
 from torch import nn
 
 from lifecycle.jobs import PreflightResult
@@ -16,6 +17,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.configuration.checks import CHECKS
 from lifecycle.preflight.configuration.declared import Host, file_system, is_writable
+from lifecycle.preflight.configuration.parameters import claim_of
 from lifecycle.preflight.configuration.room import checkpoints, room, state_bytes
 from lifecycle.preflight.configuration.schedule import judged, schedule_fits, walk
 from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
@@ -279,6 +281,35 @@ def test_constant_of_a_module_of_ones_own_is_no_fault_for_sure():
     trial = tried("optimizer_parameters", subject(Shifted))
     assert trial.status == "insufficient"
     assert "preflight: {frozen: [shift]}" in trial.fix
+
+
+class Deep(nn.Module):
+    """Eight frozen tensors of a body, one of which is like the head's, that trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Linear(2, 2) for _ in range(4)]).requires_grad_(False)
+        self.neck = nn.ModuleDict({"frozen": nn.Linear(2, 2).requires_grad_(False), "free": nn.Linear(2, 2)})
+        self.head = nn.Linear(2, 1)
+
+    def forward(self, inputs):
+        return self.head(self.neck["free"](self.neck["frozen"](self.body(inputs["x"]))))
+
+
+def test_claim_that_a_user_copies_names_all_that_is_frozen_and_nothing_that_trains():
+    trial = tried("optimizer_parameters", subject(Deep))
+    assert trial.status == "fail"
+    assert "body.0.weight, body.0.bias, body.1.weight and 7 more" in trial.evidence
+    assert "preflight: {frozen: [body.*, neck.frozen.*]}" in trial.fix
+    claimed = PreflightSpec(frozen=("body.*", "neck.frozen.*"))
+    assert tried("optimizer_parameters", subject(Deep, claims=claimed)).status == "pass"
+
+
+def test_claim_that_a_user_copies_keeps_what_is_claimed_and_is_yaml():
+    told = claim_of(["0.weight", "0.bias", "a.x", "a.y"], ["1.weight", "a.z"], ["b.*"])
+    copied = yaml.safe_load(told.removeprefix("claim it: "))
+    assert copied == {"preflight": {"frozen": ["b.*", "0.*", "a.x", "a.y"]}}
+    assert yaml.safe_load(claim_of(["0"], [], []).removeprefix("claim it: ")) == {"preflight": {"frozen": ["0"]}}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

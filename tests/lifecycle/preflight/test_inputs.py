@@ -16,7 +16,6 @@ from lifecycle.preflight.inputs.checks import CHECKS, constant, finite
 from lifecycle.preflight.inputs.first_layer import scaled
 from lifecycle.preflight.inputs.label_scale import labels_scaled
 from lifecycle.preflight.inputs.labels import labels_in_range
-from lifecycle.preflight.subject import take
 
 
 def on(look, setup: Setup) -> Found:
@@ -411,7 +410,7 @@ def test_labels_of_a_real_class_that_the_loss_ignores_fail(setup, severity):
     ids=["measured", "not_finite", "scale", "constant"],
 )
 def test_values_of_single_rows_are_not_told(look, setup):
-    setup = replace(setup, training=take(setup.training, torch.arange(19))) if look is labels_in_range else setup
+    setup = replace(setup, training=setup.training.take(torch.arange(19))) if look is labels_in_range else setup
     found = on(look, setup)
     assert "432" not in f"{found.evidence} {found.observed} {found.threshold}".replace(".", "")
 

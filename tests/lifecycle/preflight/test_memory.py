@@ -19,7 +19,7 @@ from lifecycle.preflight.memory.gpu_fit import gpu_fits
 from lifecycle.preflight.memory.real_step import memory_levels
 from lifecycle.preflight.memory.step_memory import follow, from_trace, with_real_steps
 from lifecycle.preflight.memory.unfollowed import unfollowed
-from lifecycle.preflight.subject import Subject, take
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import Recipe, TrainData, train_step
 from lifecycle.training.plan import Plan
 
@@ -96,7 +96,7 @@ def subject(network, shape=(32,), batch=64, accumulate=1, precision: Precision =
 def allocated(of: Subject) -> int:
     """The allocator's peak over two updates of the whole batch."""
     rows = of.plan.batch_size
-    data = take(of.training, torch.arange(rows) % len(of.training.targets))
+    data = of.training.take(torch.arange(rows) % len(of.training.targets))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         state = of.state()
         for state.step in range(2):

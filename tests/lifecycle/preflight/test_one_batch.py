@@ -7,8 +7,7 @@ import toy_jobs
 
 from lifecycle.data.rows import read_rows
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.one_batch import checks as one_batch
-from lifecycle.preflight.one_batch import interrupted
+from lifecycle.preflight.one_batch import interrupted, saved
 from lifecycle.preflight.one_batch.checks import CHECKS
 from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.sample import draw_sample
@@ -109,6 +108,6 @@ def test_writer_that_ends_by_itself_is_not_taken_for_killed(tmp_path):
 
 
 def test_write_that_could_not_be_interrupted_stops_nothing(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr(one_batch, "kill_while_writing", lambda *_: False)
+    monkeypatch.setattr(saved, "kill_while_writing", lambda *_: False)
     trial = tried(splits, tmp_path)["one_batch.interrupted_write"]
     assert (trial.status, trial.required) == ("insufficient", False)

@@ -5,9 +5,12 @@ import types
 import pytest
 import toy_jobs
 
+from benchmarks.networks import mlp
+from lifecycle.checks import CheckResult
 from lifecycle.jobs import FunctionsJob
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Trial
+from lifecycle.preflight.ci import github_annotations, rows_of
 from lifecycle.preflight.functions import try_functions
 from lifecycle.preflight.own import own_checks, own_names
 from lifecycle.preflight.run import run_preflight
@@ -56,7 +59,10 @@ def raises(subject):
 )
 def test_own_check_says_what_is_wrong_or_nothing(function, status, told):
     trial = tried(function)
-    assert (trial.check, trial.status, trial.evidence) == ("own.it", status, told)
+    evidence, _, place = trial.evidence.partition(" (")
+    assert (trial.check, trial.status, evidence) == ("own.it", status, told)
+    # What it raises is told with its line by the worker.
+    assert bool(place) == (status != "pass" and function is not raises)
     assert (status == "pass") == (not trial.fix)
 
 
@@ -64,6 +70,37 @@ def test_own_check_of_sensitive_features_keeps_its_text_back():
     trial = tried(lambda subject: "Ada Lovelace is twice in it", sensitive=True)
     assert trial.status == "fail"
     assert "Ada" not in trial.model_dump_json()
+
+
+def takes_rows(training, held_out):
+    return None
+
+
+def takes_nothing():
+    return None
+
+
+def reads_a_wrong_name(subject):
+    return subject.trainig.targets
+
+
+@pytest.mark.parametrize("function", [takes_rows, takes_nothing])
+def test_own_check_with_other_arguments_is_told_what_a_subject_has(function):
+    trial = tried(function)
+    assert trial.status == "error"
+    assert "is given one argument, the subject (test_own.py:" in trial.evidence
+    assert all(name in trial.fix for name in ("def check_it(subject)", "training", "held_out", "recipe", "model"))
+
+
+def test_own_check_that_reads_a_name_which_is_not_there_is_told_the_nearest():
+    (check,) = own_checks(types.SimpleNamespace(check_it=reads_a_wrong_name))
+    (trial,) = run_checks((check,), mlp(0).subject(), device="host", not_applicable={})
+    line = reads_a_wrong_name.__code__.co_firstlineno + 1
+    assert trial.status == "error"
+    assert trial.evidence == (
+        f"check_it reads subject.trainig, which there is not (test_own.py:{line} in reads_a_wrong_name)"
+    )
+    assert trial.fix == "did you mean 'training'?"
 
 
 def test_own_names_are_read_from_the_text_alone():
@@ -79,7 +116,11 @@ def test_own_checks_of_model_py_run_with_the_subject_and_end_in_their_family(spl
     own = {trial.check: trial for trial in result.trials if trial.family == "own"}
     assert own["own.width"].status == "pass"
     assert own["own.rows"].status == "fail"
-    assert own["own.rows"].evidence == "too few rows for this"
+    line = (use_case / "model.py").read_text().splitlines().index(CHECKS.splitlines()[-1]) + 1
+    assert own["own.rows"].evidence == f"too few rows for this (model.py:{line} in check_rows)"
+    family = CheckResult(name="own", status="fail", details=(own["own.rows"].model_dump(mode="json"),))
+    (told,) = github_annotations(rows_of("preflight", [family]), "toy", ("model.py",))
+    assert told.startswith(f"::error file=toy/model.py,line={line},title=own.rows::")
 
 
 def test_own_checks_are_listed_by_the_trial_of_the_functions(tmp_path):

@@ -1,0 +1,89 @@
+"""Free numbers in the place of a network's outputs: which range they keep to, and the lowest loss that they get.
+
+Not every output is free: probabilities sum to 1, log-probabilities are logarithms of such. A free "log-probability"
+has no lowest loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Link = Callable[[Tensor], Tensor]
+
+# Of LBFGS; a log loss of 64 classes is within 0.1 % after 20.
+ITERATIONS = 60
+# How far from 1 a sum or a length may be: outputs in bfloat16 are 0.01 off.
+NEAR_ONE = 0.02
+
+
+def lowest_loss(
+    start: dict[int, Tensor], mean: Callable[[dict[int, Tensor]], Tensor]
+) -> tuple[float, dict[int, Tensor]]:
+    """The lowest finite value of `mean` that LBFGS finds from `start`, and the parameters there."""
+    import torch
+
+    if not start:
+        return float(mean(start)), start
+    parameters = {name: value.clone().requires_grad_() for name, value in start.items()}
+    best, at = float("inf"), start
+    optimizer = torch.optim.LBFGS(
+        list(parameters.values()), max_iter=ITERATIONS, line_search_fn="strong_wolfe", tolerance_change=1e-12
+    )
+
+    def closure() -> Tensor:
+        nonlocal best, at
+        optimizer.zero_grad()
+        value = mean(parameters)
+        value.backward()
+        if value.item() < best:
+            best, at = value.item(), {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        return value
+
+    optimizer.step(closure)  # pyright: ignore[reportArgumentType]
+    return best, at
+
+
+def link_of(seen: Sequence[Tensor]) -> Link:
+    """What turns any numbers into outputs such as the seen ones."""
+    import torch
+    from torch.nn import functional
+
+    shape = seen[0].shape
+    for dim in range(1, len(shape)):
+        found = _link_along(seen, dim) if shape[dim] > 1 else None
+        if found is not None:
+            return found
+    values = torch.cat([_finite(tensor) for tensor in seen])
+    if bool((values < 0).any()):
+        return same
+    return torch.sigmoid if bool((values <= 1).all()) else functional.softplus
+
+
+def _link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
+    """Probabilities, log-probabilities or a direction along a dimension."""
+    import torch
+    from torch.nn import functional
+
+    def is_one(reduced: Sequence[Tensor]) -> bool:
+        values = torch.cat([_finite(tensor) for tensor in reduced])
+        return len(values) > 0 and bool(((values - 1).abs() < NEAR_ONE).all())
+
+    if is_one([t.sum(dim) for t in seen]) and not any(bool((_finite(t) < 0).any()) for t in seen):
+        return lambda t: t.softmax(dim)
+    if is_one([t.exp().sum(dim) for t in seen]):
+        return lambda t: t.log_softmax(dim)
+    return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in seen]) else None
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    import torch
+
+    return tensor[torch.isfinite(tensor)]
+
+
+def same(tensor: Tensor) -> Tensor:
+    return tensor

@@ -1,0 +1,84 @@
+"""What is done with a model after its training: predictions of rows, and an artifact that gives the same."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lifecycle.artifact import load_artifact, write_artifact
+from lifecycle.golden import draw_requests
+from lifecycle.preflight.check import Found
+from lifecycle.preflight.one_batch.update import forward_rows, updated
+from lifecycle.training.scoring import predict_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from lifecycle.preflight.one_batch.update import Seen
+
+# The exported graph may fuse operations; float32 probabilities then differ in the last digits.
+EXPORT_TOLERANCE = 1e-4
+# Rows in another order are other sums in a batch's statistics.
+ORDER_TOLERANCE = 1e-3
+UNCALIBRATED = {"slope": 1.0, "intercept": 0.0}
+
+
+def predicts(seen: Seen) -> Found:
+    """Probabilities of the batch's rows, of one row, and of the rows in another order."""
+    import numpy as np
+
+    subject, features, size = seen[1].subject, _features(seen), forward_rows(seen)
+    found = _predicted(seen, features)
+    if found.shape != (size,):
+        return Found("fail", f"predict gave shape {found.shape} for {size} rows")
+    if not bool(((found >= 0) & (found <= 1)).all()):
+        return Found("fail", f"probabilities from {found.min()} to {found.max()}")
+    if _predicted(seen, features.head(1)).shape != (1,):
+        return Found("fail", "predict gave no single probability for a single row")
+    order = np.random.default_rng(0).permutation(size)
+    if subject.claims.evaluation == "deterministic":
+        apart = float(np.abs(_predicted(seen, features.iloc[order]) - found[order]).max())
+        if apart > ORDER_TOLERANCE:
+            fix = "let to_tensors and forward keep the rows in their order, and make no use of their place or index"
+            evidence = f"asked in another order, the same rows get probabilities that differ by {apart:.4f}"
+            return Found("fail", evidence, apart, ORDER_TOLERANCE, fix=fix)
+    return Found("pass", f"{size} rows: probabilities from {found.min():.4f} to {found.max():.4f}")
+
+
+def exports(seen: Seen) -> Found:
+    """Export, reload in load_artifact, and predict one row and all as the model itself does."""
+    job, sample = seen
+    state, features = updated(seen)[0], _features(seen)
+    # With an example of one row, torch.export would fix the batch size to one.
+    several = sample.rows[list(job.rows.features)].head(max(2, forward_rows(seen)))
+    with tempfile.TemporaryDirectory() as folder:
+        artifact, sha256 = write_artifact(
+            Path(folder) / "artifact",
+            task_folder=Path(job.use_case_folder),
+            model=state.model,
+            example=sample.task.to_tensors(several, sample.preprocessing),
+            preprocessing=sample.preprocessing,
+            calibration=UNCALIBRATED,
+            requests=draw_requests(several, job.rows.sensitive, job.training.seed),
+        )
+        score = load_artifact(Path(artifact), sha256)
+        for rows in (1, len(features)):
+            direct = predict_rows(
+                sample.task, state.model, sample.preprocessing, features.head(rows), sample.subject.device
+            )
+            apart = float(abs(score(features.head(rows)) - direct).max())
+            if not apart <= EXPORT_TOLERANCE:
+                evidence = f"exported and direct predictions of {rows} rows differ by {apart}"
+                return Found("fail", evidence, apart, EXPORT_TOLERANCE)
+    return Found("pass", f"exported and reloaded: 1 and {len(features)} rows are predicted as before")
+
+
+def _features(seen: Seen) -> pd.DataFrame:
+    return seen[1].rows[list(seen[0].rows.features)].head(forward_rows(seen))
+
+
+def _predicted(seen: Seen, features: pd.DataFrame) -> np.ndarray:
+    sample = seen[1]
+    return predict_rows(sample.task, sample.subject.model(), sample.preprocessing, features, sample.subject.device)

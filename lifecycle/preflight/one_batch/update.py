@@ -1,0 +1,35 @@
+"""One update of a fresh state, and the rows that it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.sample import Sample
+from lifecycle.training.loop import TrainState, train_step
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Seen = tuple[PreflightJob, Sample]
+
+
+def updated(seen: Seen) -> tuple[TrainState, float, float]:
+    """A state after one update, with its loss and gradient norm."""
+    state = seen[1].subject.state()
+    state.model.train()
+    loss, _, norm = train_step(state, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    state.step = 1
+    return state, loss, norm
+
+
+def forward_rows(seen: Seen) -> int:
+    """Rows of a forward pass."""
+    return min(seen[0].training.batch_size, len(seen[1].rows))
+
+
+def update_rows(seen: Seen) -> Tensor:
+    """Row numbers of an update, over all accumulated parts: those of fewer rows would be smaller than declared."""
+    import torch
+
+    return torch.arange(min(seen[1].subject.plan.batch_size, len(seen[1].rows)), device=seen[1].subject.device)
