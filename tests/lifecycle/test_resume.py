@@ -93,7 +93,9 @@ def test_worker_asked_to_end_writes_a_checkpoint_and_resumes_equal(uninterrupted
     assert outcome(answer(job)) == outcome(uninterrupted)
 
 
-def test_notice_of_a_spot_machine_is_as_a_signal_and_an_old_one_is_not_obeyed_again(uninterrupted, splits, tmp_path, monkeypatch):
+def test_notice_of_a_spot_machine_is_as_a_signal_and_an_old_one_is_not_obeyed_again(
+    uninterrupted, splits, tmp_path, monkeypatch
+):
     notice = tmp_path / "notice"
     monkeypatch.setenv(NOTICE, str(notice))
     job = toy_jobs.train_job(splits, tmp_path / "out", "full", spec=SPEC)
