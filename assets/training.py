@@ -118,7 +118,8 @@ def _trainings(
             result = run.launcher.run(run.context, job, left)
         assert isinstance(result, TrainResult)
         results[seed] = result
-        if stage == "pilot" and len(results) == 1 and stopping(training_checks(stage, result)):
+        spent_all = result.ended == "budget"
+        if spent_all or (stage == "pilot" and len(results) == 1 and stopping(training_checks(stage, result))):
             break
     return results
 

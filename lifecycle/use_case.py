@@ -343,6 +343,16 @@ class UseCaseSpec(Frozen):
     validation: ValidationSpec = Field(default_factory=ValidationSpec, description="How the rows are judged.")
 
     @model_validator(mode="after")
+    def _no_whole_tensors_with_loaders(self) -> UseCaseSpec:
+        whole = [name for name in ("reserve", "early_stopping") if getattr(self.training, name)]
+        if self.training.tensors == "per_batch" and whole:
+            raise ValueError(
+                f"training.{' and '.join(whole)} hold whole tensors of their rows, and tensors: per_batch is "
+                "there to avoid them: remove one of the two"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _loaders_have_work(self) -> UseCaseSpec:
         if self.compute.loaders is not None and self.training.tensors == "ahead":
             raise ValueError(

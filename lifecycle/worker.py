@@ -58,6 +58,7 @@ from lifecycle.training.failure import (
     in_an_update,
     ran_out_of_memory,
 )
+from lifecycle.training.loading import BatchError
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
@@ -144,13 +145,13 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[s
     forward = None if pipes is None else pipes.log.debug
     # Only a training has a step boundary to end at; the others end at once.
     asked = _stop_on_signal() if isinstance(job, TrainJob) else lambda: False
-    lease = Lease(out)
-
-    def should_stop() -> bool:
-        lease.check_now_and_then()
-        return asked()
-
     try:
+        lease = Lease(out)
+
+        def should_stop() -> bool:
+            lease.check_now_and_then()
+            return asked()
+
         earlier = read_result(out, job)
         if earlier is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
@@ -208,7 +209,9 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
 
     A full disk, memory and storage have codes of their own; torch tells a full disk only in words.
     """
-    full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
+    # What a loader met counts as if it had happened here.
+    root = error.__cause__ if isinstance(error, BatchError) and error.__cause__ else error
+    full = (isinstance(root, OSError) and root.errno == errno.ENOSPC) or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
     where = line_of(error, folder)
     if full:
@@ -221,11 +224,11 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
         # The fix has the numbers of the job, which whoever started this process has too.
         told = {"problem": problem, "value": where, "in_update": in_an_update(error)}
         return EXIT_OUT_OF_MEMORY, told | {"fix": "use less memory"}
-    if isinstance(error, OSError):
+    if isinstance(root, OSError):
         return EXIT_STORAGE, {
             "problem": problem,
             "value": where,
-            "passes": error.errno in PASSING_ERRNOS,
+            "passes": root.errno in PASSING_ERRNOS,
             "fix": "look at the storage, then run again: it resumes",
         }
     fix = "the traceback above names the line; if it is in model.py, mend it there"

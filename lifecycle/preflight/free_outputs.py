@@ -6,6 +6,7 @@ has no lowest loss.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,9 @@ def lowest_loss(
             best, at = value.item(), {name: parameter.detach().clone() for name, parameter in parameters.items()}
         return value
 
-    optimizer.step(closure)  # pyright: ignore[reportArgumentType]
+    # Its line search ends with this error where a loss is not finite; the lowest one so far stays.
+    with contextlib.suppress(IndexError):
+        optimizer.step(closure)  # pyright: ignore[reportArgumentType]
     return best, at
 
 
@@ -77,6 +80,12 @@ def _link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
     if is_one([t.exp().sum(dim) for t in seen]):
         return lambda t: t.log_softmax(dim)
     return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in seen]) else None
+
+
+def of_length_one(tensor: Tensor) -> bool:
+    """True for outputs that are directions: of length one along a dimension but the first."""
+    lengths = (tensor.detach().float().norm(dim=dim) for dim in range(1, tensor.ndim) if tensor.shape[dim] > 1)
+    return any(bool(((found - 1).abs() < NEAR_ONE).all()) for found in lengths)
 
 
 def _finite(tensor: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     began = time.time() if began is None else began
     # A job for CUDA is tried on the CPU where there is no GPU, and host.py says what that does not clear.
     device = choose_device("auto" if job.device == "cuda" else job.device)
-    rows = read_rows(job.training_file, job.rows)
+    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
     start_seconds = time.time() - began
     sample = draw_sample(job, rows, device)
 

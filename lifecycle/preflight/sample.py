@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.weights import row_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,8 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     Errors of model.py pass through with their line. `rows` are all of training; the held-out ones of the subject are of
     the validation split.
     """
+    import torch
+
     task, per_batch = load_task(Path(job.use_case_folder)), job.training.tensors == "per_batch"
     drawn, held_out = _drawn(job, rows), _drawn(job, read_rows(job.validation_file, job.rows))
     seed_everything(job.training.seed)
@@ -56,11 +59,16 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     plan = make_plan(rows_of_stage(len(rows), job.training, job.stages, "full"), job.training, job.stages, "full")
     recipe = make_recipe(task, job.training, plan.horizon_steps)
     loaded = loaded_rows(task, drawn, preprocessing, job, device).in_loaders(recipe)[0] if per_batch else None
+    training = to_train_data(task, drawn, preprocessing, job, device)
+    given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
+    weights = row_weights(drawn[job.rows.label].to_numpy(), job.training.class_weights, given)
+    if weights is not None:
+        training = replace(training, weights=torch.tensor(weights, dtype=torch.float32, device=device))
     subject = Subject(
         build=build,
         optimizers=lambda model: make_optimizers(task, model, job.training.optimizer),
         recipe=recipe,
-        training=to_train_data(task, drawn, preprocessing, job, device),
+        training=training,
         held_out=to_train_data(task, held_out, preprocessing, job, device),
         plan=plan,
         predict=task.predict,

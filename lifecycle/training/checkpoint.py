@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import torch
 
 KEEP = 2
+# Parts of a state by name that change no update.
+WATCHING = {"monitor"}
 
 
 def save_checkpoint(folder: Path, identity: str, state: TrainState) -> CheckpointRef:
@@ -153,18 +155,20 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
         raise CheckpointError(
             "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
         ) from None
-    if loaded.get("also", {}).keys() != state.also.keys():
+    held, wanted = loaded.get("also", {}), state.also
+    # What only watches may be missing or too much: it changes no update, and settings outside the identity decide it.
+    if held.keys() - WATCHING != wanted.keys() - WATCHING:
         raise CheckpointError(
             "the checkpoint holds other parts than this training has",
-            value=f"{sorted(loaded.get('also', {}))} instead of {sorted(state.also)}",
+            value=f"{sorted(held)} instead of {sorted(wanted)}",
             fix="delete this folder",
         )
     state.model.load_state_dict(loaded["model"])
     for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
     state.curve.load_state_dict(loaded["curve"])
-    for name, part in state.also.items():
-        part.load_state_dict(loaded["also"][name])
+    for name in held.keys() & wanted.keys():
+        wanted[name].load_state_dict(held[name])
     state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
     restore_random(loaded["random"])
     return resumed_elsewhere(manifest["made_with"], made_with(_device(state.model)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from lifecycle.errors import CheckpointError
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import CheckpointRef, TrainJob
+from lifecycle.progress import say
 from lifecycle.training.checkpoint import checkpoint_path, load_checkpoint, load_newest, verify_checkpoint
 from lifecycle.training.clock import CHECKPOINT
 from lifecycle.training.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
@@ -59,7 +60,12 @@ class Checkpoints:
         return reference
 
     def _last(self, state: TrainState) -> CheckpointRef:
-        newest = self._writer.finish()
+        try:
+            newest = self._writer.finish()
+        except OSError as error:
+            # This step's own write may still go well, and if not, it tells for itself.
+            say(f"the checkpoint before could not be written: {error}")
+            newest = None
         if newest is not None and newest.step == state.step:
             return newest.reference
         if state.step == self._start_step and (found := self._resumed_from(state.step)):
@@ -141,4 +147,5 @@ def _folder(job: TrainJob) -> Path:
 
 def _durable(job: TrainJob) -> Path | None:
     durable = job.interruptions.durable
-    return Path(durable, job.identity.partition(":")[0], job.stage) if durable else None
+    # The training's id, and its own folder below it: another seed of the stage has another.
+    return Path(durable, job.identity.partition(":")[0], Path(job.out).name) if durable else None

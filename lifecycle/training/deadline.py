@@ -34,12 +34,15 @@ class Deadline:
         if self.ends_at is None:
             return False
         self._updates += 1
+        if self._updates == 1:
+            # The first update also starts loaders and kernels; what it took says nothing of the others.
+            self._started = self.clock()
         self.reached = self.clock() + self.needed_seconds() >= self.ends_at
         return self.reached
 
     def needed_seconds(self) -> float:
         """Another update, the last checkpoint, and the evaluation."""
-        update = (self.clock() - self._started) / max(1, self._updates)
+        update = (self.clock() - self._started) / max(1, self._updates - 1)
         return update + self.save_seconds + self.scored_rows * (self.prepare_seconds_per_row + update / self.batch_rows)
 
 

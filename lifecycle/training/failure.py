@@ -84,6 +84,10 @@ class End(Frozen):
     batch: tuple[int, int] | None = None
 
 
+# What torch says of a loader that was killed, by who notices it first.
+_LOADER_KILLED = ("killed by signal: Killed", "exited unexpectedly")
+
+
 def cause_of(end: End) -> Cause:
     """The class that decides what follows."""
     told = end.told or {}
@@ -93,7 +97,11 @@ def cause_of(end: End) -> Cause:
         return "preempted" if -end.exit_code in _ASKED else "killed"
     if end.exit_code == EXIT_STORAGE:
         return "storage_outage" if told.get("passes") else "storage"
-    if end.exit_code == EXIT_INTERNAL and "killed by signal: Killed" in str(told.get("problem")) and _counted(end):
+    if (
+        end.exit_code == EXIT_INTERNAL
+        and any(words in str(told.get("problem")) for words in _LOADER_KILLED)
+        and _counted(end)
+    ):
         # A process that loads rows was killed, and the worker lived on to tell it.
         return "out_of_memory"
     return _CAUSES.get(end.exit_code, "bug")

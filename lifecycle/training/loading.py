@@ -75,13 +75,15 @@ class LoadedRows:
             sampler=range(first_step, plan.last_step),
             num_workers=self.loaders,
             prefetch_factor=AHEAD,
+            # Rows and functions are handed over by the fork, and never pickled.
+            multiprocessing_context="fork",
             pin_memory=self.device == "cuda",
             worker_init_fn=_begin,
             generator=torch.Generator().manual_seed(self.seed),
         )
         for made in loader:
-            if isinstance(made, str):
-                raise BatchError(made)
+            if isinstance(made, _Failed):
+                raise BatchError(made.told) from made.cause
             inputs, targets, weights = made
             data = TrainData(inputs, targets, weights).to(self.device)
             yield data, torch.arange(len(targets), device=self.device)
@@ -98,6 +100,19 @@ def usual_loaders() -> int:
     return max(1, min(MOST_LOADERS, cores - 1))
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """What a loader tells of an error, and what decides its class: errors themselves may not survive the way."""
+
+    told: str
+    memory: bool
+    errno: int | None
+
+    @property
+    def cause(self) -> Exception | None:
+        return MemoryError() if self.memory else None if self.errno is None else OSError(self.errno, self.told)
+
+
 @dataclass(frozen=True, eq=False)
 class _Steps:
     """The batches of a plan by their step, as DataLoader asks for them in a loader."""
@@ -105,12 +120,13 @@ class _Steps:
     rows: LoadedRows
     plan: Plan
 
-    def __getitem__(self, step: int) -> tuple[Inputs, Tensor, Tensor | None] | str:
+    def __getitem__(self, step: int) -> tuple[Inputs, Tensor, Tensor | None] | _Failed:
         try:
             return self._made(step)
         except Exception as error:
             # Raised here, it would reach the training as a page of text without its traceback.
-            return f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
+            told = f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
+            return _Failed(told, isinstance(error, MemoryError), error.errno if isinstance(error, OSError) else None)
 
     def _made(self, step: int) -> tuple[Inputs, Tensor, Tensor | None]:
         import torch

@@ -67,7 +67,7 @@ def in_chunks(
 
 def _chunk_rows(features: pd.DataFrame, task: Task, preprocessing: Mapping[str, Any]) -> int:
     """Rows of a chunk, by the bytes of one row's inputs."""
-    if not len(features):
+    if len(features) < 2:
         return CHUNK_ROWS
     one = task.to_tensors(features.iloc[:1], preprocessing)
     row_bytes = sum(tensor.numel() * tensor.element_size() for tensor in one.values())

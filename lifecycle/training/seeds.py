@@ -43,10 +43,14 @@ def updates_of_stages(rows: int, training: TrainingSpec, stages: StagesSpec) -> 
 def one_that_counts(stage: str, results: Mapping[int, TrainResult]) -> int:
     """The seed whose training goes on: of full the one with the median validation loss, else the declared one.
 
-    Declared before any result is seen, so that no one picks the luckiest. A training without a loss counts as worst.
+    Declared before any result is seen, so that no one picks the luckiest. A training without a loss counts as worst;
+    one that the budget ended counts before all, so that the stage is no go and goes on from there.
     """
     if stage != "full":
         return next(iter(results))
+    unfinished = [seed for seed, result in results.items() if result.ended == "budget"]
+    if unfinished:
+        return unfinished[0]
     ordered = sorted(results, key=lambda seed: _or_infinite(results[seed].metrics.get("val_loss")))
     return ordered[(len(ordered) - 1) // 2]
 

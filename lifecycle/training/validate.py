@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
 from lifecycle.training.loop import TrainState
+from lifecycle.training.monitor import undisturbed
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
 from lifecycle.training.scoring import CHUNK_ROWS, predict_rows
@@ -78,17 +79,13 @@ def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Modu
     rows = read_rows(job.validation_file, job.rows)
     data, labels = to_train_data(prepared.task, rows, prepared.preprocessing, job, device), rows[job.rows.label]
     shift = {"slope": 1.0, "intercept": -prepared.log_odds_shift}
-    cuda = [device] if device == "cuda" else []
 
     def loss() -> float:
-        was_training, parts = model.training, []
-        model.eval()
-        # A network that draws in evaluation mode as well must not shift what training draws.
-        with torch.random.fork_rng(devices=cuda), torch.no_grad():
+        parts = []
+        with undisturbed(model), torch.no_grad():
             for chosen in torch.arange(len(rows), device=device).split(CHUNK_ROWS):
                 outputs = model({name: tensor[chosen] for name, tensor in data.inputs.items()})
                 parts.append(prepared.task.predict(outputs).double().reshape(-1))
-        model.train(was_training)
         return float(log_loss(labels.to_numpy(), apply_platt(torch.cat(parts).cpu().numpy(), shift)).mean())
 
     return loss

@@ -189,3 +189,15 @@ def test_parameters_hash_tells_one_bit_and_a_buffer_apart():
     model.running_mean[0] = 1e-30
     hashes.add(parameters_sha256(model))
     assert len(hashes) == 3
+
+
+def test_checkpoint_with_or_without_what_only_watches_is_loaded(tmp_path):
+    watched, plain = state_at(30), state_at(30)
+    watched.also["monitor"] = Counted(4)
+    with_it, without = (save_checkpoint(tmp_path / name, "mine", s) for name, s in (("w", watched), ("p", plain)))
+    state = toy_jobs.plain_state()
+    load_checkpoint(Path(with_it.path), "mine", state)
+    assert state.step == 30
+    state.also["monitor"] = Counted(1)
+    load_checkpoint(Path(without.path), "mine", state)
+    assert state.also["monitor"].count == 1

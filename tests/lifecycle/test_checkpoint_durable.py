@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 import test_checkpoint
+import toy_jobs
 
 from lifecycle.training import writer as writer_module
 from lifecycle.training.checkpoint import checkpoints_in, state_dict, write_checkpoint
 from lifecycle.training.durable import copy_checkpoint
-from lifecycle.training.interval import DURABLE_SECONDS
+from lifecycle.training.interval import DURABLE_SECONDS, Interruptions
+from lifecycle.training.stage import run_stage
 from lifecycle.training.writer import Writer
 
 state_at = test_checkpoint.state_at
@@ -39,3 +41,13 @@ def test_durable_storage_that_is_away_is_told_and_ends_the_training_only_if_it_s
     with pytest.raises(OSError, match="file"):
         writer.finish()
     writer.close()
+
+
+def test_copies_of_two_seeds_of_one_stage_lie_apart(splits, tmp_path):
+    machine = Interruptions(durable=str(tmp_path / "durable"))
+    for seed, name in ((7, "smoke"), (8, "smoke_seed_8")):
+        spec = toy_jobs.spec_with(training={"seed": seed})
+        job = toy_jobs.train_job(splits, tmp_path / name, spec=spec, identity=f"run:{name}", interruptions=machine)
+        assert run_stage(job).resumed_from_step == 0
+    copies = {path.name: len(checkpoints_in(path)) for path in (tmp_path / "durable" / "run").iterdir()}
+    assert copies == {"smoke": 1, "smoke_seed_8": 1}

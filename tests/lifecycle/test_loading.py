@@ -116,3 +116,27 @@ def test_usual_number_of_loaders_leaves_a_core_to_the_loop(monkeypatch):
 def test_loaders_without_work_are_refused():
     with pytest.raises(ValueError, match=r"compute.loaders has no effect"):
         spec(2, tensors="ahead")
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [("OSError(5, 'the disk is away')", 74), ("OSError(28, 'full')", 73), ("MemoryError()", 71), ("KeyError('x')", 70)],
+)
+def test_error_in_a_loader_has_the_class_that_it_would_have_in_the_training(splits, tmp_path, raised, code):
+    broken = toy_jobs.changed_use_case(
+        tmp_path / "toy",
+        (
+            "def to_tensors(rows, preprocessing):\n",
+            f"def to_tensors(rows, preprocessing):\n    if len(rows) == 128:\n        raise {raised}\n",
+        ),
+    )
+    job = toy_jobs.train_job(splits, tmp_path / "out", spec=spec(1), use_case=broken, loaders=1)
+    assert toy_jobs.run_worker(job)[0] == code
+
+
+@pytest.mark.parametrize(
+    "training", [{"reserve": 0.1}, {"early_stopping": {"every": 5, "patience": 2, "min_steps": 20}}]
+)
+def test_loaders_beside_what_holds_whole_tensors_are_refused(training):
+    with pytest.raises(ValueError, match="whole tensors"):
+        spec(**training)

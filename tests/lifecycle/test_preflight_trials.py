@@ -78,8 +78,21 @@ def test_healthy_toy_passes_every_check(splits, tmp_path):
         ([], {"training": {"batch_size": 1}}),
         ([], {"stages": {"mode": "continue"}}),
         ([], {"training": {"tensors": "per_batch"}}),
+        ([], {"training": {"class_weights": "balanced"}}),
+        ([], {"training": {"class_weights": {"positive": 5.0}}}),
     ],
-    ids=["dropout", "linear", "batch_norm", "slow", "sgd", "batches_of_one", "continue", "loaders"],
+    ids=[
+        "dropout",
+        "linear",
+        "batch_norm",
+        "slow",
+        "sgd",
+        "batches_of_one",
+        "continue",
+        "loaders",
+        "balanced",
+        "weighed",
+    ],
 )
 def test_other_healthy_models_pass_every_check(splits, tmp_path, replacements, sections):
     checks = tried(splits, tmp_path, *replacements, **sections)

@@ -8,6 +8,7 @@ from lifecycle.cost.remaining import remaining_cost
 from lifecycle.jobs import TrainResult
 from lifecycle.records import Forecast, SeedResult
 from lifecycle.training.checkpoint import verify_checkpoint
+from lifecycle.training.gate import training_checks
 from lifecycle.training.seeds import (
     of_seed,
     one_that_counts,
@@ -77,6 +78,13 @@ def test_seed_with_the_median_loss_ships_and_the_declared_one_passes_the_pilot(p
     }
     assert one_that_counts("full", results) == counts
     assert one_that_counts("pilot", results) == 7
+
+
+def test_seed_that_the_budget_ended_counts_so_that_full_is_no_go(pilots):
+    results = {7: pilots[7], 8: pilots[7].model_copy(update={"ended": "budget", "steps": 3})}
+    assert one_that_counts("full", results) == 8
+    steps = next(check for check in training_checks("full", results[8]) if check.name == "steps")
+    assert steps.stops
 
 
 def test_seed_that_was_interrupted_resumes_to_the_same_weights_in_its_own_folder(splits, tmp_path, pilots):

@@ -12,6 +12,7 @@ from lifecycle.provenance import without_credentials
 from lifecycle.records import STAGES, Forecast
 from lifecycle.training.interval import DURABLE_SECONDS
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
+from lifecycle.training.seeds import updates_of_stages
 from lifecycle.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
@@ -88,7 +89,8 @@ def checkpoints_survive(host: Host) -> Found:
     if host.seconds is None:
         return Found("insufficient", "there is no forecast of the seconds a step")
     plans = [host.plan(stage) for stage in STAGES]
-    steps = sum(plan.last_step - plan.first_step for plan in plans)
+    # The forecast is of all trainings of a stage, one a seed.
+    steps = sum(updates_of_stages(host.training_rows, host.spec.training, host.spec.stages).values())
     every = host.spec.training.checkpoint_every_steps
     # A stage ends with a checkpoint, however far apart the others are. Left out, the bound is kept as the training
     # runs, and only an update that takes longer could break it.

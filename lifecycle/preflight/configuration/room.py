@@ -14,6 +14,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.records import STAGES
 from lifecycle.training.checkpoint import KEEP
 from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.seeds import seeds_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,10 +47,13 @@ def room(subject: Subject, count: int, free_bytes: int) -> Found:
 def checkpoints(job: PreflightJob, rows: int) -> int:
     """Checkpoints on disk at the end of the full stage, and the one that is being written."""
     counts = {stage: rows_of_stage(rows, job.training, job.stages, stage) for stage in STAGES}
-    plans = (make_plan(count, job.training, job.stages, stage) for stage, count in counts.items())
+    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
     # Left out, as often as pays: as if each stage were long enough for all that are kept.
     every = job.training.checkpoint_every_steps or 1
-    return 1 + sum(min(KEEP, 1 + (plan.last_step - plan.first_step - 1) // every) for plan in plans)
+    return 1 + sum(
+        len(seeds_of(job.training, stage)) * min(KEEP, 1 + (plan.last_step - plan.first_step - 1) // every)
+        for stage, plan in plans.items()
+    )
 
 
 def state_bytes(subject: Subject) -> tuple[int, int]:

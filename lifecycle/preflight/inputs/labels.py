@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.free_outputs import of_length_one
 from lifecycle.preflight.inputs.asked import Asked, ask, class_count, extreme_rows, is_used, shown
 from lifecycle.preflight.inputs.probe import rows_of
 from lifecycle.preflight.subject import Subject
@@ -136,7 +137,7 @@ def _unbounded(asked: Asked) -> Found | None:
     import torch
 
     outputs, targets = asked.outputs, asked.targets
-    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel():
+    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or of_length_one(outputs):
         return None
     within = (targets > 0.5).to(targets.dtype)
     for near, far in FURTHER:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.free_outputs import link_of, lowest_loss
+from lifecycle.preflight.free_outputs import link_of, lowest_loss, same
 from lifecycle.preflight.outputs import is_float
 
 if TYPE_CHECKING:
@@ -52,7 +52,17 @@ def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targ
     start = {n: numbers for n, (_, numbers) in enumerate(free)}
     with torch.no_grad():
         neutral = float(loss(start))
-    return ConstantLosses(lowest_loss(start, loss)[0], neutral)
+    # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
+    own = {n: _own_mean(leaves[at], numbers) if links[at] is same else numbers for n, (at, numbers) in enumerate(free)}
+    return ConstantLosses(min(lowest_loss(start, loss)[0], lowest_loss(own, loss)[0]), neutral)
+
+
+def _own_mean(leaf: Tensor, numbers: Tensor) -> Tensor:
+    """The leaf's mean in the shape of the numbers; where several shapes are summed, each takes an equal part."""
+    kept = [axis for axis, size in enumerate(numbers.shape) if size > 1]
+    over = [axis for axis in range(leaf.ndim) if axis not in kept]
+    mean = leaf.mean(dim=over, keepdim=True) if over else leaf
+    return mean.reshape(numbers.shape) / max(1, leaf.ndim - 1)
 
 
 def _shapes(leaf: Tensor) -> list[tuple[int, ...]]:

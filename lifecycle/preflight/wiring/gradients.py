@@ -129,13 +129,22 @@ def _any(gradient: Tensor) -> bool:
 
 
 def _strangers(subject: Subject, model: nn.Module, found: Tensor) -> list[Tensor]:
-    """Leaves that the loss has a gradient at, and that neither the model nor an optimizer holds."""
+    """Leaves that the loss has a gradient at, and that neither the model nor an optimizer holds.
+
+    Of plain tensors only those that a module keeps: an input whose derivative is a part of the loss is made anew.
+    """
+    from torch import nn
+    from torch.utils._pytree import tree_leaves
+
+    # In lists and dicts too, which is where they are forgotten.
+    kept = {id(value) for module in model.modules() for value in tree_leaves(vars(module))}
     known = {id(parameter) for parameter in model.parameters()}
     held = {
         id(parameter)
         for optimizer in subject.optimizers(model) for group in optimizer.param_groups for parameter in group["params"]
     }  # fmt: skip
-    return [leaf for leaf in _leaves(found) if id(leaf) not in known | held]
+    leaves = (leaf for leaf in _leaves(found) if id(leaf) not in known | held)
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) or id(leaf) in kept]
 
 
 def _leaves(found: Tensor) -> Iterator[Tensor]:

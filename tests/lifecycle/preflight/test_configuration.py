@@ -395,6 +395,11 @@ SPOT = {"compute": {"spot": True}}
         (host(disk="nfs4", seconds=36_000, **SPOT), "fail"),
         (host(disk="nfs4", seconds=36_000, training={"checkpoint_every_steps": 1}, **SPOT), "pass"),
         (host(disk="nfs4", seconds=9_000, **SPOT), "insufficient"),
+        # Three trainings of full: 812 updates of 105 s, and a checkpoint every 14 minutes, not every 33.
+        (
+            host(disk="nfs4", seconds=84_977, training={"checkpoint_every_steps": 8, "full_seeds": 3}, **SPOT),
+            "insufficient",
+        ),
         # As often as pays: the bound is kept, unless a single update takes longer.
         (host(disk="nfs4", seconds=36_000, training={"checkpoint_every_steps": None}, **SPOT), "pass"),
         (host(disk="nfs4", seconds=400_000, training={"checkpoint_every_steps": None}, **SPOT), "fail"),

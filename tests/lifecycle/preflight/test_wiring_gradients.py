@@ -396,3 +396,19 @@ def test_looks_leave_few_updates_and_no_trace():
     assert trial(one, "gradients").optimizer_steps <= 2
     assert all(value.equal(before[name]) for name, value in one.model().state_dict().items())
     assert one.training.inputs["x"].equal(table().inputs["x"])
+
+
+class WithSlope(MLP):
+    """Adds how fast its output changes with its input, by a derivative in the forward pass."""
+
+    def forward(self, inputs):
+        with torch.enable_grad():
+            x = inputs["x"].detach().clone().requires_grad_()
+            outputs = super().forward(inputs | {"x": x})
+            (slope,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+        return outputs + 0.1 * slope.square().sum(1)
+
+
+def test_input_whose_derivative_is_a_part_of_the_output_is_no_parameter():
+    told = trial(mlp(WithSlope), "gradients")
+    assert told.status == "pass", told.evidence
