@@ -7,7 +7,6 @@ All rows' losses of the open window are kept until it ends, so that a resumed wi
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from lifecycle.evaluation.slices import slice_codes
 from lifecycle.records import CurvePoint
 from lifecycle.training.curve import curve_point
 from lifecycle.training.loop import autocast
+from lifecycle.training.random_state import random_state, restore_random
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,23 +176,18 @@ def row_losses(model: torch.nn.Module, data: TrainData, recipe: Recipe) -> Tenso
 @contextlib.contextmanager
 def undisturbed(model: torch.nn.Module) -> Iterator[None]:
     """Evaluation mode; then each module's own mode, the buffers and the random numbers are as they were."""
-    import numpy as np
-    import torch
-
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    python, numpy = random.getstate(), np.random.get_state()
+    drawn = random_state()
     model.eval()
     try:
-        with torch.random.fork_rng():
-            yield
+        yield
     finally:
         for module, mode in modes:
             module.training = mode
         for buffer, before in buffers:
             buffer.data.copy_(before)
-        random.setstate(python)
-        np.random.set_state(numpy)
+        restore_random(drawn)
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:
