@@ -27,6 +27,9 @@ def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
         key, kinds = item["ctx"]["discriminator"].strip("'"), item["ctx"]["expected_tags"].replace("'", "")
         fix = did_you_mean(item["ctx"]["tag"], kinds.split(", "))
         return Problem(_where([*path, key]), "there is no such kind", fix, item["ctx"]["tag"])
+    if not path:
+        # Keys that do not go together: the message names them, and the value would be the whole file.
+        return Problem("use_case.yaml", item["msg"].removeprefix("Value error, "), f"correct one of them; {_HOW_TO}")
     return Problem(_where(path), item["msg"], f"correct the value; {_HOW_TO}", item["input"])
 
 

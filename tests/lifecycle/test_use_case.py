@@ -6,7 +6,8 @@ import yaml
 
 from lifecycle.contract.model import load_contract
 from lifecycle.errors import UseCaseError
-from lifecycle.use_case import load_use_case
+from lifecycle.spec_problems import spec_problem
+from lifecycle.use_case import UseCaseSpec, load_use_case
 
 
 @pytest.fixture
@@ -211,3 +212,15 @@ def test_everything_that_is_wrong_is_told_at_once(folder):
     told = "\n".join(problems(folder))
     for part in ("folder's name", "ownr", "batch_size", "run_usd", "loss_fn", "predict", "dataset.py", "contract.yaml"):
         assert part in told
+
+
+def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
+    from pydantic import ValidationError
+
+    with pytest.raises(ValidationError) as caught:
+        toy_jobs.spec_with(compute={"loaders": 2})
+    (item,) = caught.value.errors()
+    told = spec_problem(item, UseCaseSpec)
+    assert told.where == "use_case.yaml"
+    assert told.problem.startswith("compute.loaders has no effect")
+    assert told.value is None
