@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lifecycle.checks import CheckResult
 from lifecycle.jobs import TrainResult
 from lifecycle.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
-from lifecycle.training.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
+from lifecycle.training.judging.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 
 if TYPE_CHECKING:
     from assets.step import StepRun

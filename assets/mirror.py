@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.training.metrics_file import FILE_NAME, MetricsLine, read_from
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, read_from
 
 if TYPE_CHECKING:
     from assets.step import StepRun

@@ -11,7 +11,7 @@ import dagster as dg
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
 from lifecycle.records import STEPS, Cost, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.metrics_file import MetricsLine
+from lifecycle.training.watching.metrics_file import MetricsLine
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
 

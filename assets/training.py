@@ -23,10 +23,10 @@ from lifecycle.errors import CheckpointError, DatasetError
 from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.records import STAGES, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
-from lifecycle.training.checkpoint import verify_checkpoint
-from lifecycle.training.gate import stage_checks, training_checks
-from lifecycle.training.interval import interruptions
-from lifecycle.training.seeds import (
+from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
+from lifecycle.training.checkpoints.interval import interruptions
+from lifecycle.training.judging.gate import stage_checks, training_checks
+from lifecycle.training.judging.seeds import (
     of_seed,
     one_that_counts,
     seed_results,

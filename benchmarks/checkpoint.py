@@ -17,9 +17,9 @@ from benchmarks.checkpoint_kills import kills
 from benchmarks.result import finish, hardware
 
 if TYPE_CHECKING:
-    from lifecycle.training.checkpointing import Checkpoints
+    from lifecycle.training.checkpoints.checkpointing import Checkpoints
+    from lifecycle.training.checkpoints.writer import Writer
     from lifecycle.training.loop import TrainState
-    from lifecycle.training.writer import Writer
 
 TRAINED_SECONDS, KILLS, SEED = 100.0, 50, 0
 # Eleven layers of this width: weights and AdamW's two moments are 328 MB.
@@ -38,9 +38,9 @@ def main() -> None:
 
 def blocked(seconds: float) -> dict[str, float]:
     """Train for so long with checkpoints beside it; share of the time that they were waited for."""
-    from lifecycle.training.checkpointing import Checkpoints
-    from lifecycle.training.interval import interruptions
-    from lifecycle.training.writer import Writer
+    from lifecycle.training.checkpoints.checkpointing import Checkpoints
+    from lifecycle.training.checkpoints.interval import interruptions
+    from lifecycle.training.checkpoints.writer import Writer
 
     with tempfile.TemporaryDirectory() as name:
         folder, state = Path(name), _state()
@@ -132,7 +132,7 @@ def _synchronous(state: TrainState, folder: Path) -> tuple[float, float]:
     """Seconds of a checkpoint that the loop waits for, and of torch.save into a file alone; medians of three."""
     import torch
 
-    from lifecycle.training.checkpoint import save_checkpoint, state_dict
+    from lifecycle.training.checkpoints.checkpoint import save_checkpoint, state_dict
 
     waited, bare = [], []
     for _ in range(3):

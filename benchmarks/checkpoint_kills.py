@@ -48,7 +48,7 @@ def _stamp():
 # What the worker imports until it trains; the optimizer brings torch._dynamo.
 IMPORTS = (
     "numpy", "pandas", "pyarrow.parquet", "torch", "torch._dynamo", "lifecycle.worker", "lifecycle.training.stage",
-    "lifecycle.training.learned",
+    "lifecycle.training.judging.learned",
 )  # fmt: skip
 Life = subprocess.Popen[bytes] | ForkServerProcess
 ENVIRONMENT = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}

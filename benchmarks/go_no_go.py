@@ -25,7 +25,7 @@ from lifecycle.contract.model import Contract, load_contract
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.jobs import Rows, TrainJob, TrainResult
-from lifecycle.training.gate import training_checks
+from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.stage import run_stage
 from lifecycle.use_case import UseCase, load_use_case
 from resources.dvc import DatasetStore

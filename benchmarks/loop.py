@@ -29,7 +29,7 @@ from lifecycle.training.loop import TrainData, TrainState, train
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.use_case import OptimizerSpec, ScheduleSpec, TrainingSpec
+from lifecycle.training_spec import OptimizerSpec, ScheduleSpec, TrainingSpec
 
 TARGETS = {"mlp_ratio": 1.03, "transformer_ratio": 1.005}
 ROWS = 65_536

@@ -16,7 +16,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan
 from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.use_case import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
+from lifecycle.training_spec import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
 
 STAGES = StagesSpec(smoke=0.01, pilot=0.1, full=1.0)
 

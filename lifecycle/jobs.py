@@ -17,8 +17,9 @@ from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
-from lifecycle.training.interval import Interruptions
-from lifecycle.use_case import SplitSpec, StagesSpec, TrainingSpec
+from lifecycle.training.checkpoints.interval import Interruptions
+from lifecycle.training_spec import StagesSpec, TrainingSpec
+from lifecycle.use_case import SplitSpec
 
 
 class Rows(Frozen):
@@ -63,7 +64,7 @@ class CheckpointRef(Frozen):
 
 
 class KeptFeatures(Frozen):
-    """Folder where prepared features are kept (training/features.py), and the hash of the training split's bytes."""
+    """Folder where prepared features are kept (training/rows/features.py); the hash of the training split's bytes."""
 
     folder: str
     split_sha256: str

@@ -45,7 +45,7 @@ from lifecycle.jobs import (
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
-from lifecycle.training.checkpoint import verify_checkpoint
+from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
 from lifecycle.training.failure import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
@@ -58,7 +58,7 @@ from lifecycle.training.failure import (
     in_an_update,
     ran_out_of_memory,
 )
-from lifecycle.training.loading import BatchError
+from lifecycle.training.rows.loading import BatchError
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
@@ -179,8 +179,8 @@ def _do(
         case TrainJob():
             import psutil
 
-            from lifecycle.training.clock import QUEUE, START
             from lifecycle.training.stage import run_stage
+            from lifecycle.training.watching.clock import QUEUE, START
 
             lived = time.time() - psutil.Process().create_time()
             return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited})

@@ -25,7 +25,7 @@ import dagster as dg
 from lifecycle.errors import ChampionError
 from lifecycle.identity import DECIDING_PACKAGES, sha256_json
 from lifecycle.records import CurvePoint
-from lifecycle.training.metrics_file import MetricsLine
+from lifecycle.training.watching.metrics_file import MetricsLine
 from resources.mlflow_folder import settle, source_of
 from resources.settings import PROJECT, read_settings
 

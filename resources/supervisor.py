@@ -10,7 +10,7 @@ from lifecycle.cost.meter import Meter
 from lifecycle.errors import WorkerError
 from lifecycle.jobs import AnyResult, TrainJob, TrainResult
 from lifecycle.records import Attempt
-from lifecycle.training.checkpoint import reached_step
+from lifecycle.training.checkpoints.checkpoint import reached_step
 from lifecycle.training.failure import MOST_RESUMED, counted, in_words, why_not_again
 
 

@@ -14,7 +14,7 @@ from datetime import date
 from lifecycle.cost.prices import Prices, Sku
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Frozen
-from lifecycle.training.interval import interruptions, interval_seconds
+from lifecycle.training.checkpoints.interval import interruptions, interval_seconds
 
 # Launching a kernel takes 3 to 10 microseconds on a CUDA device, whatever it computes (NVIDIA's own figures).
 KERNEL_SECONDS = 3e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult
-from lifecycle.use_case import ClassWeights
+from lifecycle.training_spec import ClassWeights
 
 if TYPE_CHECKING:
     import pandas as pd

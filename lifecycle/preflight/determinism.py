@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoints.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import TrainState, train
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.training.weights import row_weights
+from lifecycle.training.rows.weights import row_weights
 
 if TYPE_CHECKING:
     import pandas as pd

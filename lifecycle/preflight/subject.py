@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.training import loop
-from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import Recipe, TrainData, TrainState
 from lifecycle.training.plan import Plan
-from lifecycle.training.scaler import scaler_of
+from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.techniques.scaler import scaler_of
 
 if TYPE_CHECKING:
     import numpy as np

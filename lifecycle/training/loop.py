@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from lifecycle.errors import TrainingError
 from lifecycle.jobs import Alarm
-from lifecycle.training.clock import COMPUTE, DATA, Clock
-from lifecycle.training.curve import Curve
 from lifecycle.training.plan import Plan, step_seed
-from lifecycle.training.scaler import Scaler
+from lifecycle.training.techniques.scaler import Scaler
+from lifecycle.training.watching.clock import COMPUTE, DATA, Clock
+from lifecycle.training.watching.curve import Curve
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from lifecycle.records import STAGES, Frozen
-from lifecycle.use_case import StagesSpec, TrainingSpec
+from lifecycle.training_spec import StagesSpec, TrainingSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from lifecycle.task import Task
-    from lifecycle.use_case import OptimizerSpec, TrainingSpec
+    from lifecycle.training_spec import OptimizerSpec, TrainingSpec
 
 
 def make_recipe(task: Task, training: TrainingSpec, horizon_steps: int) -> Recipe:

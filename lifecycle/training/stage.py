@@ -10,22 +10,22 @@ from pathlib import Path
 
 from lifecycle.jobs import Alarm, TrainJob, TrainResult
 from lifecycle.progress import Progress, say
-from lifecycle.training import clock
-from lifecycle.training.checkpoint import parameters_sha256
-from lifecycle.training.checkpointing import Checkpoints, open_checkpoints, resume
-from lifecycle.training.deadline import Deadline
+from lifecycle.training.checkpoints.checkpoint import parameters_sha256
+from lifecycle.training.checkpoints.checkpointing import Checkpoints, open_checkpoints, resume
 from lifecycle.training.export import export
-from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import TrainState, train
-from lifecycle.training.metrics_file import FILE_NAME, MetricsFile
-from lifecycle.training.monitor import Monitor, make_monitor
-from lifecycle.training.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.scoring import choose_device
-from lifecycle.training.trace import Trace
+from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.techniques.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.validate import validate
+from lifecycle.training.watching import clock
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
+from lifecycle.training.watching.progressive import Progressive, make_progressive
+from lifecycle.training.watching.trace import Trace
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -50,7 +50,7 @@ def run_stage(
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
-    state, monitor, notes = _start(job, prepared, plan, device)
+    state, progressive, notes = _start(job, prepared, plan, device)
     trace = Trace(None if job.stop_after_steps else job.training.profile, Path(job.out))
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     state.clock, resumed_from = seconds, state.step
@@ -62,7 +62,7 @@ def run_stage(
     with open_checkpoints(job, state) as checkpoints:
         if stopping is None or not stopping.ended:
             alarm, trained = _train(
-                job, state, prepared, plan, monitor, checkpoints, deadline, trace, should_stop, forward
+                job, state, prepared, plan, progressive, checkpoints, deadline, trace, should_stop, forward
             )
         checkpoint = None if alarm or job.stop_after_steps else checkpoints.last(state)
         notes += checkpoints.told()
@@ -92,7 +92,7 @@ def run_stage(
         metrics=metrics,
         learned=learned,
         curve=tuple(state.curve.points),
-        monitored=() if monitor is None else tuple(monitor.points),
+        monitored=() if progressive is None else tuple(progressive.points),
         seconds=seconds.seconds(),
         artifact=artifact[0] if artifact else None,
         artifact_sha256=artifact[1] if artifact else None,
@@ -118,19 +118,19 @@ def peak_memory_bytes() -> int:
 
 def _start(
     job: TrainJob, prepared: Prepared, plan: Plan, device: str
-) -> tuple[TrainState, Monitor | None, tuple[str, ...]]:
+) -> tuple[TrainState, Progressive | None, tuple[str, ...]]:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     state.also |= make_parts(job, prepared, model, device)
-    monitor, left_out = make_monitor(
+    progressive, left_out = make_progressive(
         plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
         job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},
     )  # fmt: skip
-    if monitor is not None:
-        state.also["monitor"] = monitor
-    return state, monitor, left_out + resume(job, state)
+    if progressive is not None:
+        state.also["progressive"] = progressive
+    return state, progressive, left_out + resume(job, state)
 
 
 def _train(
@@ -138,7 +138,7 @@ def _train(
     state: TrainState,
     prepared: Prepared,
     plan: Plan,
-    monitor: Monitor | None,
+    progressive: Progressive | None,
     checkpoints: Checkpoints,
     deadline: Deadline,
     trace: Trace,
@@ -149,14 +149,14 @@ def _train(
     progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
     metrics, windows = MetricsFile(Path(job.out) / FILE_NAME), len(state.curve.points)
     # What a kill may have kept from the file.
-    metrics.write([*state.curve.points, *(() if monitor is None else monitor.points)])
+    metrics.write([*state.curve.points, *(() if progressive is None else progressive.points)])
 
     def after_step(state: TrainState, loss: float) -> bool:
         nonlocal windows
         progress.advance(f"loss {loss:.4f}")
         trace.after_update(state.step)
         closed = state.curve.points[-1] if len(state.curve.points) > windows else None
-        beside = () if monitor is None else monitor.after_step(state, closed)
+        beside = () if progressive is None else progressive.after_step(state, closed)
         if closed is not None:
             windows = len(state.curve.points)
             metrics.write([closed, *beside])
@@ -178,8 +178,8 @@ def _train(
         data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
         if isinstance(data, LoadedRows):
             data, recipe = data.in_loaders(recipe)
-        if monitor is not None:
-            monitor.before_first_step(state)
+        if progressive is not None:
+            progressive.before_first_step(state)
             state.clock.lap(clock.VALIDATION)
         alarm = train(state, data, plan, recipe, after_step)
     finally:

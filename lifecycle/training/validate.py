@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
 from lifecycle.training.loop import TrainState
-from lifecycle.training.monitor import undisturbed
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
 from lifecycle.training.scoring import CHUNK_ROWS, predict_rows
+from lifecycle.training.watching.progressive import undisturbed
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def validate(
     from lifecycle.evaluation.baselines import fit_baselines
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import auc, log_loss
-    from lifecycle.training.learned import cross_fitted_linear, measure_learned
+    from lifecycle.training.judging.learned import cross_fitted_linear, measure_learned
 
     rows = read_rows(job.validation_file, job.rows)
     labels, groups = rows[job.rows.label].to_numpy(), rows[job.rows.group].to_numpy()

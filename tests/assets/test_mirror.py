@@ -7,7 +7,7 @@ import pytest
 
 from assets.mirror import Mirror, mirrored
 from lifecycle.records import CurvePoint
-from lifecycle.training.metrics_file import FILE_NAME, MetricsFile
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 from resources.mlflow import Tracking
 
 WAIT_SECONDS = 60

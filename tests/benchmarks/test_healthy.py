@@ -9,7 +9,7 @@ from benchmarks.learned import constant_loss, held_out_loss, trained
 from benchmarks.planted import PLANTED
 from benchmarks.planted_held_back import HELD_BACK
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.checkpoint import parameters_sha256
+from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.loop import train_step
 
 RAISES = "classes_from_one"

@@ -23,7 +23,7 @@ from lifecycle.promotion.champion import agreed_champion
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import upstream_records
-from lifecycle.training.checkpoint import verify_checkpoint
+from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
 from lifecycle.training.loop import Recipe, TrainData, TrainState, train_step
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import (

@@ -8,7 +8,7 @@ from toy_project import FIRST
 
 from lifecycle.records import STEPS
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.metrics_file import read_from
+from lifecycle.training.watching.metrics_file import read_from
 
 COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
 LINEAGE = [

@@ -10,7 +10,7 @@ import pytest
 
 from lifecycle.errors import ChampionError
 from lifecycle.records import CurvePoint
-from lifecycle.training.metrics_file import MetricsLine
+from lifecycle.training.watching.metrics_file import MetricsLine
 from resources.mlflow import Tracking, figures_of_point
 
 ROOT = Path(__file__).parents[2]

@@ -10,9 +10,9 @@ from pathlib import Path
 from lifecycle.preflight.check import Found
 from lifecycle.provenance import without_credentials
 from lifecycle.records import STAGES, Forecast
-from lifecycle.training.interval import DURABLE_SECONDS
+from lifecycle.training.checkpoints.interval import DURABLE_SECONDS
+from lifecycle.training.judging.seeds import updates_of_stages
 from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
-from lifecycle.training.seeds import updates_of_stages
 from lifecycle.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.

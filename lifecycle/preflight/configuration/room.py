@@ -12,9 +12,9 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import STAGES
-from lifecycle.training.checkpoint import KEEP
+from lifecycle.training.checkpoints.checkpoint import KEEP
+from lifecycle.training.judging.seeds import seeds_of
 from lifecycle.training.plan import make_plan, rows_of_stage
-from lifecycle.training.seeds import seeds_of
 
 if TYPE_CHECKING:
     from torch import Tensor

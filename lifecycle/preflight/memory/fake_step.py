@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import Precision, TrainData, TrainState, train_step
-from lifecycle.training.scaler import scaler_of
+from lifecycle.training.techniques.scaler import scaler_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -20,7 +20,7 @@ from lifecycle.preflight.memory.step_memory import Followed, follow, from_trace,
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Forecast
-from lifecycle.training.loading import AHEAD
+from lifecycle.training.rows.loading import AHEAD
 
 if TYPE_CHECKING:
     import pandas as pd

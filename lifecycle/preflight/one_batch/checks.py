@@ -14,7 +14,7 @@ from lifecycle.preflight.one_batch.saved import checkpoints, resumes, survives_a
 from lifecycle.preflight.one_batch.shipped import exports, predicts
 from lifecycle.preflight.one_batch.update import forward_rows, update_rows, updated
 from lifecycle.preflight.overfit.fit import outputs_of
-from lifecycle.training.checkpoint import parameters_finite
+from lifecycle.training.checkpoints.checkpoint import parameters_finite
 
 if TYPE_CHECKING:
     from lifecycle.preflight.one_batch.update import Seen

@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from lifecycle.training.checkpoint import state_dict, write_checkpoint
+from lifecycle.training.checkpoints.checkpoint import state_dict, write_checkpoint
 from lifecycle.training.loop import TrainState
 
 # Writing the first half takes milliseconds; a writer that hangs is killed all the same.

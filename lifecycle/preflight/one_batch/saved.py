@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.one_batch.update import update_rows, updated
-from lifecycle.training.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoints.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import TrainState, train_step
 
 if TYPE_CHECKING:

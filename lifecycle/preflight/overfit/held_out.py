@@ -17,7 +17,7 @@ from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs
 from lifecycle.preflight.overfit.yardsticks import loss_uses_labels
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.learned import PERMUTATIONS, permutations_within
+from lifecycle.training.judging.learned import PERMUTATIONS, permutations_within
 from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:

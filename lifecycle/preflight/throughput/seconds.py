@@ -13,11 +13,11 @@ from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import STAGES
 from lifecycle.task import fit_preprocessing
-from lifecycle.training.interval import expected_checkpoints
-from lifecycle.training.learned import cross_fitted_linear
+from lifecycle.training.checkpoints.interval import expected_checkpoints
+from lifecycle.training.judging.learned import cross_fitted_linear
+from lifecycle.training.judging.seeds import seeds_of, updates_of_stages
 from lifecycle.training.plan import make_plan, monitored_rows, rows_of_stage
 from lifecycle.training.scoring import predict_rows
-from lifecycle.training.seeds import seeds_of, updates_of_stages
 
 if TYPE_CHECKING:
     import pandas as pd

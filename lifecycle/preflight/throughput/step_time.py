@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from lifecycle.cost.energy import joules
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
-from lifecycle.training.loading import AHEAD, LoadedRows
+from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
-from lifecycle.training.writer import Writer
+from lifecycle.training.rows.loading import AHEAD, LoadedRows
 
 if TYPE_CHECKING:
     from torch import Tensor

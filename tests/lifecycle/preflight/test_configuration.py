@@ -26,7 +26,7 @@ from lifecycle.records import Forecast
 from lifecycle.training.loop import DENSE, Recipe, TrainData
 from lifecycle.training.plan import Plan, learning_rate
 from lifecycle.training.recipe import make_optimizers
-from lifecycle.use_case import OptimizerSpec
+from lifecycle.training_spec import OptimizerSpec
 
 RATE = 0.01
 CHECK = {check.id.partition(".")[2]: check for check in (*CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}

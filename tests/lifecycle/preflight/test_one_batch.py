@@ -11,7 +11,7 @@ from lifecycle.preflight.one_batch import interrupted, saved
 from lifecycle.preflight.one_batch.checks import CHECKS
 from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.sample import draw_sample
-from lifecycle.training.checkpoint import load_newest, save_checkpoint
+from lifecycle.training.checkpoints.checkpoint import load_newest, save_checkpoint
 
 ALL = [check.id for check in CHECKS]
 

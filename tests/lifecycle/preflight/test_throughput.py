@@ -12,9 +12,9 @@ from torch import nn
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
 from lifecycle.preflight.throughput.step_time import measure_step
-from lifecycle.training.loading import LoadedRows
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
+from lifecycle.training.rows.loading import LoadedRows
 
 
 class Linear(nn.Module):

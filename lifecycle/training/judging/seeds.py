@@ -1,0 +1,107 @@
+"""Several trainings of one stage: which seeds, how many updates, which one counts, and how far they lie apart."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from lifecycle.checks import CheckResult
+from lifecycle.jobs import TrainResult
+from lifecycle.records import STAGES, SeedResult
+from lifecycle.training.judging.gate import training_checks
+from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training_spec import StagesSpec, TrainingSpec
+
+MEASURED = ("val_loss", "val_auc")
+
+
+def seeds_of(training: TrainingSpec, stage: str) -> tuple[int, ...]:
+    """Seeds of a stage's trainings, the declared one first."""
+    count = {"pilot": training.pilot_seeds, "full": training.full_seeds}.get(stage, 1)
+    return tuple(range(training.seed, training.seed + count))
+
+
+def of_seed(training: TrainingSpec, seed: int) -> TrainingSpec:
+    """One training of one seed: what a worker is asked for."""
+    return training.model_copy(update={"seed": seed, "pilot_seeds": 1, "full_seeds": 1})
+
+
+def updates_of_stages(rows: int, training: TrainingSpec, stages: StagesSpec) -> dict[str, int]:
+    """Updates of all trainings of each stage, `rows` being all training rows.
+
+    In mode continue the declared seed goes on where the stage before ended, and every other one starts anew.
+    """
+    updates = {}
+    for stage in STAGES:
+        plan = make_plan(rows_of_stage(rows, training, stages, stage), training, stages, stage)
+        others = len(seeds_of(training, stage)) - 1
+        updates[str(stage)] = plan.last_step - plan.first_step + others * plan.last_step
+    return updates
+
+
+def one_that_counts(stage: str, results: Mapping[int, TrainResult]) -> int:
+    """The seed whose training goes on: of full the one with the median validation loss, else the declared one.
+
+    Declared before any result is seen, so that no one picks the luckiest. A training without a loss counts as worst;
+    one that the budget ended counts before all, so that the stage is no go and goes on from there.
+    """
+    if stage != "full":
+        return next(iter(results))
+    unfinished = [seed for seed, result in results.items() if result.ended == "budget"]
+    if unfinished:
+        return unfinished[0]
+    ordered = sorted(results, key=lambda seed: _or_infinite(results[seed].metrics.get("val_loss")))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def seed_results(stage: str, results: Mapping[int, TrainResult]) -> tuple[SeedResult, ...]:
+    """Each training in brief; empty for one."""
+    if len(results) < 2:
+        return ()
+    return tuple(
+        SeedResult(
+            seed=seed,
+            **{name: _finite(result.metrics.get(name)) for name in MEASURED},
+            resumed_from_step=result.resumed_from_step,
+            stopped_by=tuple(check.name for check in training_checks(stage, result) if check.stops),
+        )
+        for seed, result in results.items()
+    )
+
+
+def spread(trained: Sequence[SeedResult]) -> dict[str, float]:
+    """`<metric>_sd`, the standard deviation over the seeds; empty where fewer than two were validated."""
+    found = {}
+    for name in MEASURED:
+        values = [value for one in trained if (value := getattr(one, name)) is not None]
+        if len(values) > 1:
+            found[f"{name}_sd"] = statistics.stdev(values)
+    return found
+
+
+def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> CheckResult:
+    """Warns if another seed would have been stopped; the one that counts has its own checks and stops for itself."""
+    if not trained:
+        told = f"one training: how far another seed would lie is not known; training.{stage}_seeds: 3 measures it"
+        return CheckResult(name="seeds", status="not_applicable", severity="warning", evidence=told)
+    stopped = [one for one in trained if one.stopped_by]
+    apart = ", ".join(f"sd of {name.removesuffix('_sd')} {sd:.2g}" for name, sd in spread(trained).items())
+    told = f"{len(trained)} trainings, of which seed {counts} counts; {apart or 'no spread: too few were validated'}"
+    if not stopped:
+        return CheckResult(name="seeds", status="pass", severity="warning", evidence=told)
+    named = "; ".join(f"seed {one.seed} by {', '.join(one.stopped_by)}" for one in stopped)
+    return CheckResult(
+        name="seeds", status="fail", severity="warning", observed=len(stopped), threshold=0,
+        evidence=f"{told}; stopped would be {named}",
+        fix="training depends on luck: lower the learning rate or lengthen the warm-up before you trust one seed",
+    )  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _or_infinite(value: float | None) -> float:
+    found = _finite(value)
+    return math.inf if found is None else found

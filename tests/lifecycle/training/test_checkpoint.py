@@ -1,0 +1,209 @@
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import toy_jobs
+
+from lifecycle.errors import CheckpointError
+from lifecycle.identity import canonical_json, sha256_file
+from lifecycle.training.checkpoints.checkpoint import (
+    KEEP,
+    load_checkpoint,
+    load_newest,
+    parameters_sha256,
+    save_checkpoint,
+)
+
+
+def state_at(step: int):
+    """A tiny state whose weights tell its step; its optimizer has moments."""
+    state = toy_jobs.plain_state(value=float(step))
+    state.model(torch.ones(2, 3)).sum().backward()
+    state.optimizers[0].step()
+    state.step = step
+    state.curve.add(step, 7, 0.5, 0.3, 0.1, window=2, steps_per_epoch=100)
+    return state
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Checkpoints of steps 10 and 20 of the training `mine`."""
+    for step in (10, 20):
+        save_checkpoint(tmp_path / "checkpoints", "mine", state_at(step))
+    return tmp_path / "checkpoints"
+
+
+def restored(folder: Path, identity: str = "mine"):
+    state = toy_jobs.plain_state()
+    found, notes = load_newest(folder, identity, state)
+    return state, found, notes
+
+
+def test_checkpoint_gives_back_weights_optimizer_curve_and_random_numbers(tmp_path):
+    saved = state_at(30)
+    saved.prefix_sha256 = "p"
+    reference = save_checkpoint(tmp_path, "mine", saved)
+    drawn = torch.rand(3)
+    state = toy_jobs.plain_state()
+    load_checkpoint(Path(reference.path), "mine", state, reference.sha256)
+    assert parameters_sha256(state.model) == parameters_sha256(saved.model)
+    assert torch.equal(drawn, torch.rand(3))
+    assert (state.step, state.prefix_sha256) == (30, "p")
+    assert state.curve.state_dict() == saved.curve.state_dict()
+    moments, expected = (one.optimizers[0].state_dict()["state"] for one in (state, saved))
+    assert all(torch.equal(moments[0][name], expected[0][name]) for name in expected[0])
+
+
+class Counted:
+    """A part that only some trainings have."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def test_checkpoint_gives_back_the_parts_that_only_some_trainings_have(tmp_path):
+    saved, state = state_at(30), toy_jobs.plain_state()
+    saved.also["counted"], state.also["counted"] = Counted(4), Counted()
+    reference = save_checkpoint(tmp_path, "mine", saved)
+    load_checkpoint(Path(reference.path), "mine", state)
+    assert state.also["counted"].count == 4
+
+
+def test_checkpoint_without_a_part_that_the_training_has_is_refused_and_loads_nothing(folder):
+    state = toy_jobs.plain_state()
+    state.also["counted"] = Counted()
+    before = parameters_sha256(state.model)
+    with pytest.raises(CheckpointError, match=r"other parts than this training has\n.*\[\] instead of \['counted'\]"):
+        load_checkpoint(folder / "step-00000020", "mine", state)
+    assert parameters_sha256(state.model) == before
+
+
+def test_newest_checkpoint_is_loaded_without_a_note(folder):
+    state, found, notes = restored(folder)
+    assert (state.step, found, notes) == (20, True, ())
+
+
+def test_folder_without_checkpoints_is_a_fresh_start(tmp_path):
+    state, found, notes = restored(tmp_path / "none")
+    assert (state.step, found, notes) == (0, False, ())
+
+
+def test_last_checkpoints_only_are_kept(folder):
+    save_checkpoint(folder, "mine", state_at(30))
+    assert [path.name for path in sorted(folder.iterdir())] == ["step-00000020", "step-00000030"]
+    assert KEEP == 2
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray((path / "state.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (path / "state.pt").write_bytes(content)
+
+
+def truncate(path: Path) -> None:
+    content = (path / "state.pt").read_bytes()
+    (path / "state.pt").write_bytes(content[: len(content) // 2])
+
+
+def make_foreign(path: Path) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_bytes(canonical_json({**manifest, "identity": "another"}))
+
+
+DAMAGES = {
+    "bytes were changed": flip_byte,
+    "bytes were changed ": truncate,
+    "bytes were changed  ": lambda path: (path / "state.pt").unlink(),
+    "manifest is missing": lambda path: (path / "manifest.json").unlink(),
+    "manifest is missing or damaged": lambda path: (path / "manifest.json").write_text("{"),
+    "belongs to another training": make_foreign,
+}
+
+
+@pytest.mark.parametrize(("told", "damage"), DAMAGES.items())
+def test_damaged_checkpoint_is_skipped_for_the_one_before_and_told(folder, told, damage):
+    damage(folder / "step-00000020")
+    state, found, notes = restored(folder)
+    assert found
+    assert state.step == 10
+    assert parameters_sha256(state.model) == parameters_sha256(state_at(10).model)
+    assert len(notes) == 1
+    assert "step-00000020" in notes[0]
+    assert told.strip() in notes[0]
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values())
+def test_checkpoints_that_are_all_damaged_are_an_error_and_never_a_fresh_start(folder, damage):
+    for path in folder.iterdir():
+        damage(path)
+    with pytest.raises(CheckpointError, match="every checkpoint") as caught:
+        restored(folder)
+    assert len(caught.value.value) == 2  # pyright: ignore[reportArgumentType]
+
+
+def test_half_written_checkpoint_is_not_seen(folder):
+    shutil.copytree(folder / "step-00000020", folder / ".writing-00000030")
+    state, _, notes = restored(folder)
+    assert (state.step, notes) == (20, ())
+
+
+class Payload:
+    def __reduce__(self):
+        return Path.touch, (Path("planted"),)
+
+
+def test_planted_pickle_does_not_run_even_with_a_fitting_hash(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = folder / "step-00000020"
+    for write in (torch.save, lambda value, to: to.write_bytes(pickle.dumps(value))):
+        write({"model": Payload()}, path / "state.pt")
+        manifest = {"identity": "mine", "step": 20, "sha256": sha256_file(path / "state.pt")}
+        (path / "manifest.json").write_bytes(canonical_json(manifest))
+        state, _, notes = restored(folder)
+        assert not Path("planted").exists()
+        assert state.step == 10
+        assert "no plain state" in notes[0]
+
+
+def test_checkpoint_that_is_not_the_one_on_record_is_refused(folder):
+    with pytest.raises(CheckpointError, match="not the one on record"):
+        load_checkpoint(folder / "step-00000020", "mine", toy_jobs.plain_state(), "0" * 64)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    state = toy_jobs.plain_state(value=float("nan"))
+    with pytest.raises(AssertionError, match="not finite"):
+        save_checkpoint(tmp_path, "mine", state)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parameters_hash_tells_one_bit_and_a_buffer_apart():
+    model = torch.nn.BatchNorm1d(3)
+    hashes = {parameters_sha256(model)}
+    model.weight.data[0] = torch.nextafter(model.weight.data[0], torch.tensor(2.0))
+    hashes.add(parameters_sha256(model))
+    assert model.running_mean is not None
+    model.running_mean[0] = 1e-30
+    hashes.add(parameters_sha256(model))
+    assert len(hashes) == 3
+
+
+def test_checkpoint_with_or_without_what_only_watches_is_loaded(tmp_path):
+    watched, plain = state_at(30), state_at(30)
+    watched.also["progressive"] = Counted(4)
+    with_it, without = (save_checkpoint(tmp_path / name, "mine", s) for name, s in (("w", watched), ("p", plain)))
+    state = toy_jobs.plain_state()
+    load_checkpoint(Path(with_it.path), "mine", state)
+    assert state.step == 30
+    state.also["progressive"] = Counted(1)
+    load_checkpoint(Path(without.path), "mine", state)
+    assert state.also["progressive"].count == 1

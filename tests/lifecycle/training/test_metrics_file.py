@@ -1,0 +1,108 @@
+"""The worker's metrics.jsonl: whole lines or none, also on a disk that is full for a while."""
+
+import threading
+
+import pytest
+
+from lifecycle.records import CurvePoint
+from lifecycle.training.watching import metrics_file
+from lifecycle.training.watching.metrics_file import MetricsFile, append, read_from
+
+
+def points(*steps: int) -> list[CurvePoint]:
+    return [CurvePoint(step=n, rows=8, loss=1 / n, standard_error=0.1, learning_rate=0.1) for n in steps]
+
+
+def steps_in(path) -> list[int]:
+    return [line.point.step for line in read_from(path, 0)[0]]
+
+
+def test_metrics_file_holds_what_was_written_and_a_later_attempt_adds_to_it(tmp_path):
+    for steps in ((1, 2), (2, 3)):
+        file = MetricsFile(tmp_path / "metrics.jsonl")
+        file.write(points(*steps))
+        file.close()
+    assert steps_in(tmp_path / "metrics.jsonl") == [1, 2, 2, 3]
+    assert read_from(tmp_path / "metrics.jsonl", 0)[0][0].point == points(1)[0]
+
+
+def test_metrics_file_on_a_full_disk_waits_in_memory_and_is_replayed(tmp_path, monkeypatch):
+    full, tried = threading.Event(), threading.Event()
+    full.set()
+
+    def on_this_disk(path, content):
+        tried.set()
+        if full.is_set():
+            raise OSError(28, "No space left on device")
+        append(path, content)
+
+    monkeypatch.setattr(metrics_file, "append", on_this_disk)
+    monkeypatch.setattr(metrics_file, "RETRY_SECONDS", 0.01)
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.write(points(1, 2))
+    assert tried.wait(30)
+    file.write(points(3))
+    assert steps_in(tmp_path / "metrics.jsonl") == []
+    full.clear()
+    file.close()
+    assert steps_in(tmp_path / "metrics.jsonl") == [1, 2, 3]
+
+
+def test_metrics_file_that_can_never_be_written_ends_the_training_well_and_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(metrics_file, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(metrics_file, "RETRY_SECONDS", 0.01)
+    file = MetricsFile(tmp_path / "no folder" / "metrics.jsonl")
+    file.write(points(1, 2))
+    file.close()
+    assert "2 lines" in capsys.readouterr().err
+
+
+def test_line_half_written_by_a_kill_is_ended_and_left_out(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"at_ms": 1, "poi')
+    file = MetricsFile(path)
+    file.write(points(4))
+    file.close()
+    assert steps_in(path) == [4]
+
+
+def test_reader_takes_no_half_line_and_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert read_from(path, 0) == ([], 0)
+    file = MetricsFile(path)
+    file.write(points(1))
+    file.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:10])
+    lines, offset = read_from(path, 0)
+    assert ([line.point.step for line in lines], offset) == ([1], len(whole))
+    path.write_bytes(whole + whole)
+    assert [line.point.step for line in read_from(path, offset)[0]] == [1]
+
+
+def test_append_that_takes_a_part_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    append(path, b"one\n")
+    opened = type(path).open
+
+    class Short:
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def write(self, content):
+            return self.file.write(content[:2])
+
+    monkeypatch.setattr(type(path), "open", lambda self, *given, **named: Short(opened(self, *given, **named)))
+    with pytest.raises(OSError, match="took a part"):
+        append(path, b"two\n")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"one\n"

@@ -1,0 +1,279 @@
+import numpy as np
+import pytest
+import toy_jobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lifecycle.checks import CheckResult
+from lifecycle.jobs import Learned, TrainResult
+from lifecycle.records import CurvePoint, Estimate
+from lifecycle.training.judging.gate import (
+    CHECKS,
+    beyond_linear_check,
+    learned_check,
+    loss_rise_check,
+    remaining_cost_check,
+    stage_checks,
+)
+from lifecycle.training.judging.learned import measure_learned
+from lifecycle.training.stage import run_stage
+from lifecycle.training.watching.curve import Curve
+
+
+def checks_of(stage: str, result: TrainResult) -> dict[str, CheckResult]:
+    beside = [CheckResult(name=name, status="not_applicable", severity="warning") for name in ("seeds", "data_curve")]
+    found = stage_checks(stage, result, 0.1, 0.2, 0.5, *beside)
+    assert tuple(check.name for check in found) == CHECKS[stage]
+    return {check.name: check for check in found if check not in beside}
+
+
+def pilot(splits, out, **changes) -> dict[str, CheckResult]:
+    """The checks of a real pilot with some values of the toy replaced."""
+    use_case = changes.pop("use_case", toy_jobs.TOY)
+    job = toy_jobs.train_job(splits, out, "pilot", spec=toy_jobs.spec_with(**changes), use_case=use_case)
+    return checks_of("pilot", run_stage(job))
+
+
+def shuffled(rows):
+    return rows.assign(positive=np.random.default_rng(0).permutation(rows["positive"]))
+
+
+@pytest.mark.parametrize("stage", ["smoke", "pilot", "full"])
+def test_stage_of_a_healthy_run_passes_every_check(splits, tmp_path, stage):
+    checks = checks_of(stage, run_stage(toy_jobs.train_job(splits, tmp_path, stage)))
+    assert {check.status for check in checks.values()} == {"pass"}
+
+
+NETWORK = "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))"
+
+
+def test_pilot_of_a_model_that_is_linear_by_nature_warns_and_goes_on(splits, tmp_path):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (NETWORK, "nn.Linear(4, 1)"))
+    checks = pilot(splits, tmp_path / "out", use_case=use_case)
+    beyond = checks.pop("beyond_linear")
+    assert {check.status for check in checks.values()} == {"pass"}
+    assert beyond.status in ("fail", "insufficient")
+    assert not beyond.stops
+    assert "logistic regression" in beyond.fix
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "status"), [(0.001, 0.02, "pass"), (-0.004, 0.004, "fail"), (-0.004, 0.02, "insufficient")]
+)
+def test_beyond_linear_tells_more_from_no_more_and_from_too_few_rows(low, high, status):
+    found = Estimate(value=(low + high) / 2, low=low, high=high, standard_error=0.001, groups=14)
+    check = beyond_linear_check(learned(0.05, 0.05, beyond_linear=found), "cpu")
+    assert check.status == status
+    assert not check.stops
+
+
+def test_learned_of_a_network_that_equals_logistic_regression_passes():
+    labels, groups, logits = ranked_rows()
+    measured = measure_learned(labels, sure := 1 / (1 + np.exp(-logits)), sure, groups, 0.5, 0, sure)
+    assert learned_check(measured, "cpu", FALLING).status == "pass"
+    assert beyond_linear_check(measured, "cpu").status == "fail"
+
+
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        ("nn.Dropout(0.1)", "nn.Dropout(0.5)"),
+        (NETWORK, "nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))"),
+    ],
+    ids=["dropout", "batch_norm"],
+)
+def test_pilot_of_another_healthy_network_passes(splits, tmp_path, replacement):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", replacement)
+    checks = pilot(splits, tmp_path / "out", use_case=use_case)
+    # Whether a tenth of the rows shows more than a line depends on how strongly dropout holds it back.
+    assert {check.status for name, check in checks.items() if name != "beyond_linear"} == {"pass"}
+
+
+def test_pilot_in_batches_of_one_passes(splits, tmp_path):
+    few = toy_jobs.copy_splits(splits, tmp_path / "splits", training=lambda rows: rows.iloc[::19])
+    checks = pilot(few, tmp_path / "out", training={"batch_size": 1, "epochs": 2})
+    # So few rows show no more than a line does, and that is a warning.
+    assert {check.status for name, check in checks.items() if name != "beyond_linear"} == {"pass"}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pilot_on_shuffled_labels_is_stopped_by_learned(splits, tmp_path, seed):
+    wrong = toy_jobs.copy_splits(splits, tmp_path / "splits", training=shuffled)
+    checks = pilot(wrong, tmp_path / "out", training={"seed": seed})
+    assert checks["learned"].stops
+    assert checks["learned"].fix
+
+
+def test_pilot_where_all_labels_are_noise_is_stopped_by_learned(splits, tmp_path):
+    noise = toy_jobs.copy_splits(splits, tmp_path / "splits", training=shuffled, validation=shuffled)
+    assert pilot(noise, tmp_path / "out")["learned"].status in ("fail", "insufficient")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pilot_with_a_learning_rate_near_zero_is_stopped_by_learned(splits, tmp_path, seed):
+    changes = {"optimizer": {"learning_rate": 1e-7}, "seed": seed}
+    assert pilot(splits, tmp_path, training=changes)["learned"].stops
+
+
+def test_pilot_that_is_short_and_timid_passes(splits, tmp_path):
+    # Ranks well (AUC 0.87) long before it is as sure as logistic regression is.
+    checks = pilot(splits, tmp_path, training={"optimizer": {"learning_rate": 0.001}})
+    assert {check.status for name, check in checks.items() if name != "beyond_linear"} == {"pass"}
+
+
+@pytest.mark.parametrize("sureness", [0.02, 0.1, 1.0])
+def test_rise_of_the_same_ranking_is_the_same_however_sure(sureness):
+    labels, groups, logits = ranked_rows()
+    measured = rise_of(labels, 1 / (1 + np.exp(-sureness * logits)), logits, groups)
+    assert measured.network_rise == pytest.approx(measured.linear_rise, rel=0.2)
+
+
+def test_rise_of_a_ranking_turned_round_is_none():
+    labels, groups, logits = ranked_rows()
+    assert rise_of(labels, 1 / (1 + np.exp(logits)), logits, groups).network_rise == pytest.approx(0, abs=1e-6)
+
+
+def ranked_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, groups and the true logits of 14 groups of 80 rows."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=1120) * 1.8
+    return (generator.random(1120) < 1 / (1 + np.exp(-logits))).astype(int), np.repeat(np.arange(14), 80), logits
+
+
+def rise_of(labels, network, logits, groups) -> Learned:
+    return measure_learned(labels, network, 1 / (1 + np.exp(-logits)), groups, 0.5, 0)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"learning_rate": 10.0},
+        {"name": "sgd", "learning_rate": 10.0},
+        {"learning_rate": 10.0, "weight_decay": 1.0},
+    ],
+)
+def test_pilot_with_a_learning_rate_far_too_high_is_stopped(splits, tmp_path, optimizer):
+    checks = pilot(splits, tmp_path, training={"optimizer": optimizer})
+    assert any(checks[name].stops for name in ("finite", "loss_rise", "learned"))
+
+
+def test_alarm_stops_the_stage_and_leaves_learned_unmeasured(splits, tmp_path):
+    checks = pilot(splits, tmp_path, training={"optimizer": {"learning_rate": 10.0, "weight_decay": 1.0}})
+    assert checks["finite"].status == "fail"
+    assert checks["finite"].details
+    assert checks["learned"].stops
+
+
+def curve_of(losses: np.ndarray, window_rows: int) -> tuple[CurvePoint, ...]:
+    """The curve of per-row losses, a batch of `window_rows` rows a window."""
+    curve = Curve()
+    for step, rows in enumerate(losses.reshape(-1, window_rows), start=1):
+        curve.add(
+            step, window_rows, float(rows.mean()), float((rows**2).mean()), 0.1, window=1, steps_per_epoch=len(losses)
+        )
+    return tuple(curve.points)
+
+
+def row_losses(seed: int, size: int, share: float) -> np.ndarray:
+    """Log losses of a calibrated model on rows of which `share` are positive."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=size) * 2 + np.log(share / (1 - share))
+    positive = generator.random(size) < 1 / (1 + np.exp(-logits))
+    return np.logaddexp(0, np.where(positive, -logits, logits))
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    rows=st.sampled_from([1, 4, 16, 128]),
+    windows=st.sampled_from([20, 40, 78, 200]),
+    share=st.sampled_from([0.02, 0.2, 0.5]),
+)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_loss_rise_never_stops_a_plateau(seed, rows, windows, share):
+    check = loss_rise_check(curve_of(row_losses(seed, rows * windows, share), rows), "cpu")
+    assert check.status in ("pass", "insufficient")
+
+
+@pytest.mark.parametrize(("rows", "share"), [(8, 0.5), (32, 0.2), (128, 0.02), (128, 0.5)])
+def test_loss_rise_stops_a_curve_that_ends_above_its_best_part(rows, share):
+    losses = row_losses(3, rows * 40, share)
+    losses[-rows * 5 :] *= 6
+    check = loss_rise_check(curve_of(losses, rows), "cpu")
+    assert check.status == "fail"
+    assert check.fix
+
+
+def test_loss_rise_passes_a_curve_that_falls_and_one_without_noise():
+    falling = row_losses(4, 4000, 0.5) * np.linspace(3, 1, 4000)
+    assert loss_rise_check(curve_of(falling, 100), "cpu").status == "pass"
+    assert loss_rise_check(curve_of(np.full(4000, 0.5), 100), "cpu").status == "pass"
+    assert loss_rise_check(curve_of(np.repeat([0.5, 0.6], 2000), 100), "cpu").status == "fail"
+
+
+@pytest.mark.parametrize(("windows", "rows"), [(0, 1), (2, 500), (40, 1)])
+def test_loss_rise_of_too_few_windows_or_rows_is_insufficient(windows, rows):
+    check = loss_rise_check(curve_of(np.full(windows * rows, 0.5), rows), "cpu")
+    assert check.status == "insufficient"
+    assert not check.stops
+
+
+def falling(first: float, last: float) -> tuple[CurvePoint, ...]:
+    """A curve of twenty windows of 100 rows from one loss to another."""
+    losses = np.linspace(first, last, 20)
+    return tuple(
+        CurvePoint(step=n, rows=100, loss=loss, standard_error=0.02, learning_rate=0.1) for n, loss in enumerate(losses)
+    )
+
+
+FALLING = falling(0.7, 0.5)
+
+
+def test_learned_fails_where_the_loss_did_not_fall_and_passes_where_training_came_before():
+    flat = falling(0.69, 0.69)
+    assert learned_check(learned(0.05, 0.05, network_loss=0.5), "cpu", flat).stops
+    assert learned_check(learned(0.05, 0.05, network_loss=0.4), "cpu", flat).status == "pass"
+
+
+def learned(network: float, linear: float, error: float = 0.001, **values) -> Learned:
+    return Learned(
+        network_rise=network, network_low=network - 2 * error, linear_rise=linear,
+        linear_low=linear - 2 * error, **{"label_entropy": 0.5, "network_loss": 0.4, "prior_loss": 0.5, **values},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("measured", "status"),
+    [
+        (learned(0.05, 0.05), "pass"),
+        (learned(0.05, 0.05, network_loss=0.62), "pass"),
+        (learned(0.05, 0.05, network_loss=0.63), "fail"),
+        (learned(0.05, 0.05, network_loss=float("nan")), "fail"),
+        (learned(0.012, 0.05), "fail"),
+        (learned(0.02, 0.05, error=0.011), "fail"),
+        (learned(-0.05, 0.05), "fail"),
+        (learned(0.05, 0.0), "pass"),
+        (learned(0.005, 0.006), "fail"),
+        (learned(0.0, 0.0), "fail"),
+        (learned(0.0, 0.0, error=0.01), "insufficient"),
+        (learned(0.006, 0.0, error=0.003), "insufficient"),
+        (learned(float("nan"), 0.05), "fail"),
+        (learned(0.05, 0.05, label_entropy=3.0), "fail"),
+    ],
+)
+def test_learned_is_judged_by_size_significance_and_loss(measured, status):
+    check = learned_check(measured, "cpu", FALLING)
+    assert check.status == status
+    assert check.stops == (status == "fail")
+
+
+def test_learned_that_was_not_measured_stops():
+    assert learned_check(None, "cpu", FALLING).stops
+
+
+@pytest.mark.parametrize(
+    ("still", "status"), [(0.4, "pass"), (0.41, "fail"), (float("inf"), "error"), (float("nan"), "error")]
+)
+def test_remaining_cost_is_held_against_the_budget(still, status):
+    check = remaining_cost_check(0.1, still, 0.5)
+    assert check.status == status
+    assert check.stops == (status != "pass")
