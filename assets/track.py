@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
+from assets.mirror import stage_folder
 from lifecycle.records import STEPS, Cost, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import MetricsLine
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, windows_in
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
 
@@ -30,9 +32,7 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
     if isinstance(record, StageReport):
         # Most of it was written while it trained (mirror.py); what is missing, or all of a reused one, comes now.
-        now = time.time_ns() // 1_000_000
-        points = (*record.curve, *record.monitored)
-        run.tracking.log_curve(tracked, run.step, [MetricsLine(at_ms=now, point=point) for point in points])
+        run.tracking.log_curve(tracked, run.step, _lines(run, record, reused))
     files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
     if report is not None:
         files[REPORT_ARTIFACT] = report.read_bytes()
@@ -41,6 +41,17 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
         run.tracking.end(tracked, "FAILED")
     elif run.step == last_step(run.context):
         run.tracking.end(tracked, "FINISHED")
+
+
+def _lines(run: StepRun, stage: StageReport, reused: bool) -> list[MetricsLine]:
+    """The stage's points with the times at which the worker wrote them, else now."""
+    written: list[MetricsLine] = []
+    if not reused:
+        with contextlib.suppress(OSError):
+            written = windows_in(stage_folder(run, stage.training_run, stage.kind, stage.seed) / FILE_NAME)
+    now, points = time.time_ns() // 1_000_000, (*stage.curve, *stage.monitored)
+    known = {line.point: line for line in written}
+    return [known.get(point) or MetricsLine(at_ms=now, point=point) for point in points]
 
 
 def _parameters(use_case: UseCase) -> dict[str, Any]:

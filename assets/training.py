@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets.curve import stage_curve
 from assets.declare import gpu_pool, step_asset
-from assets.mirror import mirrored
+from assets.mirror import mirrored, stage_folder
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.checks import stopping
@@ -145,8 +145,7 @@ def train_job(
     """
     spec, state = run.use_case.spec, run.workspace.state
     declared = seed == spec.training.seed
-    beside = "" if declared else f"_seed_{seed}"
-    folder = state.folder("training", run.use_case.name, training_run, f"{stage}{beside}")
+    folder = stage_folder(run, training_run, stage, seed)
     if rerun_steps is not None:
         folder = state.folder("reruns", run.use_case.name, run.run_id, stage)
     continued = spec.stages.mode == "continue"
@@ -159,7 +158,7 @@ def train_job(
     return TrainJob(
         **job_base(run, snapshot, folder),
         # One continued run has one identity; restarted stages are trainings of their own.
-        identity=(training_run if continued else f"{training_run}:{stage}") + beside,
+        identity=(training_run if continued else f"{training_run}:{stage}") + ("" if declared else f"_seed_{seed}"),
         stage=stage,
         stages=spec.stages,
         training=of_seed(spec.training, seed),

@@ -147,14 +147,19 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
     try:
         lease = Lease(out)
 
-        def should_stop() -> bool:
-            lease.check_now_and_then()
-            return asked()
-
         earlier = read_result(out, job)
         if earlier is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
-            answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward, waited, queued))
+            with _durable_lease(job, out, asked) as (check_durable, watched):
+
+                def should_stop() -> bool:
+                    lease.check_now_and_then()
+                    check_durable()
+                    return asked()
+
+                result = _do(job, should_stop, forward, waited + watched, queued)
+                check_durable()
+            answer = ResultFile(job_sha256=job_sha256(job), result=result)
             lease.check()
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
     except PreemptedError:
@@ -168,6 +173,31 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
     if pipes is not None:
         pipes.report_custom_message({"job_sha256": job_sha256(job)})
     return 0, None
+
+
+@contextlib.contextmanager
+def _durable_lease(job: AnyJob, out: Path, asked: Callable[[], bool]) -> Iterator[tuple[Callable[[], None], float]]:
+    """Around a training whose checkpoints are copied: what looks whether another machine writes there, seconds waited.
+
+    Raises LeaseLostError, PreemptedError.
+    """
+    from lifecycle.training.checkpoints.checkpointing import durable_folder
+    from lifecycle.training.checkpoints.lease import held_lease
+    from lifecycle.training.flight import PreemptedError
+
+    durable = durable_folder(job) if isinstance(job, TrainJob) else None
+    if durable is None:
+        yield lambda: None, 0.0
+        return
+
+    def wait(seconds: float) -> None:
+        time.sleep(seconds)
+        if asked():
+            raise PreemptedError
+
+    started = time.monotonic()
+    with held_lease(durable, out, wait) as check:
+        yield check, time.monotonic() - started
 
 
 def _do(
