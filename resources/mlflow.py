@@ -144,6 +144,10 @@ class Tracking(dg.ConfigurableResource):
         )
         return TrackedRun(made.info.run_id, experiment_id)
 
+    def tags(self, run: TrackedRun) -> Mapping[str, str]:
+        """The run's tags."""
+        return self.client.get_run(run.run_id).data.tags
+
     def log_values(
         self, run: TrackedRun, *, parameters: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> None:
