@@ -229,9 +229,9 @@ class CurvePoint(Frozen):
 class StageSeconds(Frozen):
     """Where the worker's wall seconds of a stage went, over all its attempts.
 
-    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock. `validation`:
-    scores while training, progress, and the validation split. `replayed`: spent after the last checkpoint before an
-    attempt ended, and done again in `replayed_steps` steps.
+    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock, or for storage
+    that was away. `validation`: scores while training, progress, and the validation split. `replayed`: spent after the
+    last checkpoint before an attempt ended, and done again in `replayed_steps` steps.
     """
 
     start: float = 0.0
@@ -263,7 +263,8 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts.
+    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts,
+    `error` is what ended it without an answer.
     """
 
     seed: int
@@ -271,6 +272,7 @@ class SeedResult(Frozen):
     val_auc: float | None
     resumed_from_step: int
     stopped_by: tuple[str, ...] = ()
+    error: str | None = None
 
 
 class DataCurve(Frozen):

@@ -92,8 +92,7 @@ def open_flight(
         stack.callback(metrics.close)
         trace = Trace(None if job.stop_after_steps else job.training.profile, folder)
         stack.callback(trace.close)
-        # What a kill may have kept from the file.
-        metrics.write([*state.curve.points, *(() if progressive is None else progressive.points)])
+        metrics.begin(state.step, [*state.curve.points, *(() if progressive is None else progressive.points)])
         yield Flight(
             job, plan, progressive, checkpoints, deadline, trace, progress, metrics, should_stop,
             _windows=len(state.curve.points),

@@ -21,7 +21,7 @@ from lifecycle.training.prepare import Prepared, prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.scoring import choose_device
-from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.techniques.deadline import make_deadline
 from lifecycle.training.techniques.parts import early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.validate import validate
 from lifecycle.training.watching import clock
@@ -50,7 +50,7 @@ def _run(
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     state, progressive, notes = _start(job, prepared, plan, device)
-    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
+    deadline = make_deadline(job, prepared, plan, prepare_seconds)
     state.clock, resumed_from = seconds, state.step
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")

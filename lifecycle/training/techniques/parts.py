@@ -59,7 +59,7 @@ def told(state: TrainState, last_step: int) -> tuple[str, ...]:
         ended = f"ended at step {state.step}" if stopping.ended else "never ended the training"
         if last_step <= stopping.spec.min_steps:
             ended = f"could not end it, since min_steps is {stopping.spec.min_steps}"
-        notes.append(f"early stopping {ended}; best validation loss {stopping.best_loss:.4f} at {stopping.best_step}")
+        notes.append(f"early stopping {ended}; {stopping.told}")
     if state.scaler is not None:
         left_out = f"{state.scaler.overflows} updates overflowed in fp16 and were left out"
         notes.append(f"{left_out}; the loss scale ended at {state.scaler.scale:g}")
