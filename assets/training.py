@@ -93,6 +93,8 @@ def train_stage(run: StepRun) -> Outcome:
             "data_curve": curve,
             "avoided_usd": still if stopping(checks) and stage != "full" else None,
             "attempts": tuple(attempt for one in results.values() for attempt in one.attempts),
+            "first_step": result.first_step,
+            "left_out_steps": sum(one.planned_steps - one.steps for one in results.values()),
         },
         device=result.device,
         gpu_seconds=sum(one.gpu_seconds for one in results.values()),

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import TrainJob
 from lifecycle.training.loop import Stateful, TrainState
-from lifecycle.training.prepare import Prepared
 from lifecycle.training.techniques.average import Average
 from lifecycle.training.techniques.early_stopping import EarlyStopping
 from lifecycle.training.techniques.scaler import scaler_of
-from lifecycle.training.validate import make_validation_loss
 
 if TYPE_CHECKING:
     import torch
 
+    from lifecycle.training_spec import TrainingSpec
 
-def make_parts(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> dict[str, Stateful]:
-    """What the training declares, by name: scaler, average, early_stopping."""
-    training = job.training
+
+def make_parts(
+    training: TrainingSpec, model: torch.nn.Module, make_loss: Callable[[], Callable[[], float]]
+) -> dict[str, Stateful]:
+    """What the training declares, by name: scaler, average, early_stopping.
+
+    `make_loss` makes what early stopping evaluates, and is called only where it is declared.
+    """
     found: dict[str, Stateful] = {**scaler_of(training.precision)}
     if training.ema is not None:
         found["average"] = Average(model, training.ema.decay)
     if training.early_stopping is not None:
-        loss = make_validation_loss(job, prepared, model, device)
-        found["early_stopping"] = EarlyStopping(training.early_stopping, loss)
+        found["early_stopping"] = EarlyStopping(training.early_stopping, make_loss())
     return found
 
 
