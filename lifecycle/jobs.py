@@ -201,7 +201,8 @@ class Learned(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `first_step` is where it began: above 0 where it goes on from the stage before. `attempts` are those that ended before it; whoever started the worker adds them.
+    `first_step` is where it began: above 0 where it goes on from the stage before. `attempts` are those that ended
+    before it; whoever started the worker adds them.
     """
 
     kind: Literal["train"] = "train"

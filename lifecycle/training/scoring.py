@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -74,5 +75,5 @@ def _chunk_rows(features: pd.DataFrame, task: Task, preprocessing: Mapping[str, 
 
 def chunk_rows(inputs: Mapping[str, Tensor]) -> int:
     """Rows of a chunk, by the bytes of one row of these inputs, each `(N, ...)`."""
-    row_bytes = sum(tensor[:1].numel() * tensor.element_size() for tensor in inputs.values())
+    row_bytes = sum(math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in inputs.values())
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))

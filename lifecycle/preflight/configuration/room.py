@@ -15,6 +15,7 @@ from lifecycle.records import STAGES
 from lifecycle.training.checkpoints.checkpoint import KEEP
 from lifecycle.training.judging.seeds import seeds_of
 from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,11 +34,11 @@ def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
 
 
 def room(subject: Subject, count: int, free_bytes: int) -> Found:
-    """The model's tensors and its optimizers' after one update, as often as they will be kept."""
-    weights, moments = state_bytes(subject)
-    needed = count * (weights + moments) + ARTIFACTS * weights
+    """All tensors of a state after one update, as often as they will be kept."""
+    weights, beside = state_bytes(subject)
+    needed = count * (weights + beside) + ARTIFACTS * weights
     told = (
-        f"{free_bytes / 1e9:.1f} GB free; {count} checkpoints of {(weights + moments) / 1e6:.1f} MB and the artifact "
+        f"{free_bytes / 1e9:.1f} GB free; {count} checkpoints of {(weights + beside) / 1e6:.1f} MB and the artifact "
         f"take {needed / 1e9:.3g} GB, and {MARGIN:g} times that is asked"
     )
     enough = free_bytes >= MARGIN * needed
@@ -57,7 +58,7 @@ def checkpoints(job: PreflightJob, rows: int) -> int:
 
 
 def state_bytes(subject: Subject) -> tuple[int, int]:
-    """Bytes of the model's state and of its optimizers' after an update with gradients of zero."""
+    """Bytes of the model's state, and of all else that a checkpoint holds after an update with gradients of zero."""
     import torch
 
     state = subject.state()
@@ -65,9 +66,12 @@ def state_bytes(subject: Subject) -> tuple[int, int]:
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     for optimizer in state.optimizers:
         optimizer.step()
+    # Early stopping keeps the weights of its best evaluation.
+    after_update(state, last_step=state.step)
     weights = sum(t.numel() * t.element_size() for t in state.model.state_dict().values() if torch.is_tensor(t))
-    moments = (tensor for optimizer in state.optimizers for tensor in _tensors(optimizer.state_dict()))
-    return weights, sum(tensor.numel() * tensor.element_size() for tensor in moments)
+    beside = [optimizer.state_dict() for optimizer in state.optimizers]
+    beside += [part.state_dict() for part in state.also.values()]
+    return weights, sum(tensor.numel() * tensor.element_size() for tensor in _tensors(beside))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -43,7 +43,8 @@ class RunTime(Frozen):
     """Wall seconds of the three stages by part, and the updates that they make.
 
     `start_seconds` are the starts of the `workers` until rows are read, `prepare_seconds` the features of the rows,
-    `train_seconds` the updates, `checkpoint_seconds` waiting for checkpoints, `finish_seconds` validation and export.
+    `train_seconds` the updates, `evaluate_seconds` early stopping's looks at the validation split between them,
+    `checkpoint_seconds` waiting for checkpoints, `finish_seconds` validation and export.
     """
 
     start_seconds: float
@@ -53,10 +54,11 @@ class RunTime(Frozen):
     finish_seconds: float
     updates: int
     workers: int = 3
+    evaluate_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.beside_seconds + self.train_seconds + self.checkpoint_seconds
+        return self.beside_seconds + self.train_seconds + self.evaluate_seconds + self.checkpoint_seconds
 
     @property
     def beside_seconds(self) -> float:
@@ -73,6 +75,7 @@ def in_words(whole: RunTime, step: StepTime) -> str:
     """Where the time goes, and the energy where it could be measured."""
     parts = {
         "starts": whole.start_seconds, "preparing": whole.prepare_seconds, "updates": whole.train_seconds,
+        **({"evaluations": whole.evaluate_seconds} if whole.evaluate_seconds else {}),
         "checkpoints": whole.checkpoint_seconds, "validating and exporting": whole.finish_seconds,
     }  # fmt: skip
     told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())

@@ -18,6 +18,7 @@ from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 from lifecycle.training.rows.loading import AHEAD, LoadedRows
+from lifecycle.training.techniques.parts import move_average
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,12 +39,17 @@ def measure_step(subject: Subject) -> StepTime:
     state.model.train()
     timed_steps = max(FEWEST_STEPS, TIMED_STEPS // max(1, len(state.optimizers)))
     batches = _batches(subject, WARM_UP + timed_steps)
-    for rows in batches[:WARM_UP]:
+
+    def update(rows: Tensor) -> None:
         train_step(state, subject.training, rows, subject.recipe)
+        move_average(state)
+
+    for rows in batches[:WARM_UP]:
+        update(rows)
     timed = batches[WARM_UP:]
     before, busy, cpu, wall = joules(), _machine_seconds(), time.process_time(), time.perf_counter()
     # train_step reads its loss, so that the device has finished.
-    seconds = _median(lambda rows: train_step(state, subject.training, rows, subject.recipe), timed)
+    seconds = _median(update, timed)
     cpu, wall, after = time.process_time() - cpu, time.perf_counter() - wall, joules()
     busy, parts = _machine_seconds() - busy, _Parts(seconds, _median(lambda rows: _taken(subject, rows), timed))
     if subject.loaded is None:
@@ -100,6 +106,7 @@ def _with_loaders(subject: Subject, loaded: LoadedRows, state: TrainState) -> _P
             data, rows = next(batches)
             come = time.perf_counter()
             train_step(state, data, rows, recipe)
+            move_average(state)
             if step >= first:
                 waited, took = waited + come - began, took + time.perf_counter() - began
     return _Parts(took / TIMED_STEPS, waited / TIMED_STEPS)

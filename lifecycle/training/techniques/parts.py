@@ -35,12 +35,17 @@ def make_parts(
 def after_update(state: TrainState, last_step: int) -> bool:
     """Move the parts on by an update; True if early stopping ends the training here."""
     average, stopping = average_of(state), early_stopping_of(state)
-    if average is not None:
-        average.update(state.model)
+    move_average(state)
     if stopping is None or (state.step % stopping.spec.every and state.step < last_step):
         return False
     with nullcontext() if average is None else average.in_place_of(state.model):
         return stopping.look(state.model, state.step)
+
+
+def move_average(state: TrainState) -> None:
+    """Move the average of the weights on by an update, where there is one."""
+    if (average := average_of(state)) is not None:
+        average.update(state.model)
 
 
 def put_final_weights(state: TrainState) -> None:
