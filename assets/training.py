@@ -173,7 +173,7 @@ def train_job(
         interruptions=interruptions(
             spec.compute.spot,
             run.sku.interruptions_per_hour,
-            str(run.workspace.durable) if run.workspace.durable and rerun_steps is None else None,
+            str(durable) if (durable := run.workspace.require_durable()) and rerun_steps is None else None,
         ),
     )
 

@@ -101,7 +101,7 @@ class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample.
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
-    `gpu_memory_gb` is the memory of one GPU, by SKU.
+    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -116,6 +116,7 @@ class PreflightJob(_RowsJob):
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
+    durable: str | None = None
 
 
 class PredictJob(_RowsJob):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.preflight.throughput.duration import HIGH, LOW, StepTime
+from lifecycle.preflight.throughput.duration import HIGH, LOW, measured_step
 from lifecycle.records import STAGES, Forecast, Frozen, PreflightReport, StageReport
 
 
@@ -65,8 +65,7 @@ def _not_whole(stages: Sequence[StageReport]) -> str:
 
 def _of_an_update(preflight: PreflightReport, stages: Sequence[StageReport]) -> Reckoning | None:
     """Seconds of an update, rows and computing, on average; None without both figures."""
-    told = (row for check in preflight.checks if check.name == "cost_forecast" for row in check.details)
-    step = next((StepTime.model_validate(row) for row in told if "rows_seconds" in row), None)
+    step = measured_step(preflight.checks)
     measured = [stage for stage in stages if stage.seconds is not None and stage.first_step is not None]
     updates = sum(stage.steps - (stage.first_step or 0) for stage in measured)
     spent = sum(stage.seconds.data + stage.seconds.compute for stage in measured if stage.seconds is not None)

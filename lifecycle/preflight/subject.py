@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.claims import PreflightSpec
@@ -47,7 +48,7 @@ class Subject:
     outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
     training rows where a stage has its batches made by loaders, augmentation included; else None. `parts` are what the
     training has beside model and optimizers, by name; early stopping's evaluates few held-out rows, at every update.
-    `scored` is None where no validation split is known.
+    `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder.
     """
 
     build: Callable[[], nn.Module]
@@ -62,6 +63,7 @@ class Subject:
     loaded: LoadedRows | None = None
     parts: Callable[[nn.Module], dict[str, Stateful]] = lambda model: {}
     scored: Scored | None = None
+    durable: Path | None = None
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,14 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.one_batch.update import evaluated, update_rows
 from lifecycle.training.checkpoints.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoints.durable import copy_checkpoint
 from lifecycle.training.loop import TrainState, train_step
 
 if TYPE_CHECKING:
     from lifecycle.preflight.one_batch.update import Seen
 
 IDENTITY = "preflight"
+NOT_DURABLE = "the folder for copies of checkpoints is full, not writable, or gives back other bytes"
 
 
 def checkpoints(seen: Seen) -> Found:
@@ -23,7 +26,12 @@ def checkpoints(seen: Seen) -> Found:
     state, again = evaluated(seen), seen[1].subject.state()
     with tempfile.TemporaryDirectory() as folder:
         saved = save_checkpoint(Path(folder), IDENTITY, state)
-        load_checkpoint(Path(saved.path), IDENTITY, again, saved.sha256)
+        try:
+            path = _copied(Path(saved.path), seen[1].subject.durable, Path(folder) / "copy")
+        except OSError as error:
+            fix = "free space there, make it writable, or name another folder in TRAINWORTHY_DURABLE"
+            return Found("fail", f"the copy to {seen[1].subject.durable}: {error}", fix=fix, cause=NOT_DURABLE)
+        load_checkpoint(path, IDENTITY, again, saved.sha256)
     if parameters_sha256(again.model) != parameters_sha256(state.model):
         return Found("fail", "the weights differ after saving and loading")
     if not all(_equal(one, other) for one, other in zip(_optimizers(state), _optimizers(again), strict=True)):
@@ -35,6 +43,15 @@ def checkpoints(seen: Seen) -> Found:
         return Found("fail", f"{', '.join(differing)}: another state after saving and loading", len(differing), 0)
     more = "".join(f", {name.replace('_', ' ')}" for name in state.also)
     return Found("pass", f"weights, buffers, the optimizers' state{more} are equal after saving and loading")
+
+
+def _copied(path: Path, durable: Path | None, back: Path) -> Path:
+    """The checkpoint, or what came back of it from the folder that outlives the machine. Raises OSError."""
+    if durable is None:
+        return path
+    with tempfile.TemporaryDirectory(dir=durable) as folder:
+        copy_checkpoint(path, Path(folder))
+        return Path(shutil.copytree(Path(folder) / path.name, back))
 
 
 def survives_a_kill(seen: Seen) -> Found:

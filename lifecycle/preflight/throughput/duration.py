@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from lifecycle.checks import CheckResult
 from lifecycle.records import Forecast, Frozen
 
 # Ends of the interval, as shares of the forecast: docs/benchmarks.md has the errors that they were chosen by.
@@ -69,6 +72,12 @@ class RunTime(Frozen):
         """The whole with its interval."""
         value = self.seconds
         return Forecast(name="seconds", unit="seconds", value=value, low=value * LOW, high=value * HIGH)
+
+
+def measured_step(checks: Iterable[CheckResult]) -> StepTime | None:
+    """The update's time that recorded checks of preflight hold; None if there is none."""
+    told = (row for check in checks if check.name == "cost_forecast" for row in check.details)
+    return next((StepTime.model_validate(row) for row in told if "rows_seconds" in row), None)
 
 
 def in_words(whole: RunTime, step: StepTime) -> str:

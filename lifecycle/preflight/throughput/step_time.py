@@ -56,7 +56,7 @@ def measure_step(subject: Subject) -> StepTime:
         parts = parts._replace(augmenting=_augment_seconds(subject, timed))
     else:
         parts = _with_loaders(subject, subject.loaded, state)
-    checkpoint_seconds, write_seconds = _checkpoint_seconds(state)
+    checkpoint_seconds, write_seconds = _checkpoint_seconds(state, subject.durable)
     try:
         flops, operations = _counted(subject, state, batches[0])
     except Exception:
@@ -153,10 +153,14 @@ def _augment_seconds(subject: Subject, batches: Sequence[Tensor]) -> float:
     return _median(lambda rows: augment(*taken[id(rows)], generator), batches)
 
 
-def _checkpoint_seconds(state: TrainState) -> tuple[float, float]:
-    """Seconds that a second checkpoint blocks, and that its writing takes: the first one's copy also makes buffers."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = Writer(Path(folder), "preflight")
+def _checkpoint_seconds(state: TrainState, durable: Path | None) -> tuple[float, float]:
+    """Seconds that a second checkpoint blocks, and that its writing takes: the first one's copy also makes buffers.
+
+    Written where stages write: to this machine's disk, and its copy to the folder that outlives the machine.
+    """
+    beside = contextlib.nullcontext(None) if durable is None else tempfile.TemporaryDirectory(dir=durable)
+    with tempfile.TemporaryDirectory() as folder, beside as copies:
+        writer = Writer(Path(folder), "preflight", Path(copies) if copies else None)
         try:
             writer.begin(state)
             writer.finish()
