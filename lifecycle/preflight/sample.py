@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.subject import Scored, Subject, spread_rows
+from lifecycle.preflight.throughput.blocked import spent
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.loop import Stateful, TrainData
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
@@ -66,7 +67,8 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     plan = make_plan(rows_of_stage(len(rows), job.training, job.stages, "full"), job.training, job.stages, "full")
     recipe = make_recipe(task, job.training, plan.horizon_steps)
     loaded = loaded_rows(task, drawn, preprocessing, job, device).in_loaders(recipe)[0] if per_batch else None
-    training = to_train_data(task, drawn, preprocessing, job, device)
+    # The first time that these rows are read: files that were read before may come from memory.
+    training, made = spent(lambda: to_train_data(task, drawn, preprocessing, job, device))
     given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
     weights = row_weights(drawn[job.rows.label].to_numpy(), job.training.class_weights, given)
     if weights is not None:
@@ -86,6 +88,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         parts=_parts(job, task, held_out_data),
         scored=Scored(len(validation), chunk_rows(held_out_data.inputs), job.training.early_stopping is not None),
         durable=Path(job.durable) if job.durable else None,
+        made=made,
         claims=job.claims,
         device=device,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.throughput.blocked import Spent
 from lifecycle.training import loop
 from lifecycle.training.loop import Precision, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.plan import Plan
@@ -48,7 +49,8 @@ class Subject:
     outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
     training rows where a stage has its batches made by loaders, augmentation included; else None. `parts` are what the
     training has beside model and optimizers, by name; early stopping's evaluates few held-out rows, at every update.
-    `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder.
+    `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder, and
+    `made`, what making the tensors of `training` took, where that is not known.
     """
 
     build: Callable[[], nn.Module]
@@ -64,6 +66,7 @@ class Subject:
     parts: Callable[[nn.Module], dict[str, Stateful]] = lambda model: {}
     scored: Scored | None = None
     durable: Path | None = None
+    made: Spent | None = None
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -19,7 +19,9 @@ class StepTime(Frozen):
     `write_seconds` what passes beside the updates until it is on disk. `cores_busy` of `cores` is how many this process
     kept busy, `others_busy` how many other work did. `operations` counts what computes something in an update's forward
     and backward passes (no view, no allocation, not the optimizer), `flops` theirs in matrix products and convolutions.
-    `joules` of the whole machine, None if it has no readable meter.
+    `joules` of the whole machine, None if it has no readable meter. `logging_seconds` is what telling an update takes:
+    progress and metrics. `read_share` is the share of making tensors that is neither computing nor waiting for a core,
+    which is reading files or a network; None where it cannot be told.
     """
 
     seconds: float
@@ -35,11 +37,18 @@ class StepTime(Frozen):
     joules: float | None
     device: str
     write_seconds: float = 0.0
+    logging_seconds: float = 0.0
+    read_share: float | None = None
+
+    @property
+    def waiting_seconds(self) -> float:
+        """What of an update goes by while the network does not compute."""
+        return self.rows_seconds + self.augment_seconds + self.logging_seconds
 
     @property
     def waiting(self) -> float:
-        """Share of an update that goes by before the network computes."""
-        return (self.rows_seconds + self.augment_seconds) / self.seconds
+        """The same as a share of the update."""
+        return self.waiting_seconds / self.seconds
 
 
 class RunTime(Frozen):

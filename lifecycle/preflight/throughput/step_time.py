@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from lifecycle.cost.energy import joules
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.progress import Progress
+from lifecycle.records import CurvePoint
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 from lifecycle.training.rows.loading import AHEAD, LoadedRows
 from lifecycle.training.techniques.parts import move_average
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lifecycle.training.loop import TrainState
 
+# Updates that are told; few, since a terminal that is slow is slow at once.
+LOGGED = 20
 # An update of several optimizers is as many of their steps, and the fewer updates are timed.
 WARM_UP, TIMED_STEPS, FEWEST_STEPS = 3, 12, 4
 # Beside views: what only allocates, or gives another shape to the same bytes.
@@ -56,6 +61,7 @@ def measure_step(subject: Subject) -> StepTime:
         parts = parts._replace(augmenting=_augment_seconds(subject, timed))
     else:
         parts = _with_loaders(subject, subject.loaded, state)
+    logging_seconds = _logging_seconds(subject)
     checkpoint_seconds, write_seconds = _checkpoint_seconds(state, subject.durable)
     try:
         flops, operations = _counted(subject, state, batches[0])
@@ -63,7 +69,9 @@ def measure_step(subject: Subject) -> StepTime:
         # Torch cannot count within a derivative of a derivative; then other machines have no least time.
         flops, operations = 0.0, 0
     return StepTime(
-        seconds=parts.update,
+        seconds=parts.update + logging_seconds,
+        logging_seconds=logging_seconds,
+        read_share=None if subject.made is None else subject.made.share,
         rows_seconds=parts.rows,
         augment_seconds=parts.augmenting,
         loaders=subject.loaded.loaders if subject.loaded else 0,
@@ -151,6 +159,28 @@ def _augment_seconds(subject: Subject, batches: Sequence[Tensor]) -> float:
     taken = {id(rows): _taken(subject, rows) for rows in batches}
     generator = torch.Generator().manual_seed(step_seed(subject.recipe.seed, 0))
     return _median(lambda rows: augment(*taken[id(rows)], generator), batches)
+
+
+def _logging_seconds(subject: Subject) -> float:
+    """Seconds an update that progress and the metrics of a stage take, as flight.py writes them."""
+    window = subject.plan.window
+    point = CurvePoint(step=1, rows=1, loss=0.5, standard_error=0.1, learning_rate=0.1)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_until:
+        progress = Progress("preflight: an update", 2 * LOGGED)
+        open_until.callback(progress.close)
+        metrics = MetricsFile(Path(folder) / FILE_NAME)
+        open_until.callback(metrics.close)
+        # A window's line at least once, and no oftener than windows close.
+        lines = max(1, LOGGED // window)
+        started = time.perf_counter()
+        for _ in range(LOGGED):
+            progress.advance(f"loss {point.loss:.4f}")
+        told = (time.perf_counter() - started) / LOGGED
+        started = time.perf_counter()
+        for _ in range(lines):
+            metrics.write([point])
+        written = (time.perf_counter() - started) / lines
+    return told + written / window
 
 
 def _checkpoint_seconds(state: TrainState, durable: Path | None) -> tuple[float, float]:
