@@ -17,8 +17,8 @@ class Signals(NamedTuple):
     """One update, seen after backward and before it is applied.
 
     `step` counts updates from 0. `loss` is the mean unweighted loss of its rows, `squared` the mean squared one;
-    `grad_norm` is before clipping, `grad_norms` each parameter's, None where there is no gradient. `seconds` is the wall
-    time since the update before, `wait_seconds` what of it was waiting for rows.
+    `grad_norm` is before clipping, `grad_norms` each parameter's, None where there is no gradient. `seconds` is the
+    wall time since the update before, `wait_seconds` what of it was waiting for rows.
     """
 
     step: int
