@@ -94,6 +94,8 @@ def train_stage(run: StepRun) -> Outcome:
             "data_curve": curve,
             "avoided_usd": still if stopping(checks) and stage != "full" else None,
             "attempts": tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
+            "first_step": result.first_step,
+            "left_out_steps": sum(one.planned_steps - one.steps for one in results.values()),
         },
         device=result.device,
         gpu_seconds=sum(one.gpu_seconds for one in results.values()) + lost_gpu_seconds(result.device, lost),
@@ -180,7 +182,7 @@ def train_job(
         interruptions=interruptions(
             spec.compute.spot,
             run.sku.interruptions_per_hour,
-            str(run.workspace.durable) if run.workspace.durable and rerun_steps is None else None,
+            str(durable) if (durable := run.workspace.require_durable()) and rerun_steps is None else None,
         ),
     )
 

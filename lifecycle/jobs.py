@@ -101,7 +101,7 @@ class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample.
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
-    `gpu_memory_gb` is the memory of one GPU, by SKU.
+    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -116,6 +116,7 @@ class PreflightJob(_RowsJob):
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
+    durable: str | None = None
 
 
 class PredictJob(_RowsJob):
@@ -201,7 +202,8 @@ class Learned(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `attempts` are those that ended before it; whoever started the worker adds them.
+    `first_step` is where it began: above 0 where it goes on from the stage before. `attempts` are those that ended
+    before it; whoever started the worker adds them.
     """
 
     kind: Literal["train"] = "train"
@@ -209,6 +211,7 @@ class TrainResult(Frozen):
     rows: int
     steps: int
     planned_steps: int
+    first_step: int | None = None
     ended: Literal["", "early", "budget"] = ""
     resumed_from_step: int
     notes: tuple[str, ...] = ()

@@ -316,7 +316,8 @@ class StageReport(Record):
     beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
     Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
     what the stages would have cost that a stop spared. `attempts` ended before the one that gave the
-    answer.
+    answer. Of the steps those after `first_step` are the stage's own, None where it was not recorded; `left_out_steps`
+    were planned, and all its trainings together ended before them.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -342,6 +343,8 @@ class StageReport(Record):
     data_curve: DataCurve | None = None
     avoided_usd: Forecast | None = None
     attempts: tuple[Attempt, ...] = ()
+    first_step: int | None = None
+    left_out_steps: int = 0
 
 
 class Estimate(Frozen):

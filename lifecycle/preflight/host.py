@@ -32,7 +32,7 @@ def not_started(trials: tuple[Trial, ...], host: Host) -> PreflightResult:
 
 def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, uses_cuda: bool) -> PreflightResult:
     """The worker's answer, the host's trials around it, and the device that each was seen on held against the job."""
-    after = _tried(AFTER_CHECKS, host.after(result.seconds))
+    after = _tried(AFTER_CHECKS, host.after(result.seconds, result.step))
     seen = tuple(for_device(trial, uses_cuda) for trial in result.trials)
     return result.model_copy(update={"trials": (*trials, *seen, *after)})
 

@@ -23,7 +23,7 @@ from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.techniques.deadline import make_deadline
 from lifecycle.training.techniques.parts import early_stopping_of, make_parts, put_final_weights, told
-from lifecycle.training.validate import validate
+from lifecycle.training.validate import make_validation_loss, validate
 from lifecycle.training.watching import clock
 from lifecycle.training.watching.progressive import Progressive, make_progressive
 
@@ -78,6 +78,7 @@ def _run(
         rows=len(prepared.rows),
         steps=state.step,
         planned_steps=plan.last_step,
+        first_step=plan.first_step if job.start else 0,
         ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=resumed_from,
         notes=prepared.notes + notes,
@@ -120,7 +121,7 @@ def _start(
     seed_everything(job.training.seed)
     model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
-    state.also |= make_parts(job, prepared, model, device)
+    state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
     progressive, left_out = make_progressive(
         plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
         job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},

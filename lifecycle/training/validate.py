@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
-from lifecycle.training.loop import TrainState
+from lifecycle.training.loop import TrainData, TrainState
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
-from lifecycle.training.scoring import CHUNK_ROWS, predict_rows
+from lifecycle.training.scoring import chunk_rows, predict_rows
 from lifecycle.training.watching.progressive import undisturbed
-
-if TYPE_CHECKING:
-    import torch
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+
+    from lifecycle.task import Task
 
 
 def validate(
@@ -71,21 +70,26 @@ def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Modu
 
     The rows are made to tensors once. What the training's weights added to the log-odds is taken out, as in validate.
     """
+    rows = read_rows(job.validation_file, job.rows)
+    data = to_train_data(prepared.task, rows, prepared.preprocessing, job, device)
+    return loss_of(prepared.task, model, data, prepared.log_odds_shift)
+
+
+def loss_of(task: Task, model: torch.nn.Module, data: TrainData, log_odds_shift: float = 0.0) -> Callable[[], float]:
+    """What gives the log loss of the model, as it is then, on rows that lie on its device."""
     import torch
 
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import log_loss
 
-    rows = read_rows(job.validation_file, job.rows)
-    data, labels = to_train_data(prepared.task, rows, prepared.preprocessing, job, device), rows[job.rows.label]
-    shift = {"slope": 1.0, "intercept": -prepared.log_odds_shift}
+    shift, chunk = {"slope": 1.0, "intercept": -log_odds_shift}, chunk_rows(data.inputs)
 
     def loss() -> float:
-        parts = []
+        parts, labels = [], data.targets.double().cpu().numpy()
         with undisturbed(model), torch.no_grad():
-            for chosen in torch.arange(len(rows), device=device).split(CHUNK_ROWS):
+            for chosen in torch.arange(len(data.targets), device=data.device).split(chunk):
                 outputs = model({name: tensor[chosen] for name, tensor in data.inputs.items()})
-                parts.append(prepared.task.predict(outputs).double().reshape(-1))
-        return float(log_loss(labels.to_numpy(), apply_platt(torch.cat(parts).cpu().numpy(), shift)).mean())
+                parts.append(task.predict(outputs).double().reshape(-1))
+        return float(log_loss(labels, apply_platt(torch.cat(parts).cpu().numpy(), shift)).mean())
 
     return loss

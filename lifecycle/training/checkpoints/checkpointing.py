@@ -33,6 +33,7 @@ class Checkpoints:
         self._began = self._newest_at = now()
         self._late = False
         self._blocked = 0.0
+        self._asked_at, self._update = self._began, 0.0
         self.written, self.blocked_seconds, self.late_steps = 0, 0.0, 0
 
     def after_step(self, state: TrainState) -> None:
@@ -41,6 +42,8 @@ class Checkpoints:
         Raises what the write before it raised.
         """
         busy = self._writer.busy()
+        asked_at, self._asked_at = self._asked_at, self._now()
+        self._update = self._asked_at - asked_at
         if not self._late and not self._due(state.step):
             return
         self._late = busy
@@ -98,11 +101,13 @@ class Checkpoints:
 
     def _due(self, step: int) -> bool:
         waited = self._now() - self._newest_at
-        if self._every_steps is None:
-            return waited >= self.interval_seconds
-        newest = self._writer.newest
-        longest = longest_seconds(newest.seconds if newest else 0.0, self._machine)
-        return step % self._every_steps == 0 or (self._machine.spot and waited >= longest)
+        if self._machine.spot:
+            newest = self._writer.newest
+            longest = longest_seconds(newest.seconds if newest else 0.0, self._machine)
+            # It would be due within the next update: then it is due now.
+            if waited + self._update > longest:
+                return True
+        return waited >= self.interval_seconds if self._every_steps is None else step % self._every_steps == 0
 
     def _begin(self, state: TrainState) -> None:
         self._newest_at = self._now()

@@ -126,7 +126,7 @@ def test_kernels_memory_is_seen_by_real_steps_alone():
     of = subject(upsampling, (3, 16, 16))
     followed = follow(of, repr)
     assert followed.timeline is not None
-    assert from_trace(of, followed.timeline).value < 0.97 * allocated(of)
+    assert from_trace(of, followed, followed.timeline).value < 0.97 * allocated(of)
     assert with_real_steps(of, followed).kinds["kernels"] > 0
 
 

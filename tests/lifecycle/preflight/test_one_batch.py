@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 
@@ -111,3 +112,24 @@ def test_write_that_could_not_be_interrupted_stops_nothing(splits, tmp_path, mon
     monkeypatch.setattr(saved, "kill_while_writing", lambda *_: False)
     trial = tried(splits, tmp_path)["one_batch.interrupted_write"]
     assert (trial.status, trial.required) == ("insufficient", False)
+
+
+def test_checkpoint_goes_to_the_folder_for_copies_and_back_and_leaves_nothing_there(splits, tmp_path):
+    durable = tmp_path / "durable"
+    durable.mkdir()
+    assert tried(splits, tmp_path, durable=str(durable))["one_batch.checkpoint"].status == "pass"
+    assert list(durable.iterdir()) == []
+
+
+def test_folder_for_copies_that_is_full_or_gives_back_other_bytes_fails_the_checkpoint(splits, tmp_path, monkeypatch):
+    durable = tmp_path / "durable"
+    durable.mkdir()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saved, "copy_checkpoint", full)
+    trial = tried(splits, tmp_path, durable=str(durable))["one_batch.checkpoint"]
+    assert trial.status == "fail"
+    assert "No space left" in trial.evidence
+    assert "TRAINWORTHY_DURABLE" in trial.fix
