@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import row_places
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.bounded import cut_logits, without_logarithm
 from lifecycle.preflight.wiring.confined import Box, last_layers, pushed_outputs, reach_of, traced
 from lifecycle.preflight.wiring.lowest import endless, held_losses, loss_of_outputs, lowest_loss_within
 from lifecycle.preflight.wiring.passes import FEW_ROWS, few, stirred
@@ -40,9 +41,11 @@ def logits(subject: Subject) -> Found:
     places = row_places(tree_leaves(base), len(data.targets))
     if not places:
         return Found("not_applicable", "no output has a part of each row, so that no row has a best output of its own")
-    held = _held_by_the_loss(subject, base, places, data)
-    if held is not None:
-        return held
+    loss_of = loss_of_outputs(subject, base, places, data.targets)
+    wrong = _held_by_the_loss(subject, base, places, data)
+    wrong = wrong or without_logarithm(loss_of, _chosen(base, places), data.targets)
+    if wrong is not None:
+        return wrong
     pushed = pushed_outputs(model, data, last_layers(ended, _chosen(base, places)))
     box = reach_of([[_chosen(one, places) for one in some] for some in pushed])
     if all(not bool(low.isfinite().any() | high.isfinite().any()) for low, high in box):
@@ -52,7 +55,9 @@ def logits(subject: Subject) -> Found:
     if blocked is not None:
         told = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
         return Found("fail", told, blocked[1], 1.0)
-    return _judged(subject, base, places, box, data, reach)
+    given = [[_chosen(one, places) for one in some] for some in pushed]
+    cut = cut_logits(loss_of, _chosen(base, places), box, given)
+    return cut or _judged(subject, base, places, box, data, reach)
 
 
 def _judged(subject: Subject, base: Any, places: list[int], box: Box, data: TrainData, reach: str) -> Found:
