@@ -71,7 +71,8 @@ class _Seen:
         import torch
         from torch.utils._pytree import tree_unflatten
 
-        parts = {at: moved.get(at, self.leaves[at]).detach().float().requires_grad_() for at in self.places()}
+        parts = {at: (moved[at] if at in moved else self.leaves[at]).detach().float() for at in self.places()}
+        parts = {at: part.requires_grad_() for at, part in parts.items()}
         leaves = [parts.get(at, leaf) for at, leaf in enumerate(self.leaves)]
         try:
             loss = self.loss_fn(tree_unflatten(leaves, self.tree), targets).float().sum()
@@ -157,5 +158,5 @@ def _parts(sides: dict[int, Tensor]) -> list[dict[int, Tensor]]:
 
 def _over_rows(seen: _Seen, at: int, reduce: Callable[[Tensor], Tensor], values: Tensor | None = None) -> Tensor:
     """The values (a leaf's own if None) reduced over the rows, where the leaf has such."""
-    values = seen.leaves[at].detach().float() if values is None else values
-    return reduce(values) if seen.has_rows(at) else values
+    found: Tensor = seen.leaves[at].detach().float() if values is None else values
+    return reduce(found) if seen.has_rows(at) else found

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Of LBFGS; a log loss of 64 classes is within 0.1 % after 20.
 ITERATIONS = 60
+# Numbers this large have left every range that a loss has a lowest value in.
+ENDLESS = 1e12
 # How far from 1 a sum or a length may be: outputs in bfloat16 are 0.01 off.
 NEAR_ONE = 0.02
 
@@ -38,16 +40,22 @@ def lowest_loss(
     def closure() -> Tensor:
         nonlocal best, at
         optimizer.zero_grad()
+        if any(bool((parameter.detach().abs() > ENDLESS).any()) for parameter in parameters.values()):
+            raise _EndlessError
         value = mean(parameters)
         value.backward()
         if value.item() < best:
             best, at = value.item(), {name: parameter.detach().clone() for name, parameter in parameters.items()}
         return value
 
-    # Its line search ends with this error where a loss is not finite; the lowest one so far stays.
-    with contextlib.suppress(IndexError):
+    # Its line search ends with an IndexError where a loss is not finite; the lowest one so far stays.
+    with contextlib.suppress(IndexError, _EndlessError):
         optimizer.step(closure)  # pyright: ignore[reportArgumentType]
     return best, at
+
+
+class _EndlessError(Exception):
+    """Ends a search: L-BFGS would double its steps until they are no numbers."""
 
 
 def link_of(seen: Sequence[Tensor]) -> Link:

@@ -101,7 +101,7 @@ def _leave(seen: Seen, module: nn.Module, output: Any) -> None:
 
 def _plain(tensor: Tensor) -> Tensor:
     """The values behind the wrappers of torch.func: what vmap hides of a batch comes first again, and can be read."""
-    from torch._C import _functorch
+    from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 
     while _functorch.is_functorch_wrapped_tensor(tensor):
         hidden = _functorch.maybe_get_bdim(tensor) if _functorch.is_batchedtensor(tensor) else None

@@ -52,6 +52,22 @@ def without_logarithm(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -
     return None
 
 
+def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found | None:
+    """What is wrong if each label chooses among the outputs of one axis, and the softmax is along another."""
+    start = outputs[0].detach().float().cpu()
+    shape = list(start.shape)
+    axes = [axis for axis in range(1, start.ndim) if shape[:axis] + shape[axis + 1 :] == list(targets.shape)]
+    if len(outputs) != 1 or targets.is_floating_point() or len(axes) != 1 or _is_softmax(loss_of, [start], 0, axes[0]):
+        return None
+    wrong = [axis for axis in range(1, start.ndim) if axis not in axes and _is_softmax(loss_of, [start], 0, axis)]
+    if not wrong:
+        return None
+    told = f"outputs of shape {tuple(shape)} have {shape[axes[0]]} classes along dimension {axes[0]}, and the loss "
+    told += f"goes by their differences along dimension {wrong[0]}"
+    cause = "softmax or log_softmax over the positions, and not over the classes"
+    return Found("fail", told, wrong[0], axes[0], cause, f"softmax over dim={axes[0]}")
+
+
 Probabilities = tuple["Tensor", "Tensor", Callable[["Tensor"], "Tensor"]]
 
 
@@ -64,7 +80,7 @@ def _as_probabilities(loss_of: LossOf, start: Tensor, targets: Tensor) -> Iterat
     if bool(((start >= 0) & (start <= 1)).all()):
         yield start, start.roll(1, 0), lambda p: p
     for axis in range(1, start.ndim):
-        if start.shape[axis] > 1 and _is_softmax(loss_of, [start], 0, axis):
+        if _is_softmax(loss_of, [start], 0, axis):
             yield one.softmax(axis), other.softmax(axis), torch.log
     if start.shape == targets.shape:
         yield one.sigmoid(), other.sigmoid(), torch.logit
@@ -75,7 +91,7 @@ def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[li
     start = [value.detach().float().cpu() for value in outputs]
     for at, (low, high) in enumerate(box):
         if not _is_rectified(outputs[at]) or not any(
-            _is_softmax(loss_of, start, at, axis) for axis in range(1, start[at].ndim) if start[at].shape[axis] > 1
+            _is_softmax(loss_of, start, at, axis) for axis in range(1, start[at].ndim)
         ):
             continue
         for end in (low, high):
@@ -108,18 +124,20 @@ def _is_rectified(output: Tensor) -> bool:
 
 
 def _is_softmax(loss_of: LossOf, start: list[Tensor], at: int, axis: int) -> bool:
-    """Whether the loss stays where all outputs of the axis are raised alike, and not where some are."""
+    """Whether the loss stays where all outputs along the axis are raised alike, and not where some are."""
     import torch
 
     def far(change: Tensor) -> float:
-        moved = [value + change if place == at else value for place, value in enumerate(start)]
+        moved = [value + SHIFT * change if place == at else value for place, value in enumerate(start)]
         return float((loss_of(moved) - before).abs().max() / before.abs().max().clamp(min=1e-6))
 
-    shape = [size if place == axis else 1 for place, size in enumerate(start[at].shape)]
-    some = (torch.arange(shape[axis]) % 2).reshape(shape) * SHIFT
+    size = start[at].shape[axis]
+    across = [1 if place == axis else size for place, size in enumerate(start[at].shape)]
+    along = [size if place == axis else 1 for place in range(start[at].ndim)]
     try:
         before = loss_of(start).detach()
-        return far(torch.full(shape, SHIFT)) < EQUAL < far(some)
+        alike = torch.randn(across, generator=torch.Generator().manual_seed(0))
+        return size > 1 and far(alike) < EQUAL < far((torch.arange(size) % 2).float().reshape(along))
     except REFUSES:
         # A loss that takes no such outputs.
         return False
