@@ -27,6 +27,11 @@ class Rise:
     value: float
     errors: float
 
+    def above(self, other: Rise) -> float:
+        """By how many standard errors this one lies above another."""
+        apart = [one.value / one.errors if one.errors else 0.0 for one in (self, other)]
+        return (self.value - other.value) / max((apart[0] ** 2 + apart[1] ** 2) ** 0.5, 1e-12)
+
     def __str__(self) -> str:
         return f"{self.value:.4f} ({self.errors:.1f} standard errors)"
 
