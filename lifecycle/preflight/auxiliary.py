@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     LossFn = Callable[[Any, Tensor], Tensor]
 
-# How far an element is moved to see whether its pull ends; below this share of the first pull, it has.
-FAR, ENDS = (1e3, 1e6), 0.01
+# How far an element is moved to see whether its pull ends; below this share of the first pull, it has. A pull that
+# grows is no term that the loss adds: a square with the wrong sign.
+FAR, ENDS, GROWS = (1e3, 1e6), 0.01, 10.0
 # Differences of gradients, as a share of them, that are rounding.
 EQUAL = 1e-5
 # Elements that are moved one by one; of more, all at once.
@@ -28,8 +29,8 @@ ONE_BY_ONE = 32
 def without_auxiliary(loss_fn: LossFn, outputs: Any, targets: Tensor) -> LossFn:
     """The loss function with auxiliary terms held at their mean in these outputs; the same one if there are none.
 
-    Auxiliary is an element whose pull is the same for any labels, always to one side, and does not end. Where no other
-    element is pulled by the labels, nothing is a prediction that the terms would be beside.
+    Auxiliary is an element whose pull is the same for any labels, always to one side, and neither ends nor grows. Where
+    no other element is pulled by the labels, nothing is a prediction that the terms would be beside.
     """
     import torch
     from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -134,8 +135,9 @@ def _endless(seen: _Seen, sides: dict[int, Tensor], first: dict[int, Tensor]) ->
                 if pulls is None:
                     goes_on[at] = torch.zeros_like(goes_on[at])
                     continue
-                enough = (pulls[at] * part[at] >= ENDS * first[at].abs()) & pulls[at].isfinite()
-                goes_on[at] &= _over_rows(seen, at, lambda mask: mask.all(0, keepdim=True), enough)
+                along, before = pulls[at] * part[at], first[at].abs()
+                steady = (along >= ENDS * before) & (along <= GROWS * before)
+                goes_on[at] &= _over_rows(seen, at, lambda mask: mask.all(0, keepdim=True), steady)
         for at, mask in goes_on.items():
             chosen[at] |= mask
     return {at: mask for at, mask in chosen.items() if bool(mask.any())}

@@ -90,12 +90,6 @@ def _link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
     return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in seen]) else None
 
 
-def of_length_one(tensor: Tensor) -> bool:
-    """True for outputs that are directions: of length one along a dimension but the first."""
-    lengths = (tensor.detach().float().norm(dim=dim) for dim in range(1, tensor.ndim) if tensor.shape[dim] > 1)
-    return any(bool(((found - 1).abs() < NEAR_ONE).all()) for found in lengths)
-
-
 def _finite(tensor: Tensor) -> Tensor:
     import torch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
+from lifecycle.preflight.outputs import flat
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, floats, forward, largest, losses, others, stirred
 from lifecycle.training.loop import TrainData
@@ -93,8 +94,7 @@ def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> t
     if found.requires_grad:
         found.mean().backward()
     parts = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    dense = [part.to_dense() if part.is_sparse else part for part in parts]
-    return found.detach(), torch.cat([part.flatten().float() for part in dense]) if dense else torch.zeros(1)
+    return found.detach(), torch.cat([flat(part) for part in parts]).float() if parts else torch.zeros(1)
 
 
 def uses_inputs(subject: Subject) -> Found:
