@@ -100,7 +100,14 @@ def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> t
 def uses_inputs(subject: Subject) -> Found:
     """Each input in turn gets the values of other rows; the output must change. One of several that has no effect
     is only told."""
+    import torch
+
     model, data = stirred(subject.model()), few(subject)
+    with torch.no_grad():
+        if not floats(forward(model.eval(), data.inputs)):
+            told = "no number is seen in the outputs: they are of a class that torch does not look into"
+            fix = "give a tensor, tuple, dict or NamedTuple, or register the class: torch.export.register_dataclass"
+            return Found("insufficient", told, required=True, cause="outputs in a class of their own", fix=fix)
     without, constant = [], []
     for name in data.inputs:
         changed = _other_values(subject, data, name)

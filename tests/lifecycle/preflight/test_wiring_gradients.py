@@ -421,7 +421,7 @@ class Slope(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.energy = nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 1))
+        self.energy = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1))
 
     def forward(self, inputs):
         with torch.enable_grad():
@@ -434,7 +434,7 @@ class HalfUsed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.used, self.other = nn.Parameter(torch.randn(12)), nn.Parameter(torch.randn(12))
+        self.used, self.other = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))
 
     def forward(self, inputs):
         return inputs["x"] @ self.used
