@@ -1,0 +1,42 @@
+"""The contract of a monitor: it looks at signals, and says when something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from lifecycle.training.monitors.signals import Sample, Signals
+
+Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something is wrong: what was seen, since which update, and in which parameters or modules.
+
+    `symptom` is one sentence without figures, `evidence` has the figures with what they were held against. A cause and
+    a fix are the diagnosis', which sees all findings together.
+    """
+
+    monitor: str
+    severity: Severity
+    step: int
+    onset: int
+    symptom: str
+    evidence: str
+    where: tuple[str, ...] = ()
+
+
+class Monitor(Protocol):
+    """A small class for one thing that can go wrong. Most have only one of the two methods to do more than nothing in.
+
+    `after_backward` is called at every update and has about half a microsecond: append and compare, no more.
+    Its state is plain numbers, in every checkpoint.
+    """
+
+    name: str
+
+    def after_backward(self, seen: Signals) -> Finding | None: ...
+    def after_sample(self, seen: Sample) -> Finding | None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...

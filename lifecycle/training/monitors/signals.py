@@ -1,0 +1,68 @@
+"""What monitors see of a training: a few numbers of every update, and a closer look at every SAMPLE_EVERY-th.
+
+Both are plain numbers, read from the device once. What a monitor decides must follow from them alone, so that a resumed
+training decides as an uninterrupted one; only what is about time or memory may differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# A fixed number, since a changing one would let alarms and what follows them depend on the machine's speed.
+SAMPLE_EVERY = 20
+
+
+class Signals(NamedTuple):
+    """One update, seen after backward and before it is applied.
+
+    `step` counts updates from 0. `loss` is the mean unweighted loss of its rows, `squared` the mean squared one;
+    `grad_norm` is before clipping, `grad_norms` each parameter's, None where there is no gradient. `seconds` is the
+    wall time since the update before, `wait_seconds` what of it was waiting for rows.
+    """
+
+    step: int
+    loss: float
+    squared: float
+    rows: int
+    learning_rate: float
+    grad_norm: float
+    grad_norms: list[float | None]
+    seconds: float
+    wait_seconds: float
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one module gave in a sampled forward pass.
+
+    `zero_rows` is the share of its features that were zero for every row, `equal_rows` True if all rows gave the same.
+    """
+
+    name: str
+    rms: float
+    largest: float
+    zero_rows: float
+    equal_rows: bool
+    finite: bool
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A closer look at one update, after it was applied.
+
+    By parameter, in the model's order: its norm, the norm of its change by this update, and the share of its elements
+    with a gradient that the update left bit for bit as they were. `layers` are the leaf modules' outputs; `spread` is
+    the standard deviation of the model's outputs over the rows, relative to their size. `memory_bytes` is what the
+    process, or the GPU's allocator, holds.
+    """
+
+    step: int
+    names: tuple[str, ...]
+    trainable: tuple[bool, ...]
+    norms: tuple[float, ...]
+    changes: tuple[float, ...]
+    unchanged: tuple[float, ...]
+    layers: tuple[Layer, ...]
+    spread: float
+    memory_bytes: float
