@@ -63,11 +63,7 @@ def measure_step(subject: Subject) -> StepTime:
         parts = _with_loaders(subject, subject.loaded, state)
     logging_seconds = _logging_seconds(subject)
     checkpoint_seconds, write_seconds = _checkpoint_seconds(state, subject.durable)
-    try:
-        flops, operations = _counted(subject, state, batches[0])
-    except Exception:
-        # Torch cannot count within a derivative of a derivative; then other machines have no least time.
-        flops, operations = 0.0, 0
+    flops, operations = _counted(subject, state, batches[0])
     return StepTime(
         seconds=parts.update + logging_seconds,
         logging_seconds=logging_seconds,
@@ -205,19 +201,23 @@ def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, 
     """Floating-point operations, and calls that start a kernel, of the forward and backward passes of one update."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils.flop_counter import flop_registry
 
     class Calls(TorchDispatchMode):
-        count = 0
+        """Torch's own FlopCounterMode follows modules by hooks too, which a derivative within forward does not bear."""
+
+        count, flops = 0, 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             self.count += not (func.is_view or func.overloadpacket.__name__ in NO_KERNEL)
-            return func(*args, **(kwargs or {}))
+            output, of = func(*args, **(kwargs or {})), flop_registry.get(func.overloadpacket)
+            self.flops += of(*args, **(kwargs or {}), out_val=output) if of else 0
+            return output
 
     # Else each gradient is added to the one before.
     state.model.zero_grad()
     recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
-    with FlopCounterMode(display=False) as flops, Calls() as calls:
+    with Calls() as calls:
         for part in rows.tensor_split(min(recipe.accumulate, len(rows))):
             backward(state.model, subject.training, part, recipe, generator, of=len(rows))
-    return float(flops.get_total_flops()), calls.count
+    return float(calls.flops), calls.count
