@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Layer, Sample
@@ -163,14 +164,14 @@ def _stride(parameter: Tensor) -> int:
     return stride
 
 
-def _some(tensors: list[Tensor], strides: list[int]) -> Tensor:
+def _some(tensors: Sequence[Tensor], strides: list[int]) -> Tensor:
     """A part of each, in one vector that shares nothing with them."""
     import torch
 
     return torch.cat([tensor.detach().reshape(-1)[::stride] for tensor, stride in zip(tensors, strides, strict=True)])
 
 
-def _norms(parameters: list[Tensor]) -> Tensor:
+def _norms(parameters: Sequence[Tensor]) -> Tensor:
     """Of whole parameters, in float32 or wider: fewer digits overflow where the weights do not."""
     import torch
 
