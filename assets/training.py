@@ -96,6 +96,7 @@ def train_stage(run: StepRun) -> Outcome:
             "attempts": tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
             "first_step": result.first_step,
             "left_out_steps": sum(one.planned_steps - one.steps for one in results.values()),
+            "alarms": result.alarms,
         },
         device=result.device,
         gpu_seconds=sum(one.gpu_seconds for one in results.values()) + lost_gpu_seconds(result.device, lost),

@@ -32,10 +32,11 @@ def make_parts(
     return found
 
 
-def after_update(state: TrainState, last_step: int) -> bool:
-    """Move the parts on by an update; True if early stopping ends the training here."""
+def after_update(state: TrainState, last_step: int, moved: bool = True) -> bool:
+    """Move the parts on by an update, if it `moved` the weights; True if early stopping ends the training here."""
     average, stopping = average_of(state), early_stopping_of(state)
-    move_average(state)
+    if moved:
+        move_average(state)
     if stopping is None or (state.step % stopping.spec.every and state.step < last_step):
         return False
     with nullcontext() if average is None else average.in_place_of(state.model):
