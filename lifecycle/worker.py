@@ -46,6 +46,7 @@ from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
+from lifecycle.training.checkpoints.lease import durable_lease
 from lifecycle.training.failure import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
@@ -150,7 +151,7 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
         earlier = read_result(out, job)
         if earlier is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
-            with _durable_lease(job, out, asked) as (check_durable, watched):
+            with durable_lease(job, out, asked) as (check_durable, watched):
 
                 def should_stop() -> bool:
                     lease.check_now_and_then()
@@ -173,31 +174,6 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
     if pipes is not None:
         pipes.report_custom_message({"job_sha256": job_sha256(job)})
     return 0, None
-
-
-@contextlib.contextmanager
-def _durable_lease(job: AnyJob, out: Path, asked: Callable[[], bool]) -> Iterator[tuple[Callable[[], None], float]]:
-    """Around a training whose checkpoints are copied: what looks whether another machine writes there, seconds waited.
-
-    Raises LeaseLostError, PreemptedError.
-    """
-    from lifecycle.training.checkpoints.checkpointing import durable_folder
-    from lifecycle.training.checkpoints.lease import held_lease
-    from lifecycle.training.flight import PreemptedError
-
-    durable = durable_folder(job) if isinstance(job, TrainJob) else None
-    if durable is None:
-        yield lambda: None, 0.0
-        return
-
-    def wait(seconds: float) -> None:
-        time.sleep(seconds)
-        if asked():
-            raise PreemptedError
-
-    started = time.monotonic()
-    with held_lease(durable, out, wait) as check:
-        yield check, time.monotonic() - started
 
 
 def _do(

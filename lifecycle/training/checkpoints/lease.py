@@ -13,6 +13,7 @@ import itertools
 import json
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,13 +21,37 @@ from typing import Any
 
 from lifecycle.errors import LeaseLostError
 from lifecycle.identity import canonical_json
+from lifecycle.jobs import AnyJob, TrainJob
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
+from lifecycle.training.checkpoints.checkpointing import durable_folder
+from lifecycle.training.flight import PreemptedError
 
 NAME = ".lease"
 RENEW_SECONDS = 5.0
 # A lease that did not change for so long is of a machine that is gone: six renewals, for storage that is slow.
 EXPIRES_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def durable_lease(job: AnyJob, out: Path, asked: Callable[[], bool]) -> Iterator[tuple[Callable[[], None], float]]:
+    """Around a job, whose training may have its checkpoints copied: held_lease's check, and the seconds waited for it.
+
+    Raises LeaseLostError, and PreemptedError if `asked` to end meanwhile.
+    """
+    durable = durable_folder(job) if isinstance(job, TrainJob) else None
+    if durable is None:
+        yield lambda: None, 0.0
+        return
+
+    def wait(seconds: float) -> None:
+        time.sleep(seconds)
+        if asked():
+            raise PreemptedError
+
+    started = time.monotonic()
+    with held_lease(durable, out, wait) as check:
+        yield check, time.monotonic() - started
 
 
 @contextlib.contextmanager
