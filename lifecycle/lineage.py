@@ -25,7 +25,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     no_result = ("checkpoint_every_steps", "profile")
     training = {name: value for name, value in spec["training"].items() if name not in no_result}
     # What is left out is no part: a setting that came later changes no identity of those who do not use it.
-    left_out = [name for name in ("ema", "early_stopping") if training[name] is None]
+    left_out = [name for name in ("ema", "early_stopping", "activation_checkpointing") if not training[name]]
     training = {name: value for name, value in training.items() if name not in left_out}
     training |= {"schedule": {name: value for name, value in training["schedule"].items() if value is not None}}
     # Whether weights are declared is the snapshot's question; saying `none` trains as saying nothing does.

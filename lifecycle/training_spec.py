@@ -90,6 +90,11 @@ class TrainingSpec(Frozen):
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
         "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
     )
+    activation_checkpointing: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Modules that keep their inputs alone and compute the rest again in the backward pass: names as in "
+        "model.named_modules(), * for one part of a name, for example blocks.*. Less memory, more time, the same bits.",
+    )
     tensors: Literal["ahead", "per_batch"] = Field(
         default="ahead",
         description="ahead: to_tensors once for all rows of a stage. per_batch: for each batch, in processes beside "

@@ -75,6 +75,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         groups=held_out[job.rows.group].to_numpy(),
         labels=rows[job.rows.label].to_numpy(),
         loaded=loaded,
+        activation_checkpointing=job.training.activation_checkpointing,
         claims=job.claims,
         device=device,
     )

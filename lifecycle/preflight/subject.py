@@ -16,6 +16,7 @@ from lifecycle.training import loop
 from lifecycle.training.loop import Recipe, TrainData, TrainState
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.techniques.recompute import checkpoint_activations
 from lifecycle.training.techniques.scaler import scaler_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Subject:
     of all training rows, by the numbers that the plan draws; None if `training` holds all rows. `predict` turns
     outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
     training rows where a stage has its batches made by loaders, augmentation included; else None.
+    `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
+    network, which has the same values, needs no update.
     """
 
     build: Callable[[], nn.Module]
@@ -46,6 +49,7 @@ class Subject:
     groups: np.ndarray | None = None
     labels: np.ndarray | None = None
     loaded: LoadedRows | None = None
+    activation_checkpointing: tuple[str, ...] = ()
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 
@@ -54,8 +58,9 @@ class Subject:
         return self.build().to(self.device)
 
     def state(self) -> TrainState:
-        """A fresh model and its optimizers, as a stage makes them."""
+        """A fresh model and its optimizers, as a stage makes them. Raises TrainingError as checkpoint_activations."""
         model = self.model()
+        checkpoint_activations(model, self.activation_checkpointing)
         return TrainState(model, self.optimizers(model), also={**scaler_of(self.recipe.precision)})
 
     def batch_rows(self) -> int:

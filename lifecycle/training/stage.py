@@ -16,7 +16,7 @@ from lifecycle.training.export import export
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
-from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.recipe import make_model, make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.techniques.deadline import Deadline
@@ -121,7 +121,7 @@ def _start(
 ) -> tuple[TrainState, Progressive | None, tuple[str, ...]]:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
-    model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     state.also |= make_parts(job, prepared, model, device)
     progressive, left_out = make_progressive(

@@ -6,6 +6,7 @@ from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.check import Check
 from lifecycle.preflight.configuration.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
 from lifecycle.preflight.configuration.parameters import optimizers_hold_the_parameters, precision_fits
+from lifecycle.preflight.configuration.recomputed import recomputes_the_same
 from lifecycle.preflight.configuration.room import checkpoints_have_room
 from lifecycle.preflight.configuration.schedule import schedule_fits
 from lifecycle.preflight.sample import Sample
@@ -58,6 +59,14 @@ CHECKS: tuple[Check[Subject], ...] = (
         fix="set training.precision: fp32, or train on a device with bfloat16",
         look=precision_fits,
         severity="warning",
+    ),
+    Check(
+        "configuration.activation_checkpointing",
+        question="Are the modules that training.activation_checkpointing names recomputed, to the same gradients?",
+        symptom="memory stays as it was, or the loss falls slower than without checkpointing",
+        cause="a module that keeps a state outside its buffers, so that its second pass is another one than its first",
+        fix="hold such a state in buffers, or leave the module out of training.activation_checkpointing",
+        look=recomputes_the_same,
     ),
 )
 
