@@ -206,7 +206,9 @@ def _answer(job: TrainJob) -> TrainResult:
 
 def _outcome(result: TrainResult) -> dict[str, Any]:
     """All that must be equal: not paths, times, memory and the way there."""
-    told = json.loads(result.model_dump_json(exclude={"artifact", "checkpoint", "resumed_from_step", "notes"}))
+    told = json.loads(
+        result.model_dump_json(exclude={"artifact", "checkpoint", "resumed_from_step", "notes", "seconds"})
+    )
     told["metrics"].pop("peak_memory_bytes")
     told.pop("gpu_seconds")
     return told

@@ -82,7 +82,7 @@ def _network(use_case, contract, before: pd.DataFrame, held: pd.DataFrame) -> di
         plan = make_plan(len(before), training, spec.stages, "full")
         model = task.build_model(state, spec.hyperparameters)
         run = TrainState(model, make_optimizers(task, model, training.optimizer))
-        alarm = train(run, data, plan, make_recipe(task, training, plan.horizon_steps), lambda state, loss: False)
+        alarm = train(run, data, plan, make_recipe(task, training, plan.horizon_steps), lambda state, update: False)
         assert alarm is None, alarm
         seconds = time.perf_counter() - started
         found.append(

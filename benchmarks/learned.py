@@ -13,7 +13,7 @@ def trained(subject: Subject) -> TrainState:
     """Train for the whole plan. Raises ValueError on an alarm."""
     state = subject.state()
     torch.manual_seed(subject.recipe.seed)
-    alarm = train(state, subject.training, subject.plan, subject.recipe, lambda state, loss: False)
+    alarm = train(state, subject.training, subject.plan, subject.recipe, lambda state, update: False)
     if alarm is not None:
         raise ValueError(alarm.evidence)
     return state

@@ -117,7 +117,7 @@ def ours(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
     def run(updates: int) -> float:
         end = state.step + updates
         started = time.process_time()
-        alarm = train(state, data, plan, recipe, lambda state, loss: state.step == end)
+        alarm = train(state, data, plan, recipe, lambda state, update: state.step == end)
         seconds = time.process_time() - started
         assert alarm is None
         return seconds / updates

@@ -59,7 +59,7 @@ def _row(name: str, setup: Setup) -> Row:
     plan = subject.plan.model_copy(update={"horizon_steps": updates, "last_step": updates})
     state, recipe = subject.state(), replace(subject.recipe, learning_rate=lambda step: setup.learning_rate / 10)
     started = time.perf_counter()
-    alarm = train(state, subject.training, plan, recipe, lambda state, loss: False)
+    alarm = train(state, subject.training, plan, recipe, lambda state, update: False)
     seconds = time.perf_counter() - started
     assert alarm is None, alarm
     return Row(name, updates * step, seconds)

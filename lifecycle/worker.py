@@ -139,7 +139,7 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
 
 def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
-    from lifecycle.training.stage import PreemptedError
+    from lifecycle.training.flight import PreemptedError
 
     # As debug lines: the terminal shows the worker's own bar or lines already.
     forward = None if pipes is None else pipes.log.debug

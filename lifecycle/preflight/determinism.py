@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.checkpoints.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
-from lifecycle.training.loop import TrainState, train
+from lifecycle.training.loop import TrainState, Update, train
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -102,8 +102,8 @@ def _trained(subject: Subject, state: TrainState, last: int) -> list[float]:
         update={"rows": rows, "batch_size": size, "steps_per_epoch": rows // size, "last_step": last}
     )
 
-    def noted(_: TrainState, loss: float) -> bool:
-        losses.append(loss)
+    def noted(_: TrainState, update: Update) -> bool:
+        losses.append(update.loss)
         return False
 
     train(state, subject.training, plan, subject.recipe, noted)

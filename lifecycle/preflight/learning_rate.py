@@ -127,7 +127,7 @@ def _direction(subject: Subject, data: TrainData) -> Direction:
     before = [parameter.detach().clone() for parameter in state.model.parameters()]
     _set_rate(state, 1.0)
     rows = torch.arange(len(data.targets), device=subject.device)
-    _, _, norm = train_step(state, data, rows, subject.recipe)
+    norm = train_step(state, data, rows, subject.recipe).grad_norm
     # The loop has cut the gradients to the norm.
     cut = min(1.0, subject.recipe.clip_norm / max(norm, 1e-30))
     gain = sum(
@@ -152,7 +152,7 @@ def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: flo
     for number, rate in enumerate(rates):
         _set_rate(state, rate)
         rows = order[(torch.arange(size, device=subject.device) + number * size) % count]
-        before, _, norm = train_step(state, subject.training, rows, subject.recipe)
+        before, _, norm, _ = train_step(state, subject.training, rows, subject.recipe)
         state.step += 1
         loss = _loss(subject, state.model, data) if math.isfinite(before + norm) else math.inf
         found.append((rate, loss))

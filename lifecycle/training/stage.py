@@ -6,13 +6,15 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 from lifecycle.jobs import Alarm, TrainJob, TrainResult
-from lifecycle.progress import Progress, say
+from lifecycle.progress import say
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.training.checkpoints.checkpointing import Checkpoints, open_checkpoints, resume
+from lifecycle.training.checkpoints.checkpointing import open_checkpoints, resume
 from lifecycle.training.export import export
+from lifecycle.training.flight import PREFIX_STEPS, Flight, open_flight
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import Prepared, prepare, seed_everything
@@ -20,19 +22,10 @@ from lifecycle.training.recipe import make_model, make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.techniques.deadline import Deadline
-from lifecycle.training.techniques.parts import after_update, early_stopping_of, make_parts, put_final_weights, told
+from lifecycle.training.techniques.parts import early_stopping_of, make_parts, put_final_weights, told
 from lifecycle.training.validate import validate
 from lifecycle.training.watching import clock
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 from lifecycle.training.watching.progressive import Progressive, make_progressive
-from lifecycle.training.watching.trace import Trace
-
-# An equal rerun must meet the parameters after this many updates.
-PREFIX_STEPS = 20
-
-
-class PreemptedError(Exception):
-    """Asked to end (SIGTERM); the checkpoint at the step boundary is written."""
 
 
 def run_stage(
@@ -45,36 +38,40 @@ def run_stage(
 
     Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
     """
-    seconds, began = clock.Clock.open(Path(job.out) / "seconds.bin", spent or {}), time.perf_counter()
-    device = choose_device(job.device)
+    with closing(clock.Clock.open(Path(job.out) / "seconds.bin", spent or {})) as seconds:
+        return _run(job, seconds, should_stop, forward)
+
+
+def _run(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> TrainResult:
+    began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     state, progressive, notes = _start(job, prepared, plan, device)
-    trace = Trace(None if job.stop_after_steps else job.training.profile, Path(job.out))
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     state.clock, resumed_from = seconds, state.step
     if resumed_from:
         say(f"{job.stage}: resumed from step {resumed_from} of {plan.last_step}")
     seconds.lap(clock.START)
     seconds.resume(resumed_from)
-    stopping, alarm, trained = early_stopping_of(state), None, 0.0
+    stopping, alarm, began = early_stopping_of(state), None, time.perf_counter()
     with open_checkpoints(job, state) as checkpoints:
-        if stopping is None or not stopping.ended:
-            alarm, trained = _train(
-                job, state, prepared, plan, progressive, checkpoints, deadline, trace, should_stop, forward
-            )
+        with open_flight(job, state, plan, progressive, checkpoints, deadline, should_stop, forward) as flight:
+            if stopping is None or not stopping.ended:
+                alarm = _train(state, prepared, flight)
+        trained = time.perf_counter() - began
         checkpoint = None if alarm or job.stop_after_steps else checkpoints.last(state)
         notes += checkpoints.told()
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
-    notes += told(state, plan.last_step) + trace.told()
+    notes += told(state, plan.last_step) + flight.trace.told()
     if whole:
         put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
     seconds.lap(clock.VALIDATION)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     seconds.lap(clock.EXPORT)
-    seconds.close()
     metrics["peak_memory_bytes"] = float(peak_memory_bytes())
     return TrainResult(
         alarm=alarm,
@@ -133,60 +130,17 @@ def _start(
     return state, progressive, left_out + resume(job, state)
 
 
-def _train(
-    job: TrainJob,
-    state: TrainState,
-    prepared: Prepared,
-    plan: Plan,
-    progressive: Progressive | None,
-    checkpoints: Checkpoints,
-    deadline: Deadline,
-    trace: Trace,
-    should_stop: Callable[[], bool],
-    forward: Callable[[str], None] | None,
-) -> tuple[Alarm | None, float]:
-    """What stopped it, if anything, and the seconds it took."""
-    progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
-    metrics, windows = MetricsFile(Path(job.out) / FILE_NAME), len(state.curve.points)
-    # What a kill may have kept from the file.
-    metrics.write([*state.curve.points, *(() if progressive is None else progressive.points)])
-
-    def after_step(state: TrainState, loss: float) -> bool:
-        nonlocal windows
-        progress.advance(f"loss {loss:.4f}")
-        trace.after_update(state.step)
-        closed = state.curve.points[-1] if len(state.curve.points) > windows else None
-        beside = () if progressive is None else progressive.after_step(state, closed)
-        if closed is not None:
-            windows = len(state.curve.points)
-            metrics.write([closed, *beside])
-        if state.step == min(PREFIX_STEPS, plan.horizon_steps):
-            state.prefix_sha256 = parameters_sha256(state.model)
-        ended = after_update(state, plan.last_step)
-        state.clock.step_done(state.step)
-        if should_stop():
-            checkpoints.last(state)
-            raise PreemptedError
-        if state.step < plan.last_step:
-            checkpoints.after_step(state)
-            deadline.saved(checkpoints.seconds)
-            ended = ended or deadline.after_update()
-        return ended or state.step == job.stop_after_steps
-
-    started = time.perf_counter()
-    try:
-        data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
-        if isinstance(data, LoadedRows):
-            data, recipe = data.in_loaders(recipe)
-        if progressive is not None:
-            progressive.before_first_step(state)
-            state.clock.lap(clock.VALIDATION)
-        alarm = train(state, data, plan, recipe, after_step)
-    finally:
-        trace.close()
-        progress.close()
-        metrics.close()
-    return None if alarm is None else _with_rows(alarm, job, prepared, plan), time.perf_counter() - started
+def _train(state: TrainState, prepared: Prepared, flight: Flight) -> Alarm | None:
+    """Train to the plan's end, or to what ends it before; the alarm, with the rows of its batch."""
+    job, plan = flight.job, flight.plan
+    data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
+    if isinstance(data, LoadedRows):
+        data, recipe = data.in_loaders(recipe)
+    if flight.progressive is not None:
+        flight.progressive.before_first_step(state)
+        state.clock.lap(clock.VALIDATION)
+    alarm = train(state, data, plan, recipe, flight.after_step)
+    return None if alarm is None else _with_rows(alarm, job, prepared, plan)
 
 
 def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> Alarm:

@@ -68,7 +68,7 @@ class Progressive:
         """The points of the window that `closed` ends, after an update; () if it ends none."""
         if self.slices and state.step <= self.plan.steps_per_epoch and state.row_losses is not None:
             self._rows.append(self.plan.batch(state.step - 1))
-            self._trained.append(state.row_losses)
+            self._trained.append(state.row_losses.double())
         found = () if closed is None else self._close(state, closed)
         self.points.extend(found)
         self._evaluate_next(state)

@@ -13,7 +13,7 @@ from lifecycle.artifact import load_artifact
 from lifecycle.data.class_balance import class_balance_check
 from lifecycle.errors import DatasetError
 from lifecycle.records import STAGES
-from lifecycle.training.loop import Recipe, TrainData, train_step
+from lifecycle.training.loop import Recipe, TrainData, TrainState, train_step
 from lifecycle.training.prepare import prepare
 from lifecycle.training.rows.weights import log_odds_shift, row_weights
 from lifecycle.training.stage import run_stage
@@ -67,9 +67,9 @@ def test_update_follows_the_weighted_mean_and_tells_the_plain_loss():
 
     def stepped(given):
         torch.manual_seed(1)
-        state = toy_jobs.plain_state()
-        state.model = Named(3, 1)
-        state.optimizers = (torch.optim.SGD(state.model.parameters(), lr=1.0),)
+        toy_jobs.plain_state()
+        model = Named(3, 1)
+        state = TrainState(model, (torch.optim.SGD(model.parameters(), lr=1.0),))
         start = state.model.weight.detach().clone()
         recipe = Recipe(losses_of, learning_rate=lambda step: 1.0, clip_norm=1e9)
         told = train_step(state, TrainData({"x": inputs}, targets, given), rows, recipe)

@@ -68,7 +68,7 @@ def test_training_on_healthy_rows_ends_without_alarm_and_learns():
 
 def test_training_ends_when_after_step_asks_for_it():
     state, data, plan, recipe = started()
-    assert train(state, data, plan, recipe, lambda state, loss: state.step == 3) is None
+    assert train(state, data, plan, recipe, lambda state, update: state.step == 3) is None
     assert state.step == 3
 
 
@@ -87,7 +87,7 @@ def inf_gradient(outputs, targets):
 )
 def test_training_on_what_is_not_finite_stops_with_weights_and_buffers_as_they_were(loss, what):
     state, data, plan, recipe = started()
-    train(state, data, plan, recipe, lambda state, loss: state.step == 3)
+    train(state, data, plan, recipe, lambda state, update: state.step == 3)
     before = parameters_sha256(state.model)
     alarm = train(state, data, plan, replace(recipe, loss_fn=loss), never)
     assert alarm is not None
@@ -97,7 +97,7 @@ def test_training_on_what_is_not_finite_stops_with_weights_and_buffers_as_they_w
 
 def test_loss_beyond_float32_keeps_a_finite_curve():
     state, data, plan, recipe = started(loss_fn=lambda outputs, targets: loss_fn(outputs, targets) * 1e25)
-    train(state, data, plan, recipe, lambda state, loss: state.step == 5)
+    train(state, data, plan, recipe, lambda state, update: state.step == 5)
     assert all(np.isfinite(point.standard_error) for point in state.curve.points)
 
 
@@ -110,7 +110,7 @@ def test_loss_of_the_wrong_shape_is_told():
 def test_update_is_held_to_the_norm():
     state, data, plan, recipe = started(spec=toy_jobs.spec_with(training={"optimizer": {"name": "sgd"}}).training)
     before = torch.nn.utils.parameters_to_vector(state.model.parameters()).detach().clone()
-    _, _, norm = train_step(state, data, plan.batch(0), replace(recipe, clip_norm=0.01))
+    norm = train_step(state, data, plan.batch(0), replace(recipe, clip_norm=0.01)).grad_norm
     moved = torch.nn.utils.parameters_to_vector(state.model.parameters()).detach() - before
     assert norm > 0.01
     assert float(moved.norm()) == pytest.approx(0.01 * 0.01, rel=0.02)
@@ -122,7 +122,7 @@ def updated(**training):
     state, data, plan, recipe = started(spec=spec)
     state.model.layers[1] = nn.Identity()
     assert plan.batch_size == 64
-    train(state, data, plan, recipe, lambda state, loss: True)
+    train(state, data, plan, recipe, lambda state, update: True)
     return torch.nn.utils.parameters_to_vector(state.model.parameters()).detach()
 
 
@@ -164,7 +164,7 @@ def test_bf16_computes_in_bfloat16_and_keeps_the_weights_in_float32():
 
     spec = toy_jobs.spec_with(training={"precision": "bf16"}).training
     state, data, plan, recipe = started(spec=spec, loss_fn=losses)
-    assert train(state, data, plan, recipe, lambda state, loss: state.step == 3) is None
+    assert train(state, data, plan, recipe, lambda state, update: state.step == 3) is None
     assert set(seen) == {torch.bfloat16}
     assert {parameter.dtype for parameter in state.model.parameters()} == {torch.float32}
 
@@ -180,7 +180,7 @@ def test_own_optimizers_follow_the_schedule_each_at_its_own_rate():
 
     state, data, plan, recipe = started(build_optimizers=build_optimizers, learning_rate=learning_rate)
     before = [parameter.detach().clone() for parameter in state.model.parameters()]
-    train(state, data, plan, recipe, lambda state, loss: state.step == 3)
+    train(state, data, plan, recipe, lambda state, update: state.step == 3)
     rates = [optimizer.param_groups[0]["lr"] for optimizer in state.optimizers]
     assert rates == pytest.approx([0.003, 0.03])
     changed = [not torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True)]
@@ -200,7 +200,7 @@ def test_augmentation_is_drawn_from_seed_and_step_alone():
         state, data, plan, recipe = started(augment=augment)
         state.step = first
         torch.rand(first)
-        train(state, data, plan, recipe, lambda state, loss: state.step == 4)
+        train(state, data, plan, recipe, lambda state, update: state.step == 4)
     # Steps 0, 1, 2, 3, then 2 and 3 again.
     assert torch.equal(drawn[2], drawn[4])
     assert torch.equal(drawn[3], drawn[5])

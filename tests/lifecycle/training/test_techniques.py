@@ -13,9 +13,10 @@ from test_resume import outcome
 
 from lifecycle.lineage import declared_sections
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
+from lifecycle.training.flight import PreemptedError
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.loop import train
-from lifecycle.training.stage import PreemptedError, run_stage
+from lifecycle.training.stage import run_stage
 from lifecycle.training.techniques.average import Average
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.scaler import INTERVAL, START, Scaler, scaler_of
@@ -83,7 +84,7 @@ def test_scaled_loss_gives_the_gradients_of_the_plain_one():
     for scale in (1.0, 1024.0):
         state, data, plan, recipe = started()
         state.also["scaler"] = Scaler(scale)
-        train(state, data, plan, recipe, lambda state, loss: state.step == 3)
+        train(state, data, plan, recipe, lambda state, update: state.step == 3)
         after.append(parameters_sha256(state.model))
     # A power of two changes no bit of a float32 gradient.
     assert after[0] == after[1]
@@ -92,7 +93,7 @@ def test_scaled_loss_gives_the_gradients_of_the_plain_one():
 def test_overflow_leaves_out_the_update_and_halves_the_scale():
     state, data, plan, recipe = half_precision(loss_fn=lambda outputs, targets: loss_fn(outputs, targets) * 1e3)
     before = parameters_sha256(state.model)
-    assert train(state, data, plan, recipe, lambda state, loss: True) is None
+    assert train(state, data, plan, recipe, lambda state, update: True) is None
     assert state.scaler == Scaler(START / 2, 0, overflows=1)
     assert (parameters_sha256(state.model), state.step) == (before, 1)
     assert train(state, data, plan, recipe, never) is None
