@@ -90,6 +90,13 @@ class TrainingSpec(Frozen):
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
         "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
     )
+    focal_gamma: float | None = Field(
+        default=None,
+        gt=0,
+        le=10,
+        description="Focal loss: a training row's loss counts (1 - p)^gamma times, p being the probability of its "
+        "label, for example 2.0. Predictions are calibrated afterwards. For losses that are -log p.",
+    )
     activation_checkpointing: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
         description="Modules that keep their inputs alone and compute the rest again in the backward pass: names as in "
@@ -125,6 +132,12 @@ class TrainingSpec(Frozen):
         description="Every so many batches of the first pass are also scored in evaluation mode before their update, "
         "without dropout. 0 for none.",
     )
+
+    @property
+    def imbalance(self) -> str:
+        """What is declared of classes that are not equally frequent; empty if nothing is."""
+        given = {"class_weights": self.class_weights, "focal_gamma": self.focal_gamma}
+        return ", ".join(f"training.{name}: {value}" for name, value in given.items() if value is not None)
 
     @model_validator(mode="after")
     def _reserve_is_scored(self) -> TrainingSpec:

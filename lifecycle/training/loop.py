@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from lifecycle.errors import TrainingError
 from lifecycle.jobs import Alarm
 from lifecycle.training.plan import Plan, step_seed
+from lifecycle.training.techniques.focal import focal
 from lifecycle.training.techniques.scaler import Scaler
 from lifecycle.training.watching.clock import COMPUTE, DATA, Clock
 from lifecycle.training.watching.curve import Curve
@@ -120,6 +121,7 @@ class Recipe:
 
     `learning_rate` gives the rate of a step; a parameter group multiplies it by its own `lr_scale`. `augment` changes
     inputs and targets of a batch; its generator depends on (seed, step) only, so that a resumed run draws the same.
+    `focal_gamma` lets rows that are right already count less (techniques/focal.py), 0 for all the same.
     """
 
     loss_fn: LossFn
@@ -128,6 +130,7 @@ class Recipe:
     precision: Precision = "fp32"
     accumulate: int = 1
     augment: Augment | None = None
+    focal_gamma: float = 0.0
     seed: int = 0
 
     def generator(self, step: int) -> torch.Generator | None:
@@ -269,7 +272,8 @@ def backward(
     assert losses.shape == (len(rows),), (
         f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
     )
-    weighted = losses if data.weights is None else losses * data.weights[rows]
+    counted = focal(losses, recipe.focal_gamma) if recipe.focal_gamma else losses
+    weighted = counted if data.weights is None else counted * data.weights[rows]
     share = scale * len(rows) / of
     # Most updates are of one part, and two operations more show in a small network's step.
     (weighted.mean() if share == 1.0 else weighted.mean() * share).backward()

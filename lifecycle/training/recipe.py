@@ -37,6 +37,7 @@ def make_recipe(task: Task, training: TrainingSpec, horizon_steps: int) -> Recip
         precision=training.precision,
         accumulate=training.accumulate,
         augment=getattr(task, "augment", None),
+        focal_gamma=training.focal_gamma or 0.0,
         seed=training.seed,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.check import Check
 from lifecycle.preflight.configuration.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
+from lifecycle.preflight.configuration.focal import loss_is_a_log_likelihood
 from lifecycle.preflight.configuration.parameters import optimizers_hold_the_parameters, precision_fits
 from lifecycle.preflight.configuration.recomputed import recomputes_the_same
 from lifecycle.preflight.configuration.room import checkpoints_have_room
@@ -67,6 +68,14 @@ CHECKS: tuple[Check[Subject], ...] = (
         cause="a module that keeps a state outside its buffers, so that its second pass is another one than its first",
         fix="hold such a state in buffers, or leave the module out of training.activation_checkpointing",
         look=recomputes_the_same,
+    ),
+    Check(
+        "configuration.focal_loss",
+        question="With training.focal_gamma: is the loss of a row minus the logarithm of the probability of its label?",
+        symptom="the loss falls and predictions are wrong, or rows that are far from right count least",
+        cause="a loss with smoothed labels or own weights, a squared error, or a sum over several terms",
+        fix="let loss_fn be the plain log loss, as binary_cross_entropy_with_logits, or remove training.focal_gamma",
+        look=loss_is_a_log_likelihood,
     ),
 )
 
