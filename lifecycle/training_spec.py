@@ -63,6 +63,18 @@ WeightsOfClasses = Annotated[
 ]
 
 
+class OversampledClass(Frozen):
+    """How often an epoch draws a positive row."""
+
+    positive: float = Field(gt=1, le=1000, description="Draws of a positive row in an epoch; a negative one has 1.")
+
+
+Oversampling = Annotated[
+    Annotated[Literal["balanced"], Tag("name")] | Annotated[OversampledClass, Tag("times")],
+    Discriminator(lambda value: "name" if isinstance(value, str) else "times"),
+]
+
+
 class TrainingSpec(Frozen):
     """How the network is trained."""
 
@@ -89,6 +101,11 @@ class TrainingSpec(Frozen):
         default=None,
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
         "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
+    )
+    oversampling: Oversampling | None = Field(
+        default=None,
+        description="Rows of a rare class are drawn more often in an epoch; predictions are calibrated afterwards. "
+        "balanced (as many draws of both classes), or {positive: 3.0}. Not together with class_weights.",
     )
     focal_gamma: float | None = Field(
         default=None,
@@ -136,8 +153,15 @@ class TrainingSpec(Frozen):
     @property
     def imbalance(self) -> str:
         """What is declared of classes that are not equally frequent; empty if nothing is."""
-        given = {"class_weights": self.class_weights, "focal_gamma": self.focal_gamma}
+        names = ("class_weights", "oversampling", "focal_gamma")
+        given = {name: getattr(self, name) for name in names}
         return ", ".join(f"training.{name}: {value}" for name, value in given.items() if value is not None)
+
+    @model_validator(mode="after")
+    def _one_way_to_count_more(self) -> TrainingSpec:
+        if self.oversampling is not None and self.class_weights not in (None, "none"):
+            raise ValueError("class_weights and oversampling both let a class count more: declare one of them")
+        return self
 
     @model_validator(mode="after")
     def _reserve_is_scored(self) -> TrainingSpec:

@@ -178,12 +178,21 @@ def train(
             if alarm is not None:
                 return alarm
             state.step += 1
-            state.curve.add(
-                state.step, len(rows), update.loss, update.squared, rate, plan.window, plan.steps_per_epoch
-            )  # fmt: skip
+            scored = _scored(state, update, plan.counted(state.step - 1))
+            state.curve.add(state.step, *scored, rate, plan.window, plan.steps_per_epoch)
             if after_step(state, update):
                 return None
     return None
+
+
+def _scored(state: TrainState, update: Update, counted: Tensor | None) -> tuple[int, float, float]:
+    """Rows of the batch that the curve counts, their mean loss and mean squared loss; `counted` None for all."""
+    assert state.row_losses is not None
+    if counted is None:
+        return len(state.row_losses), update.loss, update.squared
+    losses = state.row_losses[counted.to(state.row_losses.device)].double()
+    total, squared = (losses.sum().item(), losses.dot(losses).item())
+    return len(losses), total / max(1, len(losses)), squared / max(1, len(losses))
 
 
 def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> Update:

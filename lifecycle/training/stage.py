@@ -48,7 +48,7 @@ def _run(
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
-    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
     state, progressive, notes = _start(job, prepared, plan, device)
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     state.clock, resumed_from = seconds, state.step

@@ -14,7 +14,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.records import STAGES
 from lifecycle.training.checkpoints.checkpoint import KEEP
 from lifecycle.training.judging.seeds import seeds_of
-from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.plan import plan_of_counts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,8 +28,10 @@ MARGIN = 2.0
 def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
     """Free bytes of the folder of answers, whose disk the checkpoints share."""
     job, sample = seen
+    labels = sample.subject.labels
+    assert labels is not None
     folder = next(path for path in (Path(job.out), *Path(job.out).parents) if path.exists())
-    return room(sample.subject, checkpoints(job, sample.subject.plan.rows), shutil.disk_usage(folder).free)
+    return room(sample.subject, checkpoints(job, len(labels), int((labels == 1).sum())), shutil.disk_usage(folder).free)
 
 
 def room(subject: Subject, count: int, free_bytes: int) -> Found:
@@ -44,10 +46,9 @@ def room(subject: Subject, count: int, free_bytes: int) -> Found:
     return Found("pass" if enough else "fail", told, free_bytes, int(MARGIN * needed))
 
 
-def checkpoints(job: PreflightJob, rows: int) -> int:
-    """Checkpoints on disk at the end of the full stage, and the one that is being written."""
-    counts = {stage: rows_of_stage(rows, job.training, job.stages, stage) for stage in STAGES}
-    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
+def checkpoints(job: PreflightJob, rows: int, positives: int) -> int:
+    """Checkpoints on disk at the end of the full stage, and the one that is being written; of all training rows."""
+    plans = {stage: plan_of_counts(rows, positives, job.training, job.stages, stage) for stage in STAGES}
     # Left out, as often as pays: as if each stage were long enough for all that are kept.
     every = job.training.checkpoint_every_steps or 1
     return 1 + sum(

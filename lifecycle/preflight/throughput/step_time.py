@@ -91,7 +91,7 @@ def _with_loaders(subject: Subject, loaded: LoadedRows, state: TrainState) -> _P
     first, steps = WARM_UP + ready, WARM_UP + TIMED_STEPS + 2 * ready
     plan = subject.plan.model_copy(
         update={"rows": len(loaded.targets), "batch_size": size, "steps_per_epoch": len(loaded.targets) // size,
-                "first_step": 0, "last_step": steps},
+                "first_step": 0, "last_step": steps, "oversampled": None},
     )  # fmt: skip
     recipe, waited, took = replace(subject.recipe, augment=None), 0.0, 0.0
     with contextlib.closing(loaded.batches(plan, 0)) as batches:

@@ -28,15 +28,17 @@ class Curve:
     ) -> None:
         """Add a batch of `rows` rows with mean `loss` and mean squared loss.
 
-        Closes a window of `window` steps, or a shorter one where the first pass of `steps_per_epoch` steps ends.
+        Closes a window of `window` steps, or a shorter one where the first pass of `steps_per_epoch` steps ends. One
+        without rows, all of which an oversampled epoch had met before, has no point.
         """
         self._steps += 1
         self._rows += rows
         self._sum += loss * rows
         self._squared += squared * rows
         if self._steps >= window or step == steps_per_epoch:
-            point = curve_point(step, self._rows, self._sum, self._squared, rate, steps_per_epoch)
-            self.points.append(point)
+            if self._rows:
+                point = curve_point(step, self._rows, self._sum, self._squared, rate, steps_per_epoch)
+                self.points.append(point)
             self._steps, self._rows, self._sum, self._squared = 0, 0, 0.0, 0.0
 
     def state_dict(self) -> dict[str, Any]:

@@ -330,7 +330,7 @@ def host(rows: int = 5000, stores=None, disk: str = "ext4", seconds: float | Non
     forecast = None if seconds is None else Forecast(
         name="seconds", unit="seconds", value=seconds, low=seconds * 0.6, high=seconds * 2
     )  # fmt: skip
-    return Host(toy_jobs.spec_with(**sections), rows, stores or {"MLflow": lambda: None}, disk, forecast)
+    return Host(toy_jobs.spec_with(**sections), rows, rows // 2, stores or {"MLflow": lambda: None}, disk, forecast)
 
 
 @pytest.mark.parametrize(
@@ -428,12 +428,12 @@ def test_room_counts_weights_moments_and_checkpoints(splits, tmp_path):
     assert "5 checkpoints" in short.evidence
     job = toy_jobs.preflight_job(splits, tmp_path)
     # Every 25 steps: smoke's last, two of pilot and full, and one that is being written; else the last of each.
-    assert checkpoints(job, 5000) == 6
+    assert checkpoints(job, 5000, 2500) == 6
     rare = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": 1000})})
-    assert checkpoints(rare, 5000) == 4
+    assert checkpoints(rare, 5000, 2500) == 4
     # As often as pays: the two that are kept of each stage.
     often = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": None})})
-    assert checkpoints(often, 5000) == 7
+    assert checkpoints(often, 5000, 2500) == 7
 
 
 def test_host_that_stops_leaves_the_worker_s_checks_untried_and_all_are_told():
