@@ -17,7 +17,7 @@ from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
 from lifecycle.use_case import DatasetSpec, UseCase
 
-_LEFT_OUT = ("ema", "early_stopping", "activation_checkpointing", "focal_gamma", "oversampling")
+_LEFT_OUT = ("ema", "early_stopping", "activation_checkpointing", "focal_gamma", "oversampling", "compile")
 
 
 def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:

@@ -119,6 +119,11 @@ class TrainingSpec(Frozen):
         description="Modules that keep their inputs alone and compute the rest again in the backward pass: names as in "
         "model.named_modules(), * for one part of a name, for example blocks.*. Less memory, more time, the same bits.",
     )
+    compile: bool = Field(
+        default=False,
+        description="true: torch.compile for the passes of an update, which needs a C++ compiler. Evaluation and "
+        "export stay as they are. Not together with activation_checkpointing.",
+    )
     tensors: Literal["ahead", "per_batch"] = Field(
         default="ahead",
         description="ahead: to_tensors once for all rows of a stage. per_batch: for each batch, in processes beside "
@@ -161,6 +166,12 @@ class TrainingSpec(Frozen):
     def _one_way_to_count_more(self) -> TrainingSpec:
         if self.oversampling is not None and self.class_weights not in (None, "none"):
             raise ValueError("class_weights and oversampling both let a class count more: declare one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _compiled_as_a_whole(self) -> TrainingSpec:
+        if self.compile and self.activation_checkpointing:
+            raise ValueError("compile and activation_checkpointing both change the forward pass: declare one of them")
         return self
 
     @model_validator(mode="after")

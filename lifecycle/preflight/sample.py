@@ -83,6 +83,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         labels=labels,
         loaded=loaded,
         activation_checkpointing=job.training.activation_checkpointing,
+        compiled=job.training.compile,
         claims=job.claims,
         device=device,
     )

@@ -36,7 +36,7 @@ class Subject:
     outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
     training rows where a stage has its batches made by loaders, augmentation included; else None.
     `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
-    network, which has the same values, needs no update.
+    network, which has the same values, needs no update. `compiled`: a stage compiles its updates.
     """
 
     build: Callable[[], nn.Module]
@@ -50,6 +50,7 @@ class Subject:
     labels: np.ndarray | None = None
     loaded: LoadedRows | None = None
     activation_checkpointing: tuple[str, ...] = ()
+    compiled: bool = False
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.training.loop import Recipe
 from lifecycle.training.plan import learning_rate
+from lifecycle.training.techniques.compiled import compile_updates
 from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def make_model(
     """
     model = task.build_model(preprocessing, hyperparameters)
     checkpoint_activations(model, training.activation_checkpointing)
+    if training.compile:
+        compile_updates(model)
     return model
 
 

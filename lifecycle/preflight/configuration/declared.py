@@ -51,7 +51,7 @@ def steps_add_up(host: Host) -> Found:
     update = training.batch_size * training.accumulate
     declared = f"{training.batch_size} rows × {training.accumulate} accumulated = {update:,} rows an update"
     if update > plan.draws:
-        told = f"{declared}, and an epoch has {plan.draws:,}: it has no whole update"
+        told = f"{declared}, and the training split has {plan.draws:,}: an epoch has no whole update"
         cause = (
             "the batch is larger than the data" if training.accumulate == 1 else "accumulated over more than an epoch"
         )

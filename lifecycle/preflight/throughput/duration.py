@@ -16,6 +16,7 @@ class StepTime(Frozen):
     `write_seconds` what passes beside the updates until it is on disk. `cores_busy` of `cores` is how many this process
     kept busy, `others_busy` how many other work did. `operations` counts what computes something in an update's forward
     and backward passes (no view, no allocation, not the optimizer), `flops` theirs in matrix products and convolutions.
+    `compile_seconds` is what a worker's first updates take longer with training.compile.
     `joules` of the whole machine, None if it has no readable meter.
     """
 
@@ -32,6 +33,7 @@ class StepTime(Frozen):
     joules: float | None
     device: str
     write_seconds: float = 0.0
+    compile_seconds: float = 0.0
 
     @property
     def waiting(self) -> float:

@@ -55,7 +55,7 @@ def run_time(
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
     return RunTime(
-        start_seconds=workers * start_seconds,
+        start_seconds=workers * (start_seconds + step.compile_seconds),
         prepare_seconds=sum(plan.rows * trainings[stage] for stage, plan in plans.items()) * row_seconds,
         train_seconds=sum(updates.values()) * step.seconds + monitored * score_seconds,
         # Each training waits for its last one's write, too.

@@ -18,6 +18,7 @@ from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 from lifecycle.training.rows.loading import AHEAD, LoadedRows
+from lifecycle.training.techniques.compiled import compile_updates, uncompiled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,12 +35,20 @@ def measure_step(subject: Subject) -> StepTime:
     """Median over updates on random rows of the sample, as a stage draws them: TIMED_STEPS optimizer steps."""
     import os
 
+    import torch
+
     state = subject.state()
+    if subject.compiled:
+        # As a stage's worker, which traces the model anew and finds on disk what was compiled before.
+        torch.compiler.reset()
+        compile_updates(state.model)
     state.model.train()
     timed_steps = max(FEWEST_STEPS, TIMED_STEPS // max(1, len(state.optimizers)))
     batches = _batches(subject, WARM_UP + timed_steps)
+    began = time.perf_counter()
     for rows in batches[:WARM_UP]:
         train_step(state, subject.training, rows, subject.recipe)
+    warm_seconds = time.perf_counter() - began
     timed = batches[WARM_UP:]
     before, busy, cpu, wall = joules(), _machine_seconds(), time.process_time(), time.perf_counter()
     # train_step reads its loss, so that the device has finished.
@@ -50,6 +59,7 @@ def measure_step(subject: Subject) -> StepTime:
         parts = parts._replace(augmenting=_augment_seconds(subject, timed))
     else:
         parts = _with_loaders(subject, subject.loaded, state)
+    uncompiled(state.model)
     checkpoint_seconds, write_seconds = _checkpoint_seconds(state)
     try:
         flops, operations = _counted(subject, state, batches[0])
@@ -58,6 +68,7 @@ def measure_step(subject: Subject) -> StepTime:
         flops, operations = 0.0, 0
     return StepTime(
         seconds=parts.update,
+        compile_seconds=max(0.0, warm_seconds - WARM_UP * parts.update) if subject.compiled else 0.0,
         rows_seconds=parts.rows,
         augment_seconds=parts.augmenting,
         loaders=subject.loaded.loaders if subject.loaded else 0,
