@@ -26,6 +26,7 @@ APART = 0.05
 def compiles(subject: Subject) -> Found:
     """A few updates with and without: gradients of the first, and whether later ones are compiled anew."""
     import torch
+    from torch._dynamo.exc import TorchDynamoException
 
     if not subject.compiled:
         return Found("not_applicable", "training.compile is not declared")
@@ -41,7 +42,10 @@ def compiles(subject: Subject) -> Found:
         for step in range(WARM_UP, WARM_UP + WATCHED):
             _gradient(subject, state, step)
     except TrainingError as error:
-        return Found("fail", error.problem, fix=error.fix, cause="no compiler, or a model that torch cannot follow")
+        return Found("fail", error.problem, fix=error.fix)
+    except TorchDynamoException as error:
+        # Of the backward pass, which is compiled when it is first needed.
+        return Found("fail", f"torch.compile cannot compile the backward pass here: {str(error)[:200]}")
     wanted = _gradient(subject, subject.state(), 0)
     again, apart = _graphs() - before, float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
     told = f"the first update took {seconds:.1f} s with its compilation; gradients differ by {apart:.1g} of their norm"
