@@ -250,6 +250,6 @@ def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast |
     """Forecast for the stages after this one, by their share of the updates."""
     preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
     preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
-    spec, rows = run.use_case.spec, snapshot.splits["training"].rows
-    updates = updates_of_stages(rows, spec.training, spec.stages)
+    spec, split = run.use_case.spec, snapshot.splits["training"]
+    updates = updates_of_stages(split.rows, split.positives, spec.training, spec.stages)
     return remaining_cost(preflight if isinstance(preflight, PreflightReport) else None, updates, stage)

@@ -17,6 +17,7 @@ from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.preflight.start.steady import steady
 from lifecycle.preflight.subject import Subject, autocast, spread_rows
 from lifecycle.training.loop import TrainData, TrainState, train_step
+from lifecycle.training.techniques.focal import focal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -178,7 +179,8 @@ def _loss(subject: Subject, model: nn.Module, data: TrainData) -> float:
 
     with torch.no_grad(), autocast(subject):
         losses = subject.recipe.loss_fn(model(data.inputs), data.targets).float()
-    # Weighted as the updates are: a rare class that counts more lets the plain loss rise while training goes well.
+    # As the updates count it: a rare class that counts more lets the plain loss rise while training goes well.
+    losses = focal(losses, subject.recipe.focal_gamma) if subject.recipe.focal_gamma else losses
     return float((losses if data.weights is None else losses * data.weights).mean())
 
 

@@ -17,7 +17,7 @@ from lifecycle.training.monitors.row_keys import row_keys_of
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared, seed_everything
-from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.recipe import make_model, make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.parts import early_stopping_of, make_parts
@@ -72,7 +72,7 @@ def take_course(
 def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Course:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
-    model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
     progressive, left_out = make_progressive(

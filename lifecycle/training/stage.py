@@ -43,7 +43,7 @@ def _run(
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
-    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
     deadline = make_deadline(job, prepared, plan, prepare_seconds)
     began = time.perf_counter()
     course = take_course(job, prepared, plan, device, seconds, deadline, should_stop, forward)

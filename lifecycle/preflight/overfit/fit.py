@@ -57,7 +57,9 @@ def fit(
     The loss is that of `measured`, whose loss function may hold what the subject's does not (auxiliary.py); without it
     the loss is not measured, and stays infinite.
     """
-    state, rate, recipe = subject.state(), peak_rate(subject), replace(subject.recipe, accumulate=1)
+    state, rate = subject.state(), peak_rate(subject)
+    # A focal loss is least at other outputs than the plain one, by which a fit is judged.
+    recipe = replace(subject.recipe, accumulate=1, focal_gamma=0.0)
     started, loss, state.step = time.process_time(), float("inf"), 0
     for done in count(1):
         state.model.train()

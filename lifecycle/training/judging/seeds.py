@@ -11,7 +11,7 @@ from lifecycle.errors import WorkerError
 from lifecycle.jobs import TrainResult
 from lifecycle.records import STAGES, SeedResult
 from lifecycle.training.judging.gate import training_checks
-from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.plan import plan_of_counts
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 
 MEASURED = ("val_loss", "val_auc")
@@ -28,14 +28,14 @@ def of_seed(training: TrainingSpec, seed: int) -> TrainingSpec:
     return training.model_copy(update={"seed": seed, "pilot_seeds": 1, "full_seeds": 1})
 
 
-def updates_of_stages(rows: int, training: TrainingSpec, stages: StagesSpec) -> dict[str, int]:
-    """Updates of all trainings of each stage, `rows` being all training rows.
+def updates_of_stages(rows: int, positives: int, training: TrainingSpec, stages: StagesSpec) -> dict[str, int]:
+    """Updates of all trainings of each stage; `rows` are all training rows, `positives` the positive ones of them.
 
     In mode continue the declared seed goes on where the stage before ended, and every other one starts anew.
     """
     updates = {}
     for stage in STAGES:
-        plan = make_plan(rows_of_stage(rows, training, stages, stage), training, stages, stage)
+        plan = plan_of_counts(rows, positives, training, stages, stage)
         others = len(seeds_of(training, stage)) - 1
         updates[str(stage)] = plan.last_step - plan.first_step + others * plan.last_step
     return updates

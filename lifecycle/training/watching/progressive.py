@@ -67,8 +67,9 @@ class Progressive:
     def after_step(self, state: TrainState, closed: CurvePoint | None) -> tuple[CurvePoint, ...]:
         """The points of the window that `closed` ends, after an update; () if it ends none."""
         if self.slices and state.step <= self.plan.steps_per_epoch and state.row_losses is not None:
-            self._rows.append(self.plan.batch(state.step - 1))
-            self._trained.append(state.row_losses.double())
+            rows, losses, counted = self.plan.batch(state.step - 1), state.row_losses, self.plan.counted(state.step - 1)
+            self._rows.append(rows if counted is None else rows[counted])
+            self._trained.append((losses if counted is None else losses[counted.to(losses.device)]).double())
         found = () if closed is None else self._close(state, closed)
         self.points.extend(found)
         self._evaluate_next(state)
@@ -98,7 +99,8 @@ class Progressive:
             self._scored_step = state.step
             # Before the batch is made: to_tensors may draw random numbers.
             with undisturbed(state.model):
-                rows = self.plan.batch(state.step)
+                rows, counted = self.plan.batch(state.step), self.plan.counted(state.step)
+                rows = rows if counted is None else rows[counted]
                 taken = self.data.take(rows.to(self.data.targets.device)).to(self.data.device)
                 self._evaluated.append(row_losses(state.model, taken, self.recipe))
 
