@@ -91,9 +91,11 @@ def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
 def host_of(run: StepRun) -> Host:
     """What is known before the worker starts."""
     state, use_case, durable = run.workspace.state, run.use_case, run.workspace.durable
+    split = run.record("snapshot", Snapshot).splits["training"]
     return Host(
         spec=use_case.spec,
-        training_rows=run.record("snapshot", Snapshot).splits["training"].rows,
+        training_rows=split.rows,
+        positives=split.positives,
         stores={
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),

@@ -229,9 +229,10 @@ class CurvePoint(Frozen):
 class StageSeconds(Frozen):
     """Where the worker's wall seconds of a stage went, over all its attempts.
 
-    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock. `validation`:
-    scores while training, progress, and the validation split. `replayed`: spent after the last checkpoint before an
-    attempt ended, and done again in `replayed_steps` steps.
+    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock, or for storage
+    that was away. `validation`: scores while training, progress, and the validation split. `skipped`: updates that a
+    monitor's alarm kept from being applied. `replayed`: spent after the last checkpoint before an attempt ended or went
+    back, and done again in `replayed_steps` steps.
     """
 
     start: float = 0.0
@@ -241,6 +242,7 @@ class StageSeconds(Frozen):
     checkpoint: float = 0.0
     validation: float = 0.0
     export: float = 0.0
+    skipped: float = 0.0
     replayed: float = 0.0
     replayed_steps: int = 0
 
@@ -263,7 +265,8 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts.
+    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts,
+    `error` is what ended it without an answer.
     """
 
     seed: int
@@ -271,6 +274,7 @@ class SeedResult(Frozen):
     val_auc: float | None
     resumed_from_step: int
     stopped_by: tuple[str, ...] = ()
+    error: str | None = None
 
 
 class DataCurve(Frozen):
@@ -285,6 +289,33 @@ class DataCurve(Frozen):
     gain: Forecast | None = None
     full_loss: Forecast | None = None
     usd: Forecast | None = None
+
+
+Action = Literal["warn", "skip_batch", "lower_rate", "roll_back", "stop"]
+
+
+class Alarm(Frozen):
+    """Something that went wrong while a stage trained, and what was done about it.
+
+    Seen at update `step`, so since update `onset`, both counted from 0; `count` times in a row, the last one at
+    `last_step`. `row_keys` name rows of that batch by key, `where` parameters or modules. `incident` is the folder of
+    what was recorded of it.
+    """
+
+    step: int
+    onset: int
+    monitor: str
+    severity: Literal["critical", "warning"]
+    symptom: str
+    evidence: str
+    cause: str
+    fix: str
+    action: Action
+    row_keys: tuple[dict[str, Any], ...] = ()
+    where: tuple[str, ...] = ()
+    incident: str | None = None
+    count: int = 1
+    last_step: int
 
 
 Cause = Literal[
@@ -315,7 +346,7 @@ class StageReport(Record):
     Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
     what the stages would have cost that a stop spared. `attempts` ended before the one that gave the
     answer. Of the steps those after `first_step` are the stage's own, None where it was not recorded; `left_out_steps`
-    were planned, and all its trainings together ended before them.
+    were planned, and all its trainings together ended before them. `alarms` are the monitors'.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -343,6 +374,7 @@ class StageReport(Record):
     attempts: tuple[Attempt, ...] = ()
     first_step: int | None = None
     left_out_steps: int = 0
+    alarms: tuple[Alarm, ...] = ()
 
 
 class Estimate(Frozen):

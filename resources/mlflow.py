@@ -144,6 +144,10 @@ class Tracking(dg.ConfigurableResource):
         )
         return TrackedRun(made.info.run_id, experiment_id)
 
+    def tags(self, run: TrackedRun) -> Mapping[str, str]:
+        """The run's tags."""
+        return self.client.get_run(run.run_id).data.tags
+
     def log_values(
         self, run: TrackedRun, *, parameters: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> None:
@@ -161,7 +165,11 @@ class Tracking(dg.ConfigurableResource):
         )
 
     def log_curve(self, run: TrackedRun, stage: str, lines: Sequence[MetricsLine]) -> None:
-        """Write what the run does not have yet of a stage's windows, by figure and step: repeats change nothing."""
+        """Write what the run does not have yet of a stage's windows, by figure, step and value.
+
+        Repeats change nothing; with an equal time not even one that another thread writes meanwhile: MLflow takes an
+        equal value once.
+        """
         from mlflow.entities import Metric
 
         wanted: dict[tuple[str, int], Metric] = {}
@@ -171,7 +179,9 @@ class Tracking(dg.ConfigurableResource):
         known = self.client.get_run(run.run_id).data.metrics
         for name in {name for name, _ in wanted} & known.keys():
             for logged in self.client.get_metric_history(run.run_id, name):
-                wanted.pop((name, logged.step), None)
+                found = wanted.get((name, logged.step))
+                if found is not None and found.value == logged.value:
+                    del wanted[name, logged.step]
         metrics = list(wanted.values())
         for start in range(0, len(metrics), 1000):
             self.client.log_batch(run.run_id, metrics=metrics[start : start + 1000])

@@ -105,8 +105,9 @@ def _trained(subject: Subject, state: TrainState, last: int) -> list[float]:
     rows = len(subject.training.targets)
     size = min(BATCH_ROWS * subject.recipe.accumulate, subject.plan.batch_size, rows)
     plan = subject.plan.model_copy(
-        update={"rows": rows, "batch_size": size, "steps_per_epoch": rows // size, "last_step": last}
-    )
+        update={"rows": rows, "batch_size": size, "steps_per_epoch": rows // size, "last_step": last,
+                "oversampled": None}
+    )  # fmt: skip
 
     def noted(state: TrainState, update: Update) -> bool:
         losses.append(update.loss)

@@ -16,14 +16,18 @@ from lifecycle.training.loop import Stateful, TrainData
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.rows.oversampling import oversample
 from lifecycle.training.rows.weights import row_weights
 from lifecycle.training.scoring import chunk_rows
 from lifecycle.training.techniques.parts import make_parts
 from lifecycle.training.validate import loss_of
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import nn
+
+    from lifecycle.training_spec import TrainingSpec
 
 SAMPLE_ROWS = 20_000
 # Rows worth a loader take about a millisecond to decode each.
@@ -64,13 +68,16 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         seed_everything(job.training.seed)
         return task.build_model(preprocessing, job.hyperparameters)
 
-    plan = make_plan(rows_of_stage(len(rows), job.training, job.stages, "full"), job.training, job.stages, "full")
+    count, labels = rows_of_stage(len(rows), job.training, job.stages, "full"), rows[job.rows.label].to_numpy()
+    # Of a reserve no more is known here than that it is stratified.
+    oversampled = oversample(labels[:count], job.training.oversampling)
+    plan = make_plan(count, job.training, job.stages, "full", oversampled)
     recipe = make_recipe(task, job.training, plan.horizon_steps)
     loaded = loaded_rows(task, drawn, preprocessing, job, device).in_loaders(recipe)[0] if per_batch else None
     # The first time that these rows are read: files that were read before may come from memory.
     training, made = spent(lambda: to_train_data(task, drawn, preprocessing, job, device))
     given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = row_weights(drawn[job.rows.label].to_numpy(), job.training.class_weights, given)
+    weights = _weights(drawn[job.rows.label].to_numpy(), job.training, given)
     if weights is not None:
         training = replace(training, weights=torch.tensor(weights, dtype=torch.float32, device=device))
     held_out_data = to_train_data(task, held_out, preprocessing, job, device)
@@ -83,12 +90,14 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         plan=plan,
         predict=task.predict,
         groups=held_out[job.rows.group].to_numpy(),
-        labels=rows[job.rows.label].to_numpy(),
+        labels=labels,
         loaded=loaded,
         parts=_parts(job, task, held_out_data),
         scored=Scored(len(validation), chunk_rows(held_out_data.inputs), job.training.early_stopping is not None),
         durable=Path(job.durable) if job.durable else None,
         made=made,
+        activation_checkpointing=job.training.activation_checkpointing,
+        compiled=job.training.compile,
         claims=job.claims,
         device=device,
     )
@@ -104,11 +113,24 @@ def _parts(job: PreflightJob, task: Task, held_out: TrainData) -> Callable[[nn.M
 
     def parts(model: nn.Module) -> dict[str, Stateful]:
         def loss() -> float:
-            return loss_of(task, model, few.to(next(model.parameters()).device))()
+            on = few.to(next(model.parameters()).device)
+            return loss_of(task, model, on, gamma=training.focal_gamma)()
 
         return make_parts(training, model, lambda: loss)
 
     return parts
+
+
+def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | None) -> np.ndarray | None:
+    """A stage's weights. Rows that it draws more often count as much more here: the sample's batches draw each once."""
+    import numpy as np
+
+    oversampled = oversample(labels, training.oversampling)
+    weights = row_weights(labels, training.class_weights, given, oversampled)
+    if oversampled is None:
+        return weights
+    drawn = oversampled.draws_of(len(labels)) * (np.ones(len(labels)) if weights is None else weights)
+    return drawn / drawn.mean()
 
 
 def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:

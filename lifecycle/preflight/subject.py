@@ -18,6 +18,7 @@ from lifecycle.training import loop
 from lifecycle.training.loop import Precision, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.techniques.recompute import checkpoint_activations
 from lifecycle.training.techniques.scaler import scaler_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Subject:
     training has beside model and optimizers, by name; early stopping's evaluates few held-out rows, at every update.
     `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder, and
     `made`, what making the tensors of `training` took, where that is not known.
+    `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
+    network, which has the same values, needs no update. `compiled`: a stage compiles its updates.
     """
 
     build: Callable[[], nn.Module]
@@ -67,6 +70,8 @@ class Subject:
     scored: Scored | None = None
     durable: Path | None = None
     made: Spent | None = None
+    activation_checkpointing: tuple[str, ...] = ()
+    compiled: bool = False
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 
@@ -75,8 +80,9 @@ class Subject:
         return self.build().to(self.device)
 
     def state(self) -> TrainState:
-        """A fresh model and its optimizers, as a stage makes them."""
+        """A fresh model and its optimizers, as a stage makes them. Raises TrainingError as checkpoint_activations."""
         model = self.model()
+        checkpoint_activations(model, self.activation_checkpointing)
         return TrainState(model, self.optimizers(model), also=self.also(model))
 
     def also(self, model: nn.Module, precision: Precision | None = None) -> dict[str, Stateful]:

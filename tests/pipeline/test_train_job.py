@@ -8,7 +8,7 @@ from toy_project import FIRST
 
 from lifecycle.records import STEPS
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import read_from
+from lifecycle.training.watching.metrics_file import windows_in
 
 COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
 LINEAGE = [
@@ -151,7 +151,7 @@ def test_train_first_run_is_one_finished_mlflow_run_linked_both_ways(trained, sh
 def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_each_once(trained):
     found = trained.toy.mlflow_run(trained.done.run_id)
     (file,) = (trained.toy.var / "training" / "toy").glob("*/full/metrics.jsonl")
-    lines, _ = read_from(file, 0)
+    lines = windows_in(file)
     wanted = {(line.point.figure, line.point.step, line.at_ms) for line in lines if line.point.slice is None}
     with trained.toy.tracking() as tracking:
         logged = [

@@ -12,7 +12,7 @@ from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.provenance import without_credentials
 from lifecycle.records import STAGES, Forecast
 from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, Interruptions, longest_seconds
-from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
+from lifecycle.training.plan import MIN_STEPS, Plan, plan_of_counts
 from lifecycle.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
@@ -23,7 +23,7 @@ LOST_DISKS = ("tmpfs", "ramfs", "overlay", "aufs")
 
 @dataclass(frozen=True)
 class Host:
-    """What is known before the worker starts.
+    """What is known before the worker starts; `positives` of the training rows have the label 1.
 
     `stores` are by name what opens a store, or raises. `durable` is the folder that checkpoints are copied to, `disk`
     its file system, that of the state folder if there is none. `seconds` are forecast of the three stages and `step` is
@@ -32,6 +32,7 @@ class Host:
 
     spec: UseCaseSpec
     training_rows: int
+    positives: int
     stores: Mapping[str, Callable[[], object]]
     disk: str
     seconds: Forecast | None = None
@@ -44,8 +45,7 @@ class Host:
 
     def plan(self, stage: str) -> Plan:
         """A stage's plan, as the worker will make it."""
-        rows = rows_of_stage(self.training_rows, self.spec.training, self.spec.stages, stage)
-        return make_plan(rows, self.spec.training, self.spec.stages, stage)
+        return plan_of_counts(self.training_rows, self.positives, self.spec.training, self.spec.stages, stage)
 
 
 def steps_add_up(host: Host) -> Found:
@@ -53,18 +53,19 @@ def steps_add_up(host: Host) -> Found:
     training, plan = host.spec.training, host.plan("full")
     update = training.batch_size * training.accumulate
     declared = f"{training.batch_size} rows × {training.accumulate} accumulated = {update:,} rows an update"
-    if update > plan.rows:
-        told = f"{declared}, and the training split has {plan.rows:,}: an epoch has no whole update"
+    if update > plan.draws:
+        told = f"{declared}, and the training split has {plan.draws:,}: an epoch has no whole update"
         cause = (
             "the batch is larger than the data" if training.accumulate == 1 else "accumulated over more than an epoch"
         )
-        return Found("fail", told, update, plan.rows, cause=cause)
+        return Found("fail", told, update, plan.draws, cause=cause)
     epochs = plan.horizon_steps // plan.steps_per_epoch
     told = f"{declared}; full: {plan.horizon_steps:,} updates, {epochs} epochs of {plan.steps_per_epoch:,}"
     if epochs > ADDED_EPOCHS * training.epochs:
         told += f", where training.epochs is {training.epochs}: fewer than {MIN_STEPS} updates train nothing"
         return Found("insufficient", told, epochs, training.epochs)
-    left = plan.rows - plan.steps_per_epoch * update
+    told += f", {plan.draws - plan.rows:,} rows of the rare class again in each" if plan.draws > plan.rows else ""
+    left = plan.draws - plan.steps_per_epoch * update
     told += f", {left:,} rows left out of each" if left else ""
     smaller = [stage for stage in STAGES if host.plan(stage).batch_size < update]
     return Found("pass", told + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)

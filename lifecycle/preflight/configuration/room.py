@@ -15,7 +15,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.records import STAGES
 from lifecycle.training.checkpoints.checkpoint import KEEP
 from lifecycle.training.judging.seeds import seeds_of
-from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.plan import plan_of_counts
 from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ class Place:
 def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
     """The folder of answers, whose disk the checkpoints share, and the one that they are copied to."""
     job, sample = seen
+    labels = sample.subject.labels
+    assert labels is not None
     folder = next(path for path in (Path(job.out), *Path(job.out).parents) if path.exists())
-    count = checkpoints(job, sample.subject.plan.rows)
+    count = checkpoints(job, len(labels), int((labels == 1).sum()))
     weights, beside = state_bytes(sample.subject)
     copies, own = count * (weights + beside), count * (weights + beside) + ARTIFACTS * weights
     what = f"{count} checkpoints of {(weights + beside) / 1e6:.1f} MB"
@@ -81,10 +83,9 @@ def room(what: str, places: Sequence[Place]) -> Found:
     return Found("pass" if enough else "fail", evidence, worst.free, int(MARGIN * worst.needed), fix=fix)
 
 
-def checkpoints(job: PreflightJob, rows: int) -> int:
-    """Checkpoints on disk at the end of the full stage, and the one that is being written."""
-    counts = {stage: rows_of_stage(rows, job.training, job.stages, stage) for stage in STAGES}
-    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
+def checkpoints(job: PreflightJob, rows: int, positives: int) -> int:
+    """Checkpoints on disk at the end of the full stage, and the one that is being written; of all training rows."""
+    plans = {stage: plan_of_counts(rows, positives, job.training, job.stages, stage) for stage in STAGES}
     # Left out, as often as pays: as if each stage were long enough for all that are kept.
     every = job.training.checkpoint_every_steps or 1
     return 1 + sum(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import Precision, TrainData, TrainState, train_step
 from lifecycle.training.techniques.parts import average_of, move_average
+from lifecycle.training.techniques.recompute import checkpoint_activations, recomputed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -38,6 +39,8 @@ class Timeline:
     meanwhile; only a real step shows it, and its `calls` (replay.py). `before` is the most that was held before the
     step. `kinds` are those of the peak; `state` are parameters, gradients, optimizer state and an average of the
     weights together. `values_read` counts how often model or loss asked for a value, which a fake tensor does not have.
+    `blocks` are the modules that the trace itself put activation checkpointing around, as
+    training.activation_checkpointing would name them.
     """
 
     rows: int
@@ -50,6 +53,7 @@ class Timeline:
     state: int = 0
     parameters: int = 0
     values_read: int = 0
+    blocks: tuple[str, ...] = ()
 
     @property
     def peak(self) -> int:
@@ -83,8 +87,9 @@ def trace_step(
         data = empty_rows(subject.training, rows * parts)
         with counter:
             model = subject.build()
-            if blocks:
-                _checkpoint_blocks(model)
+            checkpoint_activations(model, subject.activation_checkpointing)
+            around = repeated_blocks(model) if blocks else ()
+            checkpoint_activations(model, around)
             state = TrainState(model, subject.optimizers(model), also=subject.also(model, precision))
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
@@ -103,6 +108,7 @@ def trace_step(
         state=kept,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         values_read=counter.values_read,
+        blocks=around,
     )
 
 
@@ -127,24 +133,25 @@ def empty_rows(data: TrainData, rows: int) -> TrainData:
     return TrainData({name: like(tensor) for name, tensor in data.inputs.items()}, like(data.targets), weights)
 
 
-def _checkpoint_blocks(model: nn.Module) -> None:
-    """Activation checkpointing around the outermost repeated blocks: equal modules in a row, with parameters."""
-    from functools import partial
+def repeated_blocks(model: nn.Module) -> tuple[str, ...]:
+    """The outermost repeated blocks, equal modules in a row, as training.activation_checkpointing names them: blocks.*.
 
+    Raises TraceError if there are none that are not checkpointed already.
+    """
     from torch import nn
-    from torch.utils.checkpoint import checkpoint
 
-    wrapped: set[nn.Module] = set()
-    for module in model.modules():
+    found: list[str] = []
+    within: set[nn.Module] = {part for one in recomputed(model).values() for part in one.module.modules()}
+    for name, module in model.named_modules():
         children = list(module.children())
         repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len({type(child) for child in children}) == 1
-        if not repeated or len(children) < 2 or module in wrapped or not any(True for _ in children[0].children()):
+        if not repeated or len(children) < 2 or module in within or not any(True for _ in children[0].children()):
             continue
-        for child in children:
-            child.forward = partial(checkpoint, child.forward, use_reentrant=False)
-            wrapped.update(child.modules())
-    if not wrapped:
+        found.append(f"{name}.*" if name else "*")
+        within.update(part for child in children for part in child.modules())
+    if not found:
         raise TraceError("the model has no repeated blocks")
+    return tuple(found)
 
 
 def _counter(round_to: int) -> Any:

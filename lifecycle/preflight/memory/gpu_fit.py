@@ -133,12 +133,16 @@ def _ways(subject: Subject, limit: float, curve: Callable[..., Curve]) -> tuple[
         found.append("precision: bf16")
     blocks = _blocks(curve, parts, recipe.precision)
     if blocks and blocks.high(rows) <= limit:
-        found.append("activation checkpointing around each block")
+        found.append(_declared(blocks))
     if not found and (together := _blocks(curve, 2, "bf16") or curve(2, "bf16", False)):
         largest = together.largest(limit, rows)
-        named = "bf16, activation checkpointing and " if blocks else "bf16 and "
+        named = f"precision: bf16, {_declared(blocks)} and " if blocks else "precision: bf16 and "
         found += [f"{named}accumulate: {math.ceil(batch / largest)} together"] if largest else []
     return tuple(found)
+
+
+def _declared(blocks: Curve) -> str:
+    return f"activation_checkpointing: [{', '.join(blocks.more.blocks)}]"
 
 
 def _blocks(curve: Callable[..., Curve], accumulate: int, precision: Precision) -> Curve | None:

@@ -22,6 +22,7 @@ class StepTime(Frozen):
     `joules` of the whole machine, None if it has no readable meter. `logging_seconds` is what telling an update takes:
     progress and metrics. `read_share` is the share of making tensors that is neither computing nor waiting for a core,
     which is reading files or a network; None where it cannot be told.
+    `compile_seconds` is what a worker's first updates take longer with training.compile.
     """
 
     seconds: float
@@ -37,6 +38,7 @@ class StepTime(Frozen):
     joules: float | None
     device: str
     write_seconds: float = 0.0
+    compile_seconds: float = 0.0
     logging_seconds: float = 0.0
     read_share: float | None = None
 

@@ -16,7 +16,7 @@ from lifecycle.task import fit_preprocessing
 from lifecycle.training.checkpoints.interval import expected_checkpoints
 from lifecycle.training.judging.learned import cross_fitted_linear
 from lifecycle.training.judging.seeds import seeds_of, updates_of_stages
-from lifecycle.training.plan import make_plan, monitored_rows, rows_of_stage
+from lifecycle.training.plan import monitored_rows, plan_of_counts
 from lifecycle.training.scoring import predict_rows
 from lifecycle.training.validate import loss_of
 
@@ -40,9 +40,9 @@ def run_time(
 
     row_seconds = _prepare_seconds(job, sample)
     trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
-    counts = {stage: rows_of_stage(len(rows), job.training, job.stages, stage) for stage in STAGES}
-    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
-    updates = updates_of_stages(len(rows), job.training, job.stages)
+    positives = int((rows[job.rows.label] == 1).sum())
+    plans = {stage: plan_of_counts(len(rows), positives, job.training, job.stages, stage) for stage in STAGES}
+    updates = updates_of_stages(len(rows), positives, job.training, job.stages)
     workers = sum(trainings.values())
     every = job.training.checkpoint_every_steps
     blocked, written = step.checkpoint_seconds, step.write_seconds
@@ -56,7 +56,7 @@ def run_time(
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
     return RunTime(
-        start_seconds=workers * start_seconds,
+        start_seconds=workers * (start_seconds + step.compile_seconds),
         prepare_seconds=sum(plan.rows * trainings[stage] for stage, plan in plans.items()) * row_seconds,
         train_seconds=sum(updates.values()) * step.seconds + monitored * score_seconds,
         evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),

@@ -20,6 +20,7 @@ from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 from lifecycle.training.rows.loading import AHEAD, LoadedRows
+from lifecycle.training.techniques.compiled import compile_updates, uncompiled
 from lifecycle.training.techniques.parts import move_average
 from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 
@@ -40,7 +41,13 @@ def measure_step(subject: Subject) -> StepTime:
     """Median over updates on random rows of the sample, as a stage draws them: TIMED_STEPS optimizer steps."""
     import os
 
+    import torch
+
     state = subject.state()
+    if subject.compiled:
+        # As a stage's worker, which traces the model anew and finds on disk what was compiled before.
+        torch.compiler.reset()
+        compile_updates(state.model)
     state.model.train()
     timed_steps = max(FEWEST_STEPS, TIMED_STEPS // max(1, len(state.optimizers)))
     batches = _batches(subject, WARM_UP + timed_steps)
@@ -49,8 +56,10 @@ def measure_step(subject: Subject) -> StepTime:
         train_step(state, subject.training, rows, subject.recipe)
         move_average(state)
 
+    began = time.perf_counter()
     for rows in batches[:WARM_UP]:
         update(rows)
+    warm_seconds = time.perf_counter() - began
     timed = batches[WARM_UP:]
     before, busy, cpu, wall = joules(), _machine_seconds(), time.process_time(), time.perf_counter()
     # train_step reads its loss, so that the device has finished.
@@ -61,17 +70,15 @@ def measure_step(subject: Subject) -> StepTime:
         parts = parts._replace(augmenting=_augment_seconds(subject, timed))
     else:
         parts = _with_loaders(subject, subject.loaded, state)
+    uncompiled(state.model)
     logging_seconds = _logging_seconds(subject)
     checkpoint_seconds, write_seconds = _checkpoint_seconds(state, subject.durable)
-    try:
-        flops, operations = _counted(subject, state, batches[0])
-    except Exception:
-        # Torch cannot count within a derivative of a derivative; then other machines have no least time.
-        flops, operations = 0.0, 0
+    flops, operations = _counted(subject, state, batches[0])
     return StepTime(
         seconds=parts.update + logging_seconds,
         logging_seconds=logging_seconds,
         read_share=None if subject.made is None else subject.made.share,
+        compile_seconds=max(0.0, warm_seconds - WARM_UP * parts.update) if subject.compiled else 0.0,
         rows_seconds=parts.rows,
         augment_seconds=parts.augmenting,
         loaders=subject.loaded.loaders if subject.loaded else 0,
@@ -105,7 +112,7 @@ def _with_loaders(subject: Subject, loaded: LoadedRows, state: TrainState) -> _P
     first, steps = WARM_UP + ready, WARM_UP + TIMED_STEPS + 2 * ready
     plan = subject.plan.model_copy(
         update={"rows": len(loaded.targets), "batch_size": size, "steps_per_epoch": len(loaded.targets) // size,
-                "first_step": 0, "last_step": steps},
+                "first_step": 0, "last_step": steps, "oversampled": None},
     )  # fmt: skip
     recipe, waited, took = replace(subject.recipe, augment=None), 0.0, 0.0
     with contextlib.closing(loaded.batches(plan, 0)) as batches:
@@ -205,19 +212,23 @@ def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, 
     """Floating-point operations, and calls that start a kernel, of the forward and backward passes of one update."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils.flop_counter import flop_registry
 
     class Calls(TorchDispatchMode):
-        count = 0
+        """Torch's own FlopCounterMode follows modules by hooks too, which a derivative within forward does not bear."""
+
+        count, flops = 0, 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             self.count += not (func.is_view or func.overloadpacket.__name__ in NO_KERNEL)
-            return func(*args, **(kwargs or {}))
+            output, of = func(*args, **(kwargs or {})), flop_registry.get(func.overloadpacket)
+            self.flops += of(*args, **(kwargs or {}), out_val=output) if of else 0
+            return output
 
     # Else each gradient is added to the one before.
     state.model.zero_grad()
     recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
-    with FlopCounterMode(display=False) as flops, Calls() as calls:
+    with Calls() as calls:
         for part in rows.tensor_split(min(recipe.accumulate, len(rows))):
             backward(state.model, subject.training, part, recipe, generator, of=len(rows))
-    return float(flops.get_total_flops()), calls.count
+    return float(calls.flops), calls.count

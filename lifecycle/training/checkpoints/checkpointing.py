@@ -11,11 +11,16 @@ from lifecycle.errors import CheckpointError
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
-from lifecycle.training.checkpoints.checkpoint import checkpoint_path, load_checkpoint, load_newest, verify_checkpoint
+from lifecycle.training.checkpoints.checkpoint import (
+    checkpoint_path,
+    forget_after,
+    load_checkpoint,
+    load_newest,
+    verify_checkpoint,
+)
 from lifecycle.training.checkpoints.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import TrainState
-from lifecycle.training.watching.clock import CHECKPOINT
 
 
 class Checkpoints:
@@ -59,7 +64,7 @@ class Checkpoints:
         started = self._now()
         reference = self._last(state)
         self.blocked_seconds += self._now() - started
-        state.clock.lap(CHECKPOINT)
+        state.clock.checkpoint_saved(state.step)
         return reference
 
     def _last(self, state: TrainState) -> CheckpointRef:
@@ -130,7 +135,7 @@ class Checkpoints:
 @contextmanager
 def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
     """The stage's checkpoints from this state on; on the way out the write under way is waited for."""
-    writer = Writer(_folder(job), job.identity, _durable(job))
+    writer = Writer(_folder(job), job.identity, durable_folder(job))
     try:
         yield Checkpoints(writer, job.interruptions, job.training.checkpoint_every_steps, start_step=state.step)
     finally:
@@ -139,18 +144,26 @@ def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
 
 def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
     """Load the stage's own newest checkpoint, or its copy, else the one of the stage before; notes on them."""
-    durable = _durable(job)
+    durable = durable_folder(job)
     found, notes = load_newest(_folder(job), job.identity, state, *([durable] if durable else []))
     if not found and job.start is not None:
         return load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
     return notes
 
 
+def go_back(job: TrainJob, step: int) -> None:
+    """Remove the stage's checkpoints and copies of later steps, so that `resume` finds the newest before."""
+    durable = durable_folder(job)
+    for folder in (_folder(job), *([durable] if durable else [])):
+        forget_after(folder, step)
+
+
 def _folder(job: TrainJob) -> Path:
     return Path(job.out) / "checkpoints"
 
 
-def _durable(job: TrainJob) -> Path | None:
+def durable_folder(job: TrainJob) -> Path | None:
+    """Where the stage's checkpoints are copied to, if a folder was declared."""
     durable = job.interruptions.durable
     # The training's id, and its own folder below it: another seed of the stage has another.
     return Path(durable, job.identity.partition(":")[0], Path(job.out).name) if durable else None

@@ -32,10 +32,11 @@ def make_parts(
     return found
 
 
-def after_update(state: TrainState, last_step: int) -> bool:
-    """Move the parts on by an update; True if early stopping ends the training here."""
+def after_update(state: TrainState, last_step: int, moved: bool = True) -> bool:
+    """Move the parts on by an update, if it `moved` the weights; True if early stopping ends the training here."""
     average, stopping = average_of(state), early_stopping_of(state)
-    move_average(state)
+    if moved:
+        move_average(state)
     if stopping is None or (state.step % stopping.spec.every and state.step < last_step):
         return False
     with nullcontext() if average is None else average.in_place_of(state.model):
@@ -67,7 +68,7 @@ def told(state: TrainState, last_step: int) -> tuple[str, ...]:
         ended = f"ended at step {state.step}" if stopping.ended else "never ended the training"
         if last_step <= stopping.spec.min_steps:
             ended = f"could not end it, since min_steps is {stopping.spec.min_steps}"
-        notes.append(f"early stopping {ended}; best validation loss {stopping.best_loss:.4f} at {stopping.best_step}")
+        notes.append(f"early stopping {ended}; {stopping.told}")
     if state.scaler is not None:
         left_out = f"{state.scaler.overflows} updates overflowed in fp16 and were left out"
         notes.append(f"{left_out}; the loss scale ended at {state.scaler.scale:g}")

@@ -17,9 +17,9 @@ from pathlib import Path
 from lifecycle.records import StageSeconds
 
 # Columns: the step reached, seconds by part in the order of StageSeconds, steps done again.
-STEP, START, QUEUE, DATA, COMPUTE, CHECKPOINT, VALIDATION, EXPORT, REPLAYED, REPLAYED_STEPS = range(10)
-_PARTS = ("start", "queue", "data", "compute", "checkpoint", "validation", "export", "replayed")
-_WIDTH = 10
+STEP, START, QUEUE, DATA, COMPUTE, CHECKPOINT, VALIDATION, EXPORT, SKIPPED, REPLAYED, REPLAYED_STEPS = range(11)
+_PARTS = ("start", "queue", "data", "compute", "checkpoint", "validation", "export", "skipped", "replayed")
+_WIDTH = 11
 # Rows: the totals, then one a checkpoint: more than are kept, since a damaged one is passed over.
 _MARKS = 4
 # What was spent since the last write is missing after a kill.
@@ -68,7 +68,8 @@ class Clock:
         """The seconds since the last lap went to a checkpoint of `step`, from which a later attempt may go on."""
         self.lap(CHECKPOINT)
         self._totals[STEP] = step
-        mark = min(self._marks, key=lambda mark: mark[STEP])
+        # Saved again, a step has one mark: the later one holds what was waited for its write.
+        mark = min(self._marks, key=lambda mark: (mark[STEP] != step, mark[STEP]))
         mark[:] = self._totals
         self._write()
 
@@ -87,6 +88,15 @@ class Clock:
                 mark[:] = array("d", bytes(8 * _WIDTH))
         self._write()
 
+    def go_back(self, step: int) -> None:
+        """The stage goes on from the checkpoint of `step` within this attempt."""
+        self._before = array("d", self._totals)
+        self.resume(step)
+
+    def spent(self, part: int) -> float:
+        """Seconds of a part so far."""
+        return self._totals[part]
+
     def _at(self, step: int) -> array[float]:
         """The totals when the checkpoint of `step` was saved, as far as they are known."""
         exact = [mark for mark in self._marks if mark[STEP] == step]
@@ -104,7 +114,9 @@ class Clock:
         return StageSeconds(**parts, replayed_steps=round(self._totals[REPLAYED_STEPS]))
 
     def close(self) -> None:
-        """Write the totals and let go of the file."""
+        """Write the totals, those since the last lap included, and let go of the file."""
+        # Whatever they were of: after an attempt that broke, all since its checkpoint is replayed.
+        self.lap(EXPORT)
         self._write()
         if self._file is not None:
             os.close(self._file)

@@ -1,8 +1,8 @@
 """What a worker has measured so far, a line a window, in `metrics.jsonl` of its folder: others read along.
 
 Appended by a thread of its own: a disk that is slow or full never stops a training. What could not be written waits in
-memory and is written once it can be. A window that is trained again after a kill is written again: readers go by
-figure and step.
+memory and is written once it can be. A window that is trained again after a kill is written again. Each attempt begins
+with a line that says from which step it goes on: what lies after it was lost with the attempt before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,15 +34,51 @@ class MetricsLine(Frozen):
     point: CurvePoint
 
 
+class AttemptLine(Frozen):
+    """An attempt begins at the checkpoint of `from_step`: later points of those before it no longer hold."""
+
+    from_step: int
+
+
+Line = MetricsLine | AttemptLine
+
+
+class Windows:
+    """The points of a file that still hold, each with the time of its first measuring."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[int, str, str | None], MetricsLine] = {}
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """What the file says next."""
+        for line in lines:
+            if isinstance(line, AttemptLine):
+                self._lines = {key: kept for key, kept in self._lines.items() if kept.point.step <= line.from_step}
+                continue
+            key = line.point.step, line.point.figure, line.point.slice
+            # An equal one that is repeated keeps its time: with it, a second write to MLflow is the first one's.
+            if key not in self._lines or self._lines[key].point != line.point:
+                self._lines[key] = line
+
+    @property
+    def lines(self) -> list[MetricsLine]:
+        return list(self._lines.values())
+
+
 class MetricsFile:
     """Appends lines without ever raising or waiting for the disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: deque[MetricsLine] = deque()
+        self._waiting: deque[Line] = deque()
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics.jsonl", daemon=True)
         self._thread.start()
+
+    def begin(self, from_step: int, points: Sequence[CurvePoint]) -> None:
+        """An attempt goes on from this step; `points` are those until then: a kill may have kept them from the file."""
+        self._waiting.append(AttemptLine(from_step=from_step))
+        self.write(points)
 
     def write(self, points: Sequence[CurvePoint]) -> None:
         """A line a point, written soon."""
@@ -70,7 +106,7 @@ class MetricsFile:
                     self._waiting.popleft()
 
 
-def _text(line: MetricsLine) -> bytes:
+def _text(line: Line) -> bytes:
     return json.dumps(line.model_dump(mode="json", exclude_defaults=True), allow_nan=False).encode() + b"\n"
 
 
@@ -91,7 +127,14 @@ def append(path: Path, content: bytes) -> None:
             raise
 
 
-def read_from(path: Path, offset: int) -> tuple[list[MetricsLine], int]:
+def windows_in(path: Path) -> list[MetricsLine]:
+    """The points of the file that still hold. Raises OSError."""
+    windows = Windows()
+    windows.add(read_from(path, 0)[0])
+    return windows.lines
+
+
+def read_from(path: Path, offset: int) -> tuple[list[Line], int]:
     """The whole lines from `offset` on, and where to go on reading; lines that are none are left out.
 
     Nothing where there is no file yet. Raises OSError.
@@ -102,8 +145,9 @@ def read_from(path: Path, offset: int) -> tuple[list[MetricsLine], int]:
         file.seek(offset)
         content = file.read()
     content = content[: content.rfind(b"\n") + 1]
-    found = []
+    found: list[Line] = []
     for line in content.splitlines():
-        with contextlib.suppress(ValidationError):
-            found.append(MetricsLine.model_validate_json(line))
+        for kind in (MetricsLine, AttemptLine):
+            with contextlib.suppress(ValidationError):
+                found.append(kind.model_validate_json(line))
     return found, offset + len(content)

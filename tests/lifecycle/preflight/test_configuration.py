@@ -348,7 +348,7 @@ def host(
     forecast = None if seconds is None else Forecast(
         name="seconds", unit="seconds", value=seconds, low=seconds * 0.6, high=seconds * 2
     )  # fmt: skip
-    return Host(spec, rows, stores or {"MLflow": lambda: None}, disk, forecast, durable, step)
+    return Host(spec, rows, rows // 2, stores or {"MLflow": lambda: None}, disk, forecast, durable, step)
 
 
 @pytest.mark.parametrize(
@@ -450,12 +450,12 @@ def test_room_counts_weights_moments_and_checkpoints(splits, tmp_path):
     assert moments == 2 * weights + 4 * 4
     job = toy_jobs.preflight_job(splits, tmp_path)
     # Every 25 steps: smoke's last, two of pilot and full, and one that is being written; else the last of each.
-    assert checkpoints(job, 5000) == 6
+    assert checkpoints(job, 5000, 2500) == 6
     rare = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": 1000})})
-    assert checkpoints(rare, 5000) == 4
+    assert checkpoints(rare, 5000, 2500) == 4
     # As often as pays: the two that are kept of each stage.
     often = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": None})})
-    assert checkpoints(often, 5000) == 7
+    assert checkpoints(often, 5000, 2500) == 7
 
 
 def seen_with(splits, tmp_path, durable=None):

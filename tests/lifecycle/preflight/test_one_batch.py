@@ -30,6 +30,15 @@ def test_healthy_toy_passes_every_part_in_few_updates(splits, tmp_path):
     assert sum(trial.optimizer_steps for trial in found.values()) <= 12
 
 
+def test_sample_has_the_weights_that_a_stage_trains_with(splits, tmp_path):
+    spec = toy_jobs.spec_with(training={"class_weights": {"positive": 5.0}})
+    job = toy_jobs.preflight_job(splits, tmp_path, spec=spec)
+    data = draw_sample(job, read_rows(job.training_file, job.rows), "cpu").subject.training
+    positive, negative = (data.weights[data.targets == label].mean() for label in (1, 0))
+    assert float(positive / negative) == pytest.approx(5.0)
+    assert float(data.weights.mean()) == pytest.approx(1.0)
+
+
 def test_batch_norm_with_parts_of_two_rows_passes(splits, tmp_path):
     network = (
         "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))",

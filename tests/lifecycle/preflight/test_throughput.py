@@ -61,6 +61,22 @@ def test_step_is_timed_with_its_parts_and_leaves_no_trace():
     assert found.cores_busy > 0
 
 
+class Slope(Linear):
+    """Adds its derivative, so that the backward pass goes through a derivative."""
+
+    def forward(self, inputs):
+        x = inputs["x"].detach().requires_grad_()
+        outputs = super().forward({"x": x})
+        return outputs + torch.autograd.grad(outputs.sum(), x, create_graph=True)[0].square().sum(1)
+
+
+def test_operations_of_a_derivative_in_forward_are_counted():
+    found = measure_step(replace(subject(), build=Slope))
+    # At least the product of (16, 8) and (8, 1), the weights' gradient, and the inputs' own.
+    assert found.flops >= 3 * 2 * 16 * 8
+    assert found.operations > 5
+
+
 class Viewed(Linear):
     def forward(self, inputs):
         return super().forward({"x": inputs["x"].t().unsqueeze(0).squeeze(0).t()})

@@ -6,7 +6,15 @@ import pytest
 
 from lifecycle.records import CurvePoint
 from lifecycle.training.watching import metrics_file
-from lifecycle.training.watching.metrics_file import MetricsFile, append, read_from
+from lifecycle.training.watching.metrics_file import (
+    AttemptLine,
+    MetricsFile,
+    MetricsLine,
+    Windows,
+    append,
+    read_from,
+    windows_in,
+)
 
 
 def points(*steps: int) -> list[CurvePoint]:
@@ -14,7 +22,7 @@ def points(*steps: int) -> list[CurvePoint]:
 
 
 def steps_in(path) -> list[int]:
-    return [line.point.step for line in read_from(path, 0)[0]]
+    return [line.point.step for line in read_from(path, 0)[0] if isinstance(line, MetricsLine)]
 
 
 def test_metrics_file_holds_what_was_written_and_a_later_attempt_adds_to_it(tmp_path):
@@ -23,7 +31,17 @@ def test_metrics_file_holds_what_was_written_and_a_later_attempt_adds_to_it(tmp_
         file.write(points(*steps))
         file.close()
     assert steps_in(tmp_path / "metrics.jsonl") == [1, 2, 2, 3]
-    assert read_from(tmp_path / "metrics.jsonl", 0)[0][0].point == points(1)[0]
+    assert windows_in(tmp_path / "metrics.jsonl")[0].point == points(1)[0]
+
+
+def test_points_of_a_lost_attempt_hold_no_more_and_repeated_ones_keep_their_time():
+    first, other = points(1, 2, 3), points(3)[0].model_copy(update={"loss": 0.7})
+    windows = Windows()
+    windows.add([AttemptLine(from_step=0), *(MetricsLine(at_ms=n, point=point) for n, point in enumerate(first))])
+    windows.add([AttemptLine(from_step=2), MetricsLine(at_ms=10, point=first[0]), MetricsLine(at_ms=11, point=other)])
+    assert [(line.at_ms, line.point.step, line.point.loss) for line in windows.lines] == [
+        (0, 1, 1.0), (1, 2, 0.5), (11, 3, 0.7),
+    ]  # fmt: skip
 
 
 def test_metrics_file_on_a_full_disk_waits_in_memory_and_is_replayed(tmp_path, monkeypatch):
