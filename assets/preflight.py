@@ -100,7 +100,7 @@ def host_of(run: StepRun) -> Host:
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
-            **({"copies of checkpoints": lambda: takes_files(durable)} if durable else {}),
+            **({f"copies of checkpoints in {durable}": lambda: takes_files(durable)} if durable else {}),
         },
         disk=file_system(durable or state.root),
         durable=durable,

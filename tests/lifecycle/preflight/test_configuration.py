@@ -556,3 +556,6 @@ def test_recorded_preflight_is_asked_again_when_device_or_stores_change():
     # A GPU may be here now, which only the worker can tell.
     assert not still_holds(capped, seen, uses_cuda=True)
     assert not still_holds(recorded, replace(seen, spec=toy_jobs.spec_with(**SPOT)), uses_cuda=False)
+    # The worker has tried no folder for copies.
+    with_copies = seen.stores | {"copies of checkpoints in /volume": lambda: None}
+    assert not still_holds(recorded, replace(seen, stores=with_copies), uses_cuda=False)
