@@ -100,11 +100,12 @@ def _train(
             ) as flight:  # fmt: skip
                 if stopping is None or not stopping.ended:
                     course.alarm = _updates(state, course.watch, prepared, flight)
+            course.notes += flight.trace.told()
             if not (course.alarm or job.stop_after_steps):
                 course.checkpoint = checkpoints.last(state)
         except WeightsNotFiniteError:
             course.alarm = course.watch.weights_are_bad(state)
-        course.notes += (*checkpoints.told(), *flight.trace.told())
+        course.notes += checkpoints.told()
 
 
 def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight) -> Alarm | None:
