@@ -80,7 +80,7 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    monitors = all_monitors(state)
+    monitors = all_monitors(state, plan)
     watch = Watch(model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan))
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
