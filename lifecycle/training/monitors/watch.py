@@ -19,6 +19,8 @@ from lifecycle.training.monitors.monitor import Finding, Monitor
 from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Signals
+from lifecycle.training.monitors.spikes import Spikes
+from lifecycle.training.monitors.trends import Trends
 from lifecycle.training.watching.clock import DATA
 from lifecycle.training_spec import MonitorsSpec
 
@@ -36,7 +38,7 @@ RowKeys = tuple[dict[str, Any], ...]
 
 
 class Watch:
-    """The monitors of one training. `monitors` are those beside what is not finite, which is always watched.
+    """The monitors of one training. `monitors` are those beside what is not finite, spikes and trends.
 
     `row_keys` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns is
     kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has to
@@ -53,9 +55,11 @@ class Watch:
         on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
     ) -> None:
         self._looks = CloserLooks(model)
-        self._not_finite = NonFinite([name for name, _ in model.named_parameters()])
-        self._monitors = (self._not_finite, *monitors)
-        self._each = [monitor.after_backward for monitor in monitors]
+        names = tuple(name for name, _ in model.named_parameters())
+        self._not_finite = NonFinite(names)
+        beside = (Spikes(), Trends(names), *monitors)
+        self._monitors = (self._not_finite, *beside)
+        self._each = [monitor.after_backward for monitor in beside]
         self._row_keys, self._on_alarm = row_keys, on_alarm
         self.policy = Policy(spec, planned_steps)
         self.alarms: list[Alarm] = []
