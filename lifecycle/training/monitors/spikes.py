@@ -26,8 +26,9 @@ LEVEL_Z, BATCH_Z = 4.0, 8.0
 TAIL = 2.5
 # Smallest deviation on the log scale: what lies within a twentieth is equal.
 SMALLEST = 0.05
-# A level must be that many times the one at which the training began, which is the highest of its first windows.
-ABOVE_START = 2.0
+# A level must be that many times the one at which the training began, which is the highest of its first windows: norms
+# of gradients move more than losses do.
+LOSS_ABOVE_START, GRADIENT_ABOVE_START = 2.0, 10.0
 # ... and a single batch that many times the median.
 ABOVE_MEDIAN = 5.0
 # How often the bar is set anew.
@@ -41,7 +42,7 @@ class Spikes:
     name = "spikes"
 
     def __init__(self) -> None:
-        self._loss, self._gradient = _Level(), _Level()
+        self._loss, self._gradient = _Level(LOSS_ABOVE_START), _Level(GRADIENT_ABOVE_START)
         self._until = -1
 
     def after_backward(self, seen: Signals) -> Finding | None:
@@ -86,7 +87,8 @@ class Spikes:
 class _Level:
     """One signal's newest values and the window before them."""
 
-    def __init__(self) -> None:
+    def __init__(self, above_start: float) -> None:
+        self._above_start = above_start
         self._values: deque[tuple[int, float]] = deque(maxlen=WINDOW + NEWEST)
         self._bar, self._start, self._count = math.inf, -math.inf, 0
 
@@ -112,7 +114,7 @@ class _Level:
         middle, scale, unit = _middle(before)
         level = statistics.median(value for _, value in self._newest())
         z = (_scaled(level, unit) - middle) / scale
-        above = level - self._start > (ABOVE_START - 1) * abs(self._start)
+        above = level - self._start > (self._above_start - 1) * abs(self._start)
         if z <= LEVEL_Z or not above:
             return ""
         usual = statistics.median(before)
