@@ -76,7 +76,7 @@ def plateau_then_drop(seed: int) -> Setup:
         return ForwardOf("numbers", layers)
 
     return replace(
-        mlp(seed), network=network, optimizer="sgd", learning_rate=0.05, warmup=0.0, decay="constant", epochs=30,
+        mlp(seed), network=network, optimizer="sgd", learning_rate=0.02, warmup=0.0, decay="constant", epochs=30,
         clip_norm=1e9, **split(({"numbers": signs}, targets)),
     )  # fmt: skip
 
@@ -234,11 +234,11 @@ def masked_auxiliary(seed: int) -> Setup:
     def loss_fn(outputs: Tensor, targets: Tensor) -> Tensor:
         there = ~targets[:, 1].isnan()
         error = torch.where(there, outputs[:, 1] - targets[:, 1].nan_to_num(), torch.zeros_like(outputs[:, 1]))
-        return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets[:, 0], reduction="none") + error.square()
+        return (
+            functional.binary_cross_entropy_with_logits(outputs[:, 0], targets[:, 0], reduction="none") + error.square()
+        )
 
-    return replace(
-        mlp(seed), network=WithAuxiliary, loss_fn=loss_fn, predict=None, **split(({"numbers": x}, targets))
-    )
+    return replace(mlp(seed), network=WithAuxiliary, loss_fn=loss_fn, predict=None, **split(({"numbers": x}, targets)))
 
 
 def _subject(make: Callable[[int], Setup]) -> Make:

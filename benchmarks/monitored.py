@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.start.constant import constant_losses
+from lifecycle.preflight.subject import Subject, spread_rows
 from lifecycle.training.loop import TrainData, TrainState, Update, train_step
-from lifecycle.training.monitors.monitor import Finding, Monitor
+from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Layer, Sample, Signals
+from lifecycle.training.monitors.updates import update_ratio
+from lifecycle.training.plan import Plan
+from lifecycle.training.watching.progressive import Progressive
 
 # Called before an update, which a planted fault of that update may change.
 Before = Callable[[TrainState, int], None]
@@ -28,11 +32,13 @@ class Seen:
     signals: list[Signals] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    update_ratio: float | None = None
 
 
 def monitored(subject: Subject, monitors: Sequence[Monitor] = (), before: Before | None = None) -> Seen:
     """Train for the whole plan. An update that is not finite is not applied, and is shown as the loop shows it."""
     state, seen = subject.state(), Seen()
+    progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)
     torch.manual_seed(subject.recipe.seed)
     state.model.train()
     last = time.perf_counter()
@@ -55,9 +61,29 @@ def monitored(subject: Subject, monitors: Sequence[Monitor] = (), before: Before
         if closer is not None:
             sample = closer.sample(batch.take(rows))
             seen.samples.append(sample)
+            seen.update_ratio = update_ratio(sample, signals.grad_norms)
             seen.findings += [found for one in monitors if (found := one.after_sample(sample))]
         state.step += 1
+        seen.findings += _curve(state, signals, subject.plan, progressive, monitors)
     return seen
+
+
+def _curve(
+    state: TrainState, seen: Signals, plan: Plan, progressive: Progressive, monitors: Sequence[Monitor]
+) -> list[Finding]:
+    """What the windows of the curve show, the reserve beside them."""
+    if not abs(seen.loss) < float("inf"):
+        return []
+    windows = len(state.curve.points)
+    state.curve.add(
+        state.step, seen.rows, seen.loss, seen.squared, seen.learning_rate, plan.window, plan.steps_per_epoch
+    )
+    closed = state.curve.points[-1] if len(state.curve.points) > windows else None
+    points = progressive.after_step(state, closed)
+    if closed is None:
+        return []
+    curves = [one for one in monitors if isinstance(one, CurveMonitor)]
+    return [found for one in curves if (found := one.after_points((closed, *points)))]
 
 
 def _signals(step: int, update: Update, rows: Tensor, rate: float, seconds: float, waited: float) -> Signals:
@@ -100,7 +126,9 @@ class Closer:
 
     def sample(self, data: TrainData) -> Sample:
         names = tuple(name for name, _ in self.state.model.named_parameters())
-        moved = {id(p) for optimizer in self.state.optimizers for group in optimizer.param_groups for p in group["params"]}
+        moved = {
+            id(p) for optimizer in self.state.optimizers for group in optimizer.param_groups for p in group["params"]
+        }
         parameters = self.state.parameters
         return Sample(
             step=self.state.step, names=names, trainable=tuple(p.requires_grad for p in parameters),
@@ -154,6 +182,19 @@ def _spread(outputs: Tensor | None) -> float:
 
 def _content(data: TrainData) -> int:
     """Of each row's values a sum, sorted: rows in another order give the same."""
-    sums = [tensor.double().flatten(1).sum(1) if tensor.dim() > 1 else tensor.double() for tensor in data.inputs.values()]
-    rows = torch.stack([*sums, data.targets.double().flatten(1).sum(1) if data.targets.dim() > 1 else data.targets.double()])
+    sums = [
+        tensor.double().flatten(1).sum(1) if tensor.dim() > 1 else tensor.double() for tensor in data.inputs.values()
+    ]
+    rows = torch.stack(
+        [*sums, data.targets.double().flatten(1).sum(1) if data.targets.dim() > 1 else data.targets.double()]
+    )
     return zlib.crc32(rows.sum(0).sort().values.numpy().tobytes())
+
+
+def prior_loss(subject: Subject) -> float | None:
+    """Loss on training rows of the best answer that looks at no input; None where the loss has none."""
+    some = subject.training.take(spread_rows(subject.training, 1000))
+    with torch.no_grad():
+        outputs = subject.model().eval()(some.inputs)
+    best = constant_losses(subject.recipe.loss_fn, outputs, some.targets).best
+    return best if abs(best) < float("inf") else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
 from typing import Any, ClassVar
 
 from lifecycle.training.monitors.monitor import Finding, Severity
@@ -17,7 +16,7 @@ class Base:
     kept: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self) -> None:
-        self._told: list[Any] = []
+        self._told: list[str] = []
 
     def after_backward(self, seen: Signals) -> Finding | None:
         """Nothing."""
@@ -36,13 +35,13 @@ class Base:
 
     def tell(
         self, severity: Severity, step: int, onset: int, symptom: str, evidence: str, where: tuple[str, ...] = (),
-        once: Hashable = "",
+        what: str = "",
     ) -> Finding | None:  # fmt: skip
-        """The finding, but only once for each `once`: what goes on being wrong is not told again."""
-        if once in self._told:
+        """The finding, told once a training, of `what` where a monitor looks for several things."""
+        if (what or self.name) in self._told:
             return None
-        self._told.append(once)
-        return Finding(self.name, severity, step, onset, symptom, evidence, where)
+        self._told.append(what or self.name)
+        return Finding(what or self.name, severity, step, onset, symptom, evidence, where)
 
 
 def named(names: tuple[str, ...] | list[str], most: int = 4) -> str:

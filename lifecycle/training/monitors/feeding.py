@@ -141,16 +141,13 @@ class ThroughputDrop(_Timed):
 
     def __init__(self) -> None:
         super().__init__()
-        self._fastest: list[float] = []
+        self._fastest = math.inf
         self._in_a_row, self._slow = 0, 0.0
 
     def after_time(self, seen: Signals, seconds: list[float], waits: list[float]) -> Finding | None:
-        """A finding after SLOWED windows whose median update is SLOWER than a usual one of the first windows."""
+        """A finding after SLOWED windows whose median update is SLOWER than that of the fastest window."""
         median = sorted(seconds)[len(seconds) // 2]
-        if len(self._fastest) < 3:
-            self._fastest.append(median)
-            return None
-        usual = sorted(self._fastest)[1]
+        usual = self._fastest = min(self._fastest, median)
         slower = median > SLOWER * usual
         self._in_a_row = self._in_a_row + 1 if slower else 0
         self._slow = self._slow + math.fsum(seconds) if slower else 0.0
@@ -158,5 +155,5 @@ class ThroughputDrop(_Timed):
             return None
         return self.tell(
             "warning", seen.step, max(0, seen.step - self._in_a_row * TIMED + 1), "updates take longer than they did",
-            f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms at first, for {self._in_a_row * TIMED} updates",
+            f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms in the fastest window, for {self._in_a_row * TIMED} updates",
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fnmatch import fnmatch
 from typing import ClassVar
 
@@ -12,8 +13,8 @@ from lifecycle.training.monitors.signals import Sample, Signals
 # Samples in a row that must show it. One is not enough: a head that starts at zero gives zeros before its first update,
 # and a rate that starts at zero leaves all weights as they are.
 CONFIRMED = 2
-# Of a gradient that was there before: an expert that no row chose has none for some batches.
-CONFIRMED_AFTER = 6
+# Where it may well be by design: a gradient of zero that was not zero before, a layer that these rows do not call.
+PATIENT = 6
 # A gradient this much below the median of the others is rounding noise: that of a bias in front of batch norm, or of an
 # attention's key bias, is zero but for rounding (1e-9 to 1e-7 of the others).
 NOISE = 1e-5
@@ -81,17 +82,24 @@ class Unchanged(Base):
         self._since = {name: self._since[name] if name in still else seen.step for name in found}
         self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in found}
         self._why = found
-        self._moved += [seen.names[n] for n in watched if seen.names[n] not in found and seen.names[n] not in self._moved]
+        self._moved += [
+            seen.names[n] for n in watched if seen.names[n] not in found and seen.names[n] not in self._moved
+        ]
         return self._finding(seen, signals, len(watched))
 
-    def _needed(self, name: str) -> int:
-        return CONFIRMED_AFTER if name in self._moved and self._why[name] != "still" else CONFIRMED
+    def _needed(self, name: str, seen: Sample) -> float:
+        """Samples in a row, where it is a minority of the parameters."""
+        why, moved = self._why[name], name in self._moved
+        if why == "no_gradient" and not _called(name, seen):
+            # An expert that no row chose is not even called: that is what it is made for.
+            return math.inf if moved else PATIENT
+        return PATIENT if why == "zero_gradient" and moved else CONFIRMED
 
     def _finding(self, seen: Sample, signals: Signals, watched: int) -> Finding | None:
         for why, symptom in WHY.items():
             names = [name for name, kind in self._why.items() if kind == why and self._samples[name] >= CONFIRMED]
             if 2 * len(names) < watched:
-                names = [name for name in names if self._samples[name] >= self._needed(name)]
+                names = [name for name in names if self._samples[name] >= self._needed(name, seen)]
             if not names or why in self._told:
                 continue
             onset = min(self._since[name] for name in names)
@@ -101,30 +109,36 @@ class Unchanged(Base):
                 severity, seen.step, onset, symptom,
                 f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a learning "
                 f"rate of {signals.learning_rate:.3g} and a gradient norm of {signals.grad_norm:.3g} in all",
-                tuple(names), once=why,
+                tuple(names), what=why,
             )  # fmt: skip
         return None
 
 
 WHY = {
-    "none": "no gradient reaches trainable parameters",
-    "zero": "the gradient of trainable parameters is zero",
-    "still": "trainable parameters have a gradient and do not change",
+    "no_gradient": "no gradient reaches trainable parameters",
+    "zero_gradient": "the gradient of trainable parameters is zero",
+    "unchanged_layer": "trainable parameters have a gradient and do not change",
 }
+
+
+def _called(name: str, seen: Sample) -> bool:
+    """True if the sampled forward pass used the parameter's module."""
+    module = name.rpartition(".")[0]
+    return any(layer.name == module or layer.name.startswith(f"{module}.") or not module for layer in seen.layers)
 
 
 def _why_still(n: int, seen: Sample, norms: list[float | None]) -> str:
     """Why a parameter did not change by this update; "" if it did or need not."""
     norm = norms[n]
     if norm is None:
-        return "none"
+        return "no_gradient"
     if norm == 0:
-        return "zero"
+        return "zero_gradient"
     others = sorted(one for one in norms if one)
     meant = norm > NOISE * others[len(others) // 2]
     # Of a large tensor a part is looked at: one without a gradient there says nothing.
     still = seen.changes[n] == 0 and seen.unchanged[n] == 1.0
-    return "still" if still and meant and seen.names[n] not in seen.left_out else ""
+    return "unchanged_layer" if still and meant and seen.names[n] not in seen.left_out else ""
 
 
 class NotOptimized(Base):
@@ -147,7 +161,7 @@ class NotOptimized(Base):
         return self.tell(
             severity, seen.step, seen.step, "no optimizer has trainable parameters",
             f"{len(left_out)} of {trainable} trainable parameters at update {seen.step}: {named(left_out)}",
-            tuple(left_out), once=f"{len(left_out)}",
+            tuple(left_out),
         )  # fmt: skip
 
 

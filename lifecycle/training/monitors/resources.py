@@ -61,7 +61,6 @@ class MemoryGrowth(Base):
             severity, seen.step, steps[0], "memory grows from update to update",
             f"{slope / 2**20:.3g} MiB an update since update {steps[0]}: {held[-1] / 2**30:.3g} GiB now, "
             f"{at_end / 2**30:.3g} GiB at the end of the run{of}",
-            once=severity,
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
@@ -73,7 +74,7 @@ class UpdateRatio(_AtFullRate):
         if not ratios:
             return None
         median = sorted(ratios.values())[(len(ratios) - 1) // 2]
-        whole = _whole(seen, now.grad_norms)
+        whole = update_ratio(seen, now.grad_norms)
         if self._count("", whole > LARGE) >= CONFIRMED:
             return self.tell(
                 "critical", seen.step, self._onset(seen, ""), "updates are too large beside the weights",
@@ -83,14 +84,16 @@ class UpdateRatio(_AtFullRate):
         return self._one_large(seen, ratios) or self._left_behind(seen, ratios, median)
 
     def _one_large(self, seen: Sample, ratios: dict[str, float]) -> Finding | None:
-        large = [name for name, ratio in ratios.items() if self._count(f"large {name}", ratio > LARGE_ONE) >= CONFIRMED_ONE]
+        large = [
+            name for name, ratio in ratios.items() if self._count(f"large {name}", ratio > LARGE_ONE) >= CONFIRMED_ONE
+        ]
         large = [name for name in large if name not in (self._from_zero or ())]
         if not large:
             return None
         return self.tell(
             "warning", seen.step, self._onset(seen, f"large {large[0]}"), "some parameters change by their own size",
             f"{CONFIRMED_ONE} samples in a row with a change of {ratios[large[0]]:.2g} of the norm: {named(large)}",
-            tuple(large), once="large",
+            tuple(large), what="layer_updates_too_large",
         )  # fmt: skip
 
     def _left_behind(self, seen: Sample, ratios: dict[str, float], median: float) -> Finding | None:
@@ -105,7 +108,7 @@ class UpdateRatio(_AtFullRate):
             "some parameters hardly change beside the others",
             f"an update changes {named(behind)} by {ratios[behind[0]]:.2g} of the norm, the median parameter by "
             f"{median:.2g}",
-            tuple(behind), once="behind",
+            tuple(behind), what="layer_left_behind",
         )  # fmt: skip
 
     def _count(self, what: str, is_so: bool) -> int:
@@ -131,7 +134,7 @@ def _ratios(seen: Sample, norms: list[float | None]) -> dict[str, float]:
     }
 
 
-def _whole(seen: Sample, norms: list[float | None]) -> float:
+def update_ratio(seen: Sample, norms: Sequence[float | None]) -> float:
     """Change over norm of all parameters that have a gradient, together."""
     ours = [n for n in range(len(seen.names)) if seen.trainable[n] and norms[n]]
     size = math.hypot(*(seen.norms[n] for n in ours))
@@ -153,9 +156,10 @@ class RoundedAway(_AtFullRate):
         now = self.applied(seen)
         if now is None:
             return None
-        shares = sorted(
-            seen.unchanged[n] for n in range(len(seen.names)) if seen.trainable[n] and now.grad_norms[n] and seen.norms[n]
-        )
+        # A group whose rate is zero changes nothing at all: that is another thing, unless nothing else changes either.
+        ours = [n for n, norm in enumerate(now.grad_norms) if seen.trainable[n] and norm and seen.norms[n]]
+        ours = [n for n in ours if seen.names[n] not in seen.left_out]
+        shares = sorted(seen.unchanged[n] for n in ours if seen.changes[n])
         if not shares or shares[len(shares) // 2] < ROUNDED:
             self._samples = 0
             return None

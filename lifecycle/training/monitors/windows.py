@@ -55,7 +55,11 @@ class Windows:
         return window
 
     def state_dict(self) -> dict[str, Any]:
-        return {"losses": list(self._losses), "rates": list(self._rates), "rest": [self._rows, self._squares, self._first]}
+        return {
+            "losses": list(self._losses),
+            "rates": list(self._rates),
+            "rest": [self._rows, self._squares, self._first],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._losses, self._rates = list(state["losses"]), list(state["rates"])
