@@ -77,7 +77,9 @@ def rectifier(model: nn.Module) -> nn.Module:
     return [one for one in model.modules() if isinstance(one, nn.ReLU | nn.GELU)][1]
 
 
-def whole(make: Callable[[str, int], tuple[Setup, Before | None, int]], found: Any, cause: Any, held_back: bool) -> Fault:
+def whole(
+    make: Callable[[str, int], tuple[Setup, Before | None, int]], found: Any, cause: Any, held_back: bool
+) -> Fault:
     def planted(name: str, seed: int) -> Planted:
         setup, before, onset = make(name, seed)
         return Planted(setup.subject(), onset, found, cause, before)
@@ -201,7 +203,10 @@ def layer_at(scale: float) -> Callable[[str, int], tuple[Setup, Before | None, i
         def optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
             every = list(model.parameters())
             third = len(every) // 3
-            groups = [{"params": every[:third], "lr": scale * HOSTS[name](seed).learning_rate}, {"params": every[third:]}]
+            groups = [
+                {"params": every[:third], "lr": scale * HOSTS[name](seed).learning_rate},
+                {"params": every[third:]},
+            ]
             return [torch.optim.AdamW(groups, lr=HOSTS[name](seed).learning_rate, weight_decay=0.0)]
 
         return host(name, seed, build_optimizers=optimizers), None, 0
@@ -224,7 +229,11 @@ class Low(nn.Module):
 def low_precision(kind: torch.dtype, share: float) -> Callable[[str, int], tuple[Setup, Before | None, int]]:
     def make(name: str, seed: int) -> tuple[Setup, Before | None, int]:
         base = host(name, seed)
-        return replace(base, network=lambda: Low(base.network(), kind), learning_rate=base.learning_rate * share), None, 0
+        return (
+            replace(base, network=lambda: Low(base.network(), kind), learning_rate=base.learning_rate * share),
+            None,
+            0,
+        )
 
     return make
 

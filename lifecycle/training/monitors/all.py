@@ -1,6 +1,8 @@
-"""All monitors of a training, but for those of what is not finite, of spikes and of trends (spikes.py, trends.py)."""
+"""The monitors of a training, but for what is not finite, which is always watched."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from lifecycle.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
 from lifecycle.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
@@ -10,23 +12,28 @@ from lifecycle.training.monitors.monitor import Monitor
 from lifecycle.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
 from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio
 
+if TYPE_CHECKING:
+    from lifecycle.training.loop import TrainState
+    from lifecycle.training.plan import Plan
+
 
 def all_monitors(
-    planned_steps: int,
-    steps_per_epoch: int,
+    state: TrainState,
+    plan: Plan,
     *,
     frozen: tuple[str, ...] = (),
     prior_loss: float | None = None,
     memory_limit_bytes: float | None = None,
 ) -> tuple[Monitor, ...]:
-    """A fresh monitor of each kind, the surest first.
+    """Fresh ones for this state, the surest first.
 
     `frozen` are patterns of parameters that are declared not to train. `prior_loss` is that of the best answer which
     looks at no input, None where it is not known.
     """
+    last = plan.last_step
     return (
-        StaleGradients(), NotZeroed(), RepeatedBatches(steps_per_epoch), NotOptimized(frozen), DeadLayer(),
-        Unchanged(frozen), RoundedAway(), UpdateRatio(), ConstantPredictions(), Plateau(planned_steps, prior_loss),
-        RiseAboveBest(), Overfitting(), WaitsForRows(), ThroughputDrop(), MemoryGrowth(planned_steps, memory_limit_bytes),
+        StaleGradients(), NotZeroed(), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen), DeadLayer(),
+        Unchanged(frozen), RoundedAway(), UpdateRatio(), ConstantPredictions(), Plateau(last, prior_loss),
+        RiseAboveBest(), Overfitting(), WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes),
         GpuIdle(), ReplicasApart(),
     )  # fmt: skip

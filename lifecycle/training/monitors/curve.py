@@ -199,11 +199,16 @@ class ConstantPredictions(Base):
     def __init__(self) -> None:
         super().__init__()
         self._largest, self._samples, self._since = 0.0, 0, 0
+        self._losses_differ = False
+
+    def after_backward(self, seen: Signals) -> None:
+        """Kept for the sample: do the losses of the rows differ?"""
+        self._losses_differ = seen.squared - seen.loss * seen.loss > 1e-6 * seen.squared
 
     def after_sample(self, seen: Sample) -> Finding | None:
         """A finding once the outputs were alike in some samples in a row."""
         # NaN: of one row, or not finite.
-        if not seen.spread >= 0 or not seen.targets_vary:
+        if not seen.spread >= 0:
             return None
         self._largest = max(self._largest, seen.spread)
         once = self._largest > NO_SPREAD
@@ -212,10 +217,10 @@ class ConstantPredictions(Base):
             return None
         self._samples += 1
         self._since = seen.step if self._samples == 1 else self._since
-        if self._samples < (AFTER_SPREAD if once else FROM_START):
+        # Answers that were never apart may be what is asked for; not where their losses differ, as the targets then do.
+        if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or self._losses_differ):
             return None
         return self.tell(
             "critical", seen.step, self._since, "the predictions are the same for every row",
-            f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before; "
-            "the targets vary",
+            f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before",
         )  # fmt: skip

@@ -51,7 +51,7 @@ class StaleGradients(Base):
         now, before = self._newest, self._before
         if now is None or before is None or now.step != seen.step or not now.grad_norm < float("inf"):
             return None
-        if len(now.grad_norms) != len(before.grad_norms) or not any(seen.changes):
+        if not len(now.grad_norms) == len(before.grad_norms) == len(seen.names) or not any(seen.changes):
             return None
         equal = {
             name: norm

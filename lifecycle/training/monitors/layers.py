@@ -76,6 +76,8 @@ class Unchanged(Base):
         # An update that was left out, or one of which nothing is wanted, shows nothing.
         if signals is None or signals.step != seen.step or not 0 < signals.grad_norm < float("inf"):
             return None
+        if len(signals.grad_norms) != len(seen.names):
+            return None
         watched = [n for n, name in enumerate(seen.names) if seen.trainable[n] and not _matches(name, self._frozen)]
         found = {seen.names[n]: why for n in watched if (why := _why_still(n, seen, signals.grad_norms))}
         still = {name for name, why in found.items() if self._why.get(name) == why}

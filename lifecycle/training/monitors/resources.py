@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding, Severity
 from lifecycle.training.monitors.signals import Sample
-
-if TYPE_CHECKING:
-    import torch
 
 # Samples that a growth is judged by: the newer half of all, at least so many.
 FEWEST_SAMPLES = 8
@@ -100,17 +96,6 @@ class GpuIdle(Base):
         )  # fmt: skip
 
 
-def gpu_busy(device: torch.device) -> float | None:
-    """Share of the last second or so in which the GPU worked; None without a GPU, NVML or pynvml."""
-    if device.type != "cuda":
-        return None
-    import torch
-
-    with contextlib.suppress(Exception):
-        return torch.cuda.utilization(device) / 100
-    return None
-
-
 class ReplicasApart(Base):
     """Processes that train the same model have other weights than each other."""
 
@@ -128,28 +113,3 @@ class ReplicasApart(Base):
             f"{len(apart)} of {len(seen.names)} parameters differ between {len(seen.replicas)} processes: {named(apart)}",
             tuple(apart),
         )  # fmt: skip
-
-
-def replica_checksums(parameters: list[torch.Tensor]) -> tuple[tuple[int, ...], ...]:
-    """Each process' checksums of its parameters' bits, by rank; () where there is one process.
-
-    All processes of the default group have to call it at the same update.
-    """
-    import torch
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
-        return ()
-    mine = torch.stack([_checksum(parameter.detach()) for parameter in parameters])
-    every = [torch.empty_like(mine) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(every, mine)
-    return tuple(tuple(one.tolist()) for one in every)
-
-
-def _checksum(parameter: torch.Tensor) -> torch.Tensor:
-    """A sum of the elements' bits, each times an odd number of its place: equal for equal bits in equal places."""
-    import torch
-
-    kinds: dict[int, Any] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = parameter.contiguous().view(kinds[parameter.element_size()]).flatten().long()
-    return (bits * (2 * torch.arange(len(bits), device=bits.device) + 1)).sum()

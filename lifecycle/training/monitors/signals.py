@@ -58,8 +58,8 @@ class Sample:
     the standard deviation of the model's outputs over the rows, relative to their size. `memory_bytes` is what the
     process, or the GPU's allocator, holds.
 
-    `left_out` names trainable parameters, as the model is now, that no optimizer has. `content` is a fingerprint of the rows that were
-    trained on, whatever their order. `replicas` are each process' checksums of its parameters, () where there is one
+    `left_out` names trainable parameters, as the model is now, that no optimizer has. `content` is a fingerprint of the
+    rows' inputs, whatever their order. `replicas` are each process' checksums of its parameters, () where there is one
     process. `gpu_busy` is the share of time in which the GPU worked, None where that is not known.
     """
 
@@ -74,6 +74,5 @@ class Sample:
     memory_bytes: float
     left_out: tuple[str, ...] = ()
     content: int | None = None
-    targets_vary: bool = True
     replicas: tuple[tuple[int, ...], ...] = ()
     gpu_busy: float | None = None

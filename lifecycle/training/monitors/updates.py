@@ -43,7 +43,9 @@ class _AtFullRate(Base):
     def applied(self, seen: Sample) -> Signals | None:
         """The sampled update's signals, None if it was left out or made at a rate that was meant to be low."""
         now = self._newest
-        if now is None or now.step != seen.step or not 0 < now.grad_norm < math.inf or not any(seen.changes):
+        if now is None or now.step != seen.step or not 0 < now.grad_norm < math.inf:
+            return None
+        if len(now.grad_norms) != len(seen.names):
             return None
         return now if now.learning_rate >= FULL_RATE * self._largest_rate else None
 
@@ -159,7 +161,8 @@ class RoundedAway(_AtFullRate):
         # A group whose rate is zero changes nothing at all: that is another thing, unless nothing else changes either.
         ours = [n for n, norm in enumerate(now.grad_norms) if seen.trainable[n] and norm and seen.norms[n]]
         ours = [n for n in ours if seen.names[n] not in seen.left_out]
-        shares = sorted(seen.unchanged[n] for n in ours if seen.changes[n])
+        changed = [n for n in ours if seen.changes[n]] or (ours if now.learning_rate > 0 else [])
+        shares = sorted(seen.unchanged[n] for n in changed)
         if not shares or shares[len(shares) // 2] < ROUNDED:
             self._samples = 0
             return None
