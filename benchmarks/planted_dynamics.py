@@ -40,10 +40,18 @@ class Planted:
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """`make(host, seed)` gives the training. `held_back` faults were not run while thresholds were chosen."""
+    """`make(host, seed)` gives the training. `held_back` faults were not run while thresholds were chosen.
+
+    `slow` are those that only a trend shows, which needs more than 20 updates.
+    """
 
     make: Callable[[str, int], Planted]
     held_back: bool
+
+    @property
+    def slow(self) -> bool:
+        trends = {"plateau", "overfitting", "memory_growth", "throughput_drop", "data_wait"}
+        return bool(trends & set(self.make("mlp", 0).found))
 
 
 Inputs = dict[str, Tensor]

@@ -40,7 +40,7 @@ class _OnWindows(Base):
 FLAT_AFTER, FLAT_STEPS = 0.25, 60
 # Progress below this share of the loss is none. A training is told only if more is out of the question: where the noise
 # is so large that a progress of this size could hide in it, nothing can be said.
-NO_PROGRESS = 0.01
+NO_PROGRESS = 0.02
 
 
 class Plateau(_OnWindows):
