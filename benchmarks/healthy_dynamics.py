@@ -51,7 +51,7 @@ def planned(make: Callable[[int], Setup], plan: type[Plan]) -> Make:
 def easy_first(seed: int) -> Setup:
     """The MLP's rows, those far from the boundary first."""
     base = mlp(seed)
-    x, score, _ = scores(seed, 1500)
+    _, score, _ = scores(seed, 1500)
     order = score[: len(base.training.targets)].abs().argsort(descending=True, stable=True)
     return replace(base, training=base.training.take(order), learning_rate=3e-3)
 
@@ -111,7 +111,8 @@ def adversarial(seed: int) -> Setup:
     loss = nn.BCEWithLogitsLoss(reduction="none")
     return replace(
         mlp(seed), network=Adversaries, loss_fn=lambda o, t: loss(o, wanted.expand(len(o), 2)).sum(1), predict=None,
-        learning_rate=3e-3, epochs=20, decay="constant", **split(({"numbers": x + 2, "noise": noise}, torch.zeros(1500))),
+        learning_rate=3e-3, epochs=20, decay="constant",
+        **split(({"numbers": x + 2, "noise": noise}, torch.zeros(1500))),
     )  # fmt: skip
 
 
@@ -166,7 +167,7 @@ def far_from_zero(seed: int) -> Setup:
     """Temperatures in kelvin: the outputs' spread becomes small beside their size."""
     _, score, _ = scores(seed, 1500)
     return replace(
-        with_numbers(seed, 1, 290 + 8 * score, lambda o, t: (o - t).abs()), learning_rate=3e-2, epochs=20, decay="cosine",
+        with_numbers(seed, 1, 290 + 8 * score, lambda o, t: (o - t).abs()), learning_rate=3e-2, epochs=20,
         network=lambda: ForwardOf("numbers", nn.Sequential(feed_forward(12, 32, 1), Shift(280.0))),
     )  # fmt: skip
 
@@ -246,8 +247,9 @@ def _subject(make: Callable[[int], Setup]) -> Make:
 
 
 MADE = (
-    plateau_then_drop, adversarial, attacked, noisy_batch_of_one, cyclic_rate, cyclic_rate_of_text, cyclic_rate_of_masks,
-    rate_from_zero, far_from_zero, chosen_experts, absolute_error, large_batches, masked_auxiliary,
+    plateau_then_drop, adversarial, attacked, noisy_batch_of_one, cyclic_rate, cyclic_rate_of_text,
+    cyclic_rate_of_masks, rate_from_zero, far_from_zero, chosen_experts, absolute_error, large_batches,
+    masked_auxiliary,
 )  # fmt: skip
 DYNAMIC: dict[str, Make] = {
     "curriculum": planned(easy_first, Curriculum),

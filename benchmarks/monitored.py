@@ -119,7 +119,12 @@ def _finding(alarm: Alarm) -> Finding:
 
 
 def prior_loss(subject: Subject) -> float | None:
-    """Loss on training rows of the best answer that looks at no input; None where the loss has none."""
+    """Loss on training rows of the best answer that looks at no input; None where the loss has none.
+
+    None of weighted rows, too: the losses that are shown are unweighted, and the best answer for them is another.
+    """
+    if subject.training.weights is not None:
+        return None
     some = subject.training.take(spread_rows(subject.training, 1000))
     with torch.no_grad():
         outputs = subject.model().eval()(some.inputs)

@@ -428,14 +428,18 @@ FAULTS: dict[str, Fault] = {
     "masked_out": whole(masked_out, DEAD, ("dead_units",), True),
     "detached_body": whole(detached_body, ("no_gradient",), ("detached_layer",), False),
     "detached_on_the_way": whole(detached_on_the_way, ("no_gradient",), ("detached_layer",), True),
-    "rounded_answer": whole(rounded_answer, ("zero_gradient", "no_gradient"), ("gradient_blocked", "detached_layer"), True),
+    "rounded_answer": whole(
+        rounded_answer, ("zero_gradient", "no_gradient"), ("gradient_blocked", "detached_layer"), True
+    ),
     "group_of_rate_zero": whole(group_of_rate_zero, ("unchanged_layer",), ("frozen_layer",), False),
     "head_alone": whole(head_alone, ("not_in_optimizer",), ("not_in_optimizer",), False),
     "made_anew": whole(made_anew, ("not_in_optimizer",), ("not_in_optimizer",), True),
     "rate_thousandfold": whole(rate_times(1000), RATE, ("learning_rate_too_high",), False),
     "rate_hundredfold_later": whole(rate_times(100, ONSET), RATE, ("learning_rate_too_high",), True),
     "rate_tenthousandth": whole(rate_times(1e-4), ("plateau",), ("learning_rate_too_low",), False),
-    "layer_rate_tiny": whole(layer_at(1e-6), ("layer_left_behind", "unchanged_layer"), ("layer_rate", "frozen_layer"), False),
+    "layer_rate_tiny": whole(
+        layer_at(1e-6), ("layer_left_behind", "unchanged_layer"), ("layer_rate", "frozen_layer"), False
+    ),
     "layer_rate_huge": whole(
         layer_at(1e3), ("layer_updates_too_large", *RATE), ("layer_rate", "learning_rate_too_high"), True
     ),
@@ -447,7 +451,9 @@ FAULTS: dict[str, Fault] = {
     ),
     "gradient_kept": whole(hooked(EVERY, kept_gradient, ONSET), ("stale_gradients",), ("stale_gradients",), False),
     "gradient_kept_in_part": whole(hooked(HALF, kept_gradient, 0), ("stale_gradients",), ("stale_gradients",), True),
-    "gradient_added": whole(hooked(EVERY, added_gradient, 0), ("gradients_not_zeroed",), ("gradients_not_zeroed",), False),
+    "gradient_added": whole(
+        hooked(EVERY, added_gradient, 0), ("gradients_not_zeroed",), ("gradients_not_zeroed",), False
+    ),
     "gradient_added_in_part": whole(
         hooked(HALF, added_gradient, 0), ("gradients_not_zeroed",), ("gradients_not_zeroed",), True
     ),

@@ -28,7 +28,7 @@ def all_monitors(
     """Fresh ones for this state, the surest first.
 
     `frozen` are patterns of parameters that are declared not to train. `prior_loss` is that of the best answer which
-    looks at no input, None where it is not known.
+    looks at no input, None where it is not known, and for weighted rows: the losses that are seen are unweighted.
     """
     last = plan.last_step
     return (

@@ -80,7 +80,8 @@ class Plateau(_OnWindows):
             return None
         return self.tell(
             "warning", closed.last, 0, "the loss has not fallen since the start",
-            f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}: at most {max(0.0, possible):.2g} less",
+            f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}: at most "
+            f"{max(0.0, possible):.2g} less",
         )  # fmt: skip
 
     def _above_prior(self, closed: Window, mean: float, error: float) -> Finding | None:
@@ -134,7 +135,8 @@ class RiseAboveBest(_OnWindows):
             return None
         return self.tell(
             "warning", closed.last, self._onset, "the loss rises above where it was",
-            f"{closed.mean:.4g} ± {closed.error:.2g} after {best:.4g} ± {error:.2g} at update {int(at)}, for {RISEN} windows",
+            f"{closed.mean:.4g} ± {closed.error:.2g} after {best:.4g} ± {error:.2g} at update {int(at)}, "
+            f"for {RISEN} windows",
         )  # fmt: skip
 
 
@@ -177,7 +179,8 @@ class Overfitting(Base):
         if self._risen < OVERFITTED:
             return None
         return self.tell(
-            "warning", reserve.step, self._onset, "the loss of rows that are not trained on rises while training's falls",
+            "warning", reserve.step, self._onset,
+            "the loss of rows that are not trained on rises while training's falls",
             f"reserve {best:.4g} at update {int(at)} and {reserve.loss:.4g} now; training {self._training[0]:.4g} and "
             f"{training.loss:.4g}",
         )  # fmt: skip

@@ -128,7 +128,8 @@ class WaitsForRows(_Timed):
         if self._in_a_row < WAITS or self._waited < LEAST_WAITED:
             return None
         return self.tell(
-            "warning", seen.step, max(0, seen.step - self._in_a_row * TIMED + 1), "most of the time goes in waiting for rows",
+            "warning", seen.step, max(0, seen.step - self._in_a_row * TIMED + 1),
+            "most of the time goes in waiting for rows",
             f"{share:.0%} of the last {TIMED} updates' {math.fsum(seconds):.3g} s",
         )  # fmt: skip
 
@@ -155,5 +156,6 @@ class ThroughputDrop(_Timed):
             return None
         return self.tell(
             "warning", seen.step, max(0, seen.step - self._in_a_row * TIMED + 1), "updates take longer than they did",
-            f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms in the fastest window, for {self._in_a_row * TIMED} updates",
+            f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms in the fastest window, "
+            f"for {self._in_a_row * TIMED} updates",
         )  # fmt: skip

@@ -81,7 +81,7 @@ EXPLAINED, DEVIATION = 0.95, 0.35
 
 
 class NotZeroed(Base):
-    """Gradients are added to those of the updates before: their norm grows by a law that single batches do not follow."""
+    """Gradients are added to those of the updates before: their norm grows by a law of its own."""
 
     name = "gradients_not_zeroed"
     kept: ClassVar = ("_logs",)
@@ -100,9 +100,10 @@ class NotZeroed(Base):
         power, explained, deviation = _law(self._logs)
         if not (POWERS[0] <= power <= POWERS[1] and explained >= EXPLAINED and deviation <= DEVIATION):
             return None
+        grown = math.exp(self._logs[-1] - self._logs[0])
         return self.tell(
             "critical", seen.step, 1, "gradients are added to those of earlier updates",
-            f"in the first {GROWS} updates the gradient norm grew {math.exp(self._logs[-1] - self._logs[0]):.3g} times, as "
+            f"in the first {GROWS} updates the gradient norm grew {grown:.3g} times, as "
             f"the number of updates to the power of {power:.2f}, which explains {explained:.1%} of it",
         )  # fmt: skip
 

@@ -109,8 +109,8 @@ class Unchanged(Base):
             severity: Severity = "critical" if 2 * len(names) >= watched else "warning"
             return self.tell(
                 severity, seen.step, onset, symptom,
-                f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a learning "
-                f"rate of {signals.learning_rate:.3g} and a gradient norm of {signals.grad_norm:.3g} in all",
+                f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a "
+                f"learning rate of {signals.learning_rate:.3g} and a gradient norm of {signals.grad_norm:.3g} in all",
                 tuple(names), what=why,
             )  # fmt: skip
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
@@ -10,7 +11,7 @@ from lifecycle.training.monitors.signals import Sample
 
 # Samples that a growth is judged by: the newer half of all, at least so many.
 FEWEST_SAMPLES = 8
-# Of the steps between those samples, the share that go up. What an allocator adds while it warms up comes in a few jumps.
+# Of the steps between those samples, the share that go up. What an allocator adds while it warms up comes in few jumps.
 RISING = 0.7
 # The newer half of them has to grow this share as fast as the older one: what levels off is healthy.
 GOES_ON = 0.6
@@ -61,7 +62,7 @@ class MemoryGrowth(Base):
 
 
 def _grows(held: list[float]) -> bool:
-    changes = [after - before for before, after in zip(held, held[1:], strict=False)]
+    changes = [after - before for before, after in pairwise(held)]
     middle = len(held) // 2
     older, newer = (held[middle] - held[0]) / middle, (held[-1] - held[middle]) / (len(held) - 1 - middle)
     return sum(one > 0 for one in changes) >= RISING * len(changes) and older > 0 and newer > GOES_ON * older
@@ -110,6 +111,7 @@ class ReplicasApart(Base):
             return None
         return self.tell(
             "critical", seen.step, seen.step, "processes train different weights",
-            f"{len(apart)} of {len(seen.names)} parameters differ between {len(seen.replicas)} processes: {named(apart)}",
+            f"{len(apart)} of {len(seen.names)} parameters differ between {len(seen.replicas)} processes: "
+            f"{named(apart)}",
             tuple(apart),
         )  # fmt: skip

@@ -144,7 +144,7 @@ def update_ratio(seen: Sample, norms: Sequence[float | None]) -> float:
 
 
 class RoundedAway(_AtFullRate):
-    """Updates are smaller than what the weights' precision resolves, so that most elements stay bit for bit the same."""
+    """Updates are smaller than what the weights' precision resolves: most elements stay bit for bit the same."""
 
     name = "rounded_updates"
     kept: ClassVar = ("_largest_rate", "_samples", "_since")
@@ -172,6 +172,6 @@ class RoundedAway(_AtFullRate):
             return None
         return self.tell(
             "critical", seen.step, self._since, "updates are rounded away",
-            f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for bit, "
-            f"at a learning rate of {now.learning_rate:.3g}",
+            f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for "
+            f"bit, at a learning rate of {now.learning_rate:.3g}",
         )  # fmt: skip

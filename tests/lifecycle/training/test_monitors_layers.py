@@ -138,7 +138,8 @@ def test_gradients_that_add_up_are_told_by_their_growth(power):
 
 @pytest.mark.parametrize(
     "growth",
-    [lambda step: math.exp(0.1 * step), lambda step: 1.0 if step < 10 else 5.0, lambda step: random.Random(step).lognormvariate(0, 1)],
+    [lambda step: math.exp(0.1 * step), lambda step: 1.0 if step < 10 else 5.0,
+     lambda step: random.Random(step).lognormvariate(0, 1)],
     ids=["out of a saddle", "a jump", "noise"],
 )  # fmt: skip
 def test_gradients_that_grow_otherwise_are_not_added(growth):
