@@ -18,6 +18,7 @@ from lifecycle.training.monitors.monitor import Finding, Monitor
 from lifecycle.training.monitors.signals import Sample, Signals
 from lifecycle.training.monitors.updates import update_ratio
 from lifecycle.training.monitors.watch import Watch
+from lifecycle.training.watching.clock import VALIDATION
 from lifecycle.training.watching.progressive import Progressive
 from lifecycle.training_spec import MonitorsSpec
 
@@ -61,8 +62,7 @@ class Seen:
         """What the diagnosis says once an update is made, from all that was told until then."""
         rates = [one.learning_rate for one in self.signals if one.step <= at]
         sampled = [one for one in self.samples if one.step <= at]
-        by_step = {one.step: one for one in self.signals}
-        ratios = [update_ratio(one, by_step[one.step].grad_norms) for one in sampled if one.step in by_step]
+        ratios = [update_ratio(one) for one in sampled]
         context = Context(
             rates[-1] if rates else 0.0, max(rates, default=0.0), precision, update_ratio=ratios[-1] if ratios else None
         )
@@ -107,6 +107,8 @@ def _after(progressive: Progressive, watch: Watch) -> Callable[[TrainState, Upda
         if closed is not None:
             windows[0] = len(points)
             watch.after_points(state, (closed, *beside))
+        # As a flight does, or it would count as waiting for rows.
+        state.clock.lap(VALIDATION)
         return False
 
     return after
@@ -121,9 +123,9 @@ def _finding(alarm: Alarm) -> Finding:
 def prior_loss(subject: Subject) -> float | None:
     """Loss on training rows of the best answer that looks at no input; None where the loss has none.
 
-    None of weighted rows, too: the losses that are shown are unweighted, and the best answer for them is another.
+    None of weighted rows, too, since the losses that are shown are unweighted; and where the outputs hold the targets.
     """
-    if subject.training.weights is not None:
+    if subject.training.weights is not None or subject.claims.labels == "unused" or subject.claims.rows == "together":
         return None
     some = subject.training.take(spread_rows(subject.training, 1000))
     with torch.no_grad():

@@ -111,13 +111,17 @@ def dead_by_bias(name: str, seed: int) -> tuple[Setup, Before | None, int]:
     return host(name, seed), once(ONSET, kill), ONSET
 
 
+def nothing(module: nn.Module, inputs: Any, output: Any) -> Any:
+    return output * 0
+
+
 def masked_out(name: str, seed: int) -> tuple[Setup, Before | None, int]:
     """A mask that is zero everywhere, from the start."""
     base = host(name, seed)
 
     def network() -> nn.Module:
         model = base.network()
-        rectifier(model).register_forward_hook(lambda module, inputs, output: output * 0)
+        rectifier(model).register_forward_hook(nothing)
         return model
 
     return replace(base, network=network), None, 0

@@ -83,8 +83,13 @@ def test_parameter_in_no_optimizer_is_told_at_once():
 
 
 def test_updates_as_large_as_the_weights_are_told():
-    found = only(shown(UpdateRatio(), sampled=with_sample(changes=(2.0,) * 6)))
+    found = only(shown(UpdateRatio(), sampled=with_sample(changes=(0.4,) * 6)))
     assert (found.monitor, found.step) == ("update_ratio", 20)
+
+
+def test_update_that_replaces_the_weights_is_told_at_once():
+    found = only(shown(UpdateRatio(), sampled=with_sample(changes=(2.0,) * 6), onset=50))
+    assert (found.monitor, found.step) == ("update_ratio", 60)
 
 
 def test_bias_that_starts_at_zero_may_move_by_its_size():
