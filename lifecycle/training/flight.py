@@ -15,6 +15,7 @@ from lifecycle.progress import Progress
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.checkpoints.checkpointing import Checkpoints
 from lifecycle.training.loop import TrainState, Update
+from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.parts import after_update
@@ -70,6 +71,8 @@ class Flight:
         if closed is not None:
             self._windows = len(state.curve.points)
             self.metrics.write([closed, *beside])
+            if isinstance(watch := state.also.get("monitors"), Watch):
+                watch.after_points(state, (closed, *beside))
 
 
 @contextmanager

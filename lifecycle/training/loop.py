@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lifecycle.errors import TrainingError
 from lifecycle.records import Alarm
+from lifecycle.training.monitors.beside import row_numbers
 from lifecycle.training.monitors.non_finite import finite, not_finite_alarm
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.techniques.focal import focal
@@ -241,7 +242,7 @@ def train_step(
         torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
     norms = torch._foreach_norm(gradients)  # pyright: ignore[reportPrivateImportUsage]
     update = _read(state, state.row_losses, norms)
-    if watch is not None and not watch.may_apply(state, update, len(rows)):
+    if watch is not None and not watch.may_apply(state, update, len(rows), row_numbers(data, rows)):
         update = update._replace(skipped=True)
     if finite(update.loss, update.grad_norm) and not update.skipped:
         # Multiplying by 1 would read and write every gradient for nothing. 1e-6 is what torch adds to the norm.

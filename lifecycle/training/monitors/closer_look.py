@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lifecycle.training.monitors.beside import content_of, gpu_busy, left_out, replica_checksums, row_sums
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Layer, Sample
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ class CloserLooks:
         self.model = model
         self.names = tuple(name for name, _ in named)
         self.parameters = [parameter for _, parameter in named]
-        self.trainable = tuple(parameter.requires_grad for parameter in self.parameters)
         self.strides = [_stride(parameter) for parameter in self.parameters]
         sizes = [len(range(0, p.numel(), k)) for p, k in zip(self.parameters, self.strides, strict=True)]
         self.looked_at = sum(sizes)
@@ -51,12 +51,14 @@ class CloserLook:
     """One of them; made before the forward pass."""
 
     def __init__(self, shared: CloserLooks, state: TrainState) -> None:
-        self._shared, self._step = shared, state.step
+        self._shared, self._state, self._step = shared, state, state.step
+        self._sums: Tensor | None = None
         self._noted: dict[str, _Noted] = {}
         # A part of many layers, another one each time. The model itself has no name.
         every = -(-len(shared.layers) // MOST_LAYERS) or 1
         layers = [("", shared.model), *shared.layers[self._step // SAMPLE_EVERY % every :: every]]
         self._hooks = [module.register_forward_hook(self._noting(name)) for name, module in layers]
+        self._hooks.append(shared.model.register_forward_pre_hook(self._note_inputs))
         self._before = _some(shared.parameters, shared.strides)
 
     def leave(self) -> None:
@@ -78,11 +80,12 @@ class CloserLook:
         extremes = torch.stack([one for seen in noted for one in (seen.lowest, seen.highest)]) if noted else None
         outputs = [seen.some.reshape(-1) for seen in noted]
         found = [*weights, _norms(shared.parameters), *([] if extremes is None else [extremes]), *outputs]
-        # As float64, since all float types fit into it.
-        read = torch.cat(found).double().cpu().numpy()
-        return self._sample(read)
+        # As float64, since all float types fit into it, and the sums of rows are fingerprints.
+        sums = self._sums if self._sums is not None else self._before.new_zeros(0)
+        read = torch.cat([torch.cat(found).double(), sums.double()]).cpu().numpy()
+        return self._sample(read[: len(read) - len(sums)], read[len(read) - len(sums) :])
 
-    def _sample(self, read: np.ndarray) -> Sample:
+    def _sample(self, read: np.ndarray, sums: np.ndarray) -> Sample:
         import numpy as np
 
         shared, count = self._shared, self._shared.looked_at
@@ -102,9 +105,11 @@ class CloserLook:
                 layers.append(_layer(name, some, *rest[2 * number : 2 * number + 2].tolist()))
             if not name:
                 spread = _spread(some)
+        device, trainable = shared.parameters[0].device, tuple(one.requires_grad for one in shared.parameters)
         return Sample(
-            self._step, shared.names, shared.trainable, tuple(norms.tolist()), tuple(changes.tolist()),
-            tuple(unchanged.tolist()), tuple(layers), spread, memory_bytes(shared.parameters[0].device),
+            self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
+            tuple(unchanged.tolist()), tuple(layers), spread, memory_bytes(device),
+            left_out(self._state), content_of(sums), replica_checksums(shared.parameters), gpu_busy(device),
         )  # fmt: skip
 
     def _noting(self, name: str) -> Any:
@@ -121,6 +126,10 @@ class CloserLook:
                 self._noted[name] = _Noted(lowest.float(), highest.float(), some)
 
         return note
+
+    def _note_inputs(self, module: nn.Module, inputs: Any) -> None:
+        if self._sums is None:
+            self._sums = row_sums(inputs)
 
 
 class _Noted(NamedTuple):

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.records import Alarm
+from lifecycle.records import Alarm, CurvePoint
 from lifecycle.training.monitors.causes import cause_and_fix
 from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
-from lifecycle.training.monitors.monitor import Finding, Monitor
+from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Signals
@@ -101,12 +101,12 @@ class Watch:
             self._look = self._looks.begin(state)
         return True
 
-    def may_apply(self, state: TrainState, update: Update, rows: int) -> bool:
+    def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
         """True if the optimizer may make the update; a scaler's overflow is the loop's to leave out, and no alarm."""
         now, waited = time.perf_counter(), state.clock.spent(DATA)
         seen = Signals(
             state.step, update.loss, update.squared, rows, self._rate, update.grad_norm, update.grad_norms,
-            now - self._last, waited - self._waited,
+            now - self._last, waited - self._waited, batch,
         )  # fmt: skip
         self._last, self._waited = now, waited
         self.recent.append(seen)
@@ -136,6 +136,13 @@ class Watch:
                 if found:
                     self._act(state, found)
         return self.ended
+
+    def after_points(self, state: TrainState, points: Sequence[CurvePoint]) -> None:
+        """Show the points that a window closed to the monitors of the curve."""
+        curves = [monitor for monitor in self._monitors if isinstance(monitor, CurveMonitor)]
+        found = [finding for one in curves if (finding := one.after_points(points)) is not None]
+        if found:
+            self._act(state, found)
 
     def weights_are_bad(self, state: TrainState) -> Alarm:
         """The alarm for weights that were found not finite before a checkpoint."""
