@@ -16,7 +16,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
+from lifecycle.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.use_case import SplitSpec
@@ -159,23 +159,34 @@ class VerifyJob(_Job):
     artifact_sha256: str
 
 
-AnyJob = Annotated[TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob, Field(discriminator="kind")]
+class ReplayJob(_Job):
+    """Do the step of an incident again, from its checkpoint on, and look at all that it computes.
+
+    `changed_code` lets another model.py do it than the one that was recorded.
+    """
+
+    kind: Literal["replay"] = "replay"
+    incident: str
+    changed_code: bool = False
+
+
+class PackJob(_Job):
+    """Write all that an incident's replay needs into the new folder `target`, for another machine."""
+
+    kind: Literal["pack"] = "pack"
+    incident: str
+    target: str
+
+
+AnyJob = Annotated[
+    TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob, Field(discriminator="kind")
+]
 
 
 class JobFile(Frozen):
     """The content of job.json."""
 
     job: AnyJob
-
-
-class Alarm(Frozen):
-    """What stopped a training: the step, what was seen, and the rows of that batch by key."""
-
-    step: int
-    what: str
-    evidence: str
-    fix: str
-    row_keys: tuple[dict[str, Any], ...] = ()
 
 
 class Learned(Frozen):
@@ -201,7 +212,7 @@ class Learned(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `attempts` are those that ended before it; whoever started the worker adds them.
+    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before it; whoever started the worker adds them.
     """
 
     kind: Literal["train"] = "train"
@@ -227,6 +238,7 @@ class TrainResult(Frozen):
     device: str
     gpu_seconds: float
     attempts: tuple[Attempt, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
 
 class PreflightResult(Frozen):
@@ -294,8 +306,77 @@ class VerifyResult(Frozen):
     latency_ms: float
 
 
+class FirstBad(Frozen):
+    """Where numbers that are not finite came from first.
+
+    `phase` is before, forward, backward or norm; `line` is model.py's, of the forward pass in either phase.
+    """
+
+    phase: Literal["before", "forward", "backward", "norm"]
+    operation: str
+    gave: str
+    module: str
+    line: str
+    node: str
+    evidence: str
+
+
+class GuiltyRow(Frozen):
+    """A row of the batch, by its number in the stage's rows and its key, and what makes it stand out."""
+
+    row: int
+    key: dict[str, str]
+    told: str
+
+
+class Compared(Frozen):
+    """A figure of the step as it was recorded and as it came out again; `difference` is relative."""
+
+    name: str
+    recorded: str
+    replayed: str
+    equal: bool
+    difference: float | None
+
+
+class ReplayResult(Frozen):
+    """Answer to a ReplayJob. `from_step` is the checkpoint's, and `agreed` how many of the recorded updates on the way
+    had equal bits, of `on_the_way`.
+
+    `elsewhere` says what the bits hang on and is different here. `layers` carry the gradient, `rows_told` says how the
+    rows were found.
+    """
+
+    kind: Literal["replay"] = "replay"
+    step: int
+    from_step: int
+    from_told: str
+    reproduced: Literal["bit_for_bit", "within_tolerance", "not"]
+    tolerance: str
+    compared: tuple[Compared, ...]
+    agreed: int
+    on_the_way: int
+    elsewhere: tuple[str, ...]
+    first_bad: FirstBad | None
+    rows: tuple[GuiltyRow, ...]
+    rows_told: str
+    layers: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class PackResult(Frozen):
+    """Answer to a PackJob: the folder, and what of the incident it does not hold."""
+
+    kind: Literal["pack"] = "pack"
+    folder: str
+    bytes: int
+    updates: int
+    left_out: tuple[str, ...]
+
+
 AnyResult = Annotated[
-    TrainResult | PreflightResult | PredictResult | VerifyResult | FunctionsResult, Field(discriminator="kind")
+    TrainResult | PreflightResult | PredictResult | VerifyResult | FunctionsResult | ReplayResult | PackResult,
+    Field(discriminator="kind"),
 ]
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lifecycle.errors import TrainingError
-from lifecycle.jobs import Alarm
+from lifecycle.records import Alarm
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.techniques.scaler import Scaler
 from lifecycle.training.watching.clock import COMPUTE, DATA, Clock
@@ -297,7 +297,13 @@ def _not_finite(state: TrainState, update: Update) -> Alarm | None:
     what, step = "loss" if not _finite(loss) else "gradient", state.step
     return Alarm(
         step=step,
-        what=f"non_finite_{what}",
+        onset=step,
+        last_step=step,
+        monitor="non_finite",
+        severity="critical",
+        symptom=f"the {what} is not finite",
         evidence=f"step {step}: loss {loss}, gradient norm {grad_norm}; the update was not applied",
+        cause="a number that is not finite or not scaled, or too high a learning rate",
         fix="look in these rows for values that are not finite or not scaled, then at the learning rate",
+        action="stop",
     )

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from lifecycle.jobs import Alarm, TrainJob, TrainResult
+from lifecycle.jobs import TrainJob, TrainResult
 from lifecycle.progress import say
+from lifecycle.records import Alarm
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.checkpoints.checkpointing import open_checkpoints, resume
 from lifecycle.training.export import export

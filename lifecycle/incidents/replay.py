@@ -1,0 +1,242 @@
+"""Replays an incident: from its checkpoint to its step, which is then made again and taken apart."""
+
+from __future__ import annotations
+
+import base64
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lifecycle.identity import python_sources, sha256_files
+from lifecycle.incidents.incident import Incident, read_incident
+from lifecycle.incidents.rows import Search
+from lifecycle.incidents.scene import Scene, open_scene
+from lifecycle.incidents.step import Step, alone, first_bad, make_step
+from lifecycle.jobs import Compared, GuiltyRow, ReplayJob, ReplayResult
+from lifecycle.progress import Progress
+from lifecycle.provenance import PRODUCT
+from lifecycle.training.checkpoints.made_with import made_with
+from lifecycle.training.loop import TrainData, Update, train_step
+from lifecycle.training.monitors.signals import Signals
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+# What is told of each.
+_ROWS, _LAYERS = 5, 3
+# Rows whose gradient is taken alone, those of the largest losses first.
+_ALONE = 128
+
+
+def run_replay(job: ReplayJob) -> ReplayResult:
+    """Do the incident's step again and say what it shows. Raises IncidentError, CheckpointError, DatasetError."""
+    import torch
+
+    folder = Path(job.incident)
+    incident = read_incident(folder)
+    scene = open_scene(folder, incident, changed_code=job.changed_code)
+    from_step = scene.state.step
+    way = _go(scene, incident)
+    notes = [*scene.notes, *_random_notes(scene, incident)]
+    data, rows = _batch(scene, incident.step)
+    step = make_step(scene, data, rows)
+    reproduced, tolerance, compared = _reproduced(incident, step.update, way)
+    found, told = _rows(step, incident, sensitive=bool(incident.job.rows.sensitive_features))
+    return ReplayResult(
+        step=incident.step,
+        from_step=from_step,
+        from_told=scene.told,
+        reproduced=reproduced,
+        tolerance=tolerance,
+        compared=compared,
+        agreed=sum(difference == 0 for difference in way),
+        on_the_way=len(way),
+        elsewhere=_elsewhere(incident, scene),
+        first_bad=first_bad(step),
+        rows=found,
+        rows_told=told,
+        layers=_layers(incident, step.update, [name for name, _ in scene.state.model.named_parameters()]),
+        notes=tuple(notes),
+    )
+
+
+def _go(scene: Scene, incident: Incident) -> list[float]:
+    """Train to the incident's step; by how much each update that was recorded differs, relative to it."""
+    recorded = {seen.step: seen for seen in incident.signals}
+    state, plan, differences = scene.state, scene.plan, []
+    progress = Progress("replay: step", incident.step, state.step, None)
+    state.model.train()
+    for data, rows in scene.data.batches(plan.model_copy(update={"last_step": incident.step}), state.step):
+        if state.step not in incident.skipped:
+            _set_rate(scene, incident)
+            update = train_step(state, data, rows, scene.recipe)
+            if state.step in recorded:
+                differences.append(_difference(recorded[state.step], update))
+        state.step += 1
+        progress.advance("")
+    progress.close()
+    return differences
+
+
+def _set_rate(scene: Scene, incident: Incident) -> None:
+    rate = scene.recipe.learning_rate(scene.state.step) * incident.rate_factor
+    for optimizer in scene.state.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
+
+
+def _batch(scene: Scene, step: int) -> tuple[TrainData, Tensor]:
+    scene.state.model.train()
+    return next(iter(scene.data.batches(scene.plan.model_copy(update={"last_step": step + 1}), step)))
+
+
+def _random_notes(scene: Scene, incident: Incident) -> tuple[str, ...]:
+    import torch
+
+    if incident.random.get("torch") in (None, base64.b64encode(torch.get_rng_state().numpy().tobytes()).decode()):
+        return ()
+    return ("torch's random numbers are not where they were: something draws from them that is no part of an update",)
+
+
+def _difference(seen: Signals, update: Update) -> float:
+    """The largest relative difference of loss and gradient norm; 0 if their bits are equal."""
+    return max(_relative(seen.loss, update.loss), _relative(seen.grad_norm, update.grad_norm))
+
+
+def _relative(recorded: float, replayed: float) -> float:
+    if recorded == replayed or (math.isnan(recorded) and math.isnan(replayed)):
+        return 0.0
+    if not (math.isfinite(recorded) and math.isfinite(replayed)):
+        # Whether it is NaN or infinite may hang on the order of a sum.
+        return 0.0 if math.isfinite(recorded) == math.isfinite(replayed) else math.inf
+    return abs(replayed - recorded) / max(abs(recorded), abs(replayed))
+
+
+def _reproduced(
+    incident: Incident, update: Update, way: Sequence[float]
+) -> tuple[Literal["bit_for_bit", "within_tolerance", "not"], str, tuple[Compared, ...]]:
+    """Whether the step came out again, within what, and its figures side by side."""
+    seen = incident.at_step
+    if seen is None:
+        return "not", "no signals of this step were recorded", ()
+    pairs = {"loss": (seen.loss, update.loss), "gradient norm": (seen.grad_norm, update.grad_norm)}
+    compared = tuple(
+        Compared(
+            name=name,
+            recorded=f"{recorded:.9g}",
+            replayed=f"{replayed:.9g}",
+            equal=recorded == replayed or (math.isnan(recorded) and math.isnan(replayed)),
+            difference=_relative(recorded, replayed) if math.isfinite(_relative(recorded, replayed)) else None,
+        )
+        for name, (recorded, replayed) in pairs.items()
+    )
+    if all(one.equal for one in compared) and not any(way):
+        return "bit_for_bit", "", compared
+    largest = max([*way, *(math.inf if one.difference is None else one.difference for one in compared)])
+    usual = _usual_change(incident.signals)
+    told = f"{largest:.1e} relative; from one update to the next the recorded loss changes by {usual:.1e}"
+    return ("within_tolerance" if largest < usual else "not"), told, compared
+
+
+def _usual_change(signals: Sequence[Signals]) -> float:
+    """The median relative change of the loss between neighbouring updates: what a difference may be and mean nothing."""
+    losses = [seen.loss for seen in signals if math.isfinite(seen.loss)]
+    changes = [_relative(before, after) for before, after in zip(losses, losses[1:], strict=False)]
+    return statistics.median(changes) if changes else 0.0
+
+
+def _elsewhere(incident: Incident, scene: Scene) -> tuple[str, ...]:
+    """What the bits hang on and is different from when it was recorded."""
+    made = incident.environment
+    here = made_with(scene.device)
+    other = [f"{name} {value} instead of {made.made_with[name]}" for name, value in here.items()
+             if made.made_with.get(name, value) != value]  # fmt: skip
+    if scene.code_sha256 != made.code_sha256:
+        other.append("other code of the use case")
+    if sha256_files(python_sources(PRODUCT / "lifecycle", skip=("report",))) != made.trainworthy_sha256:
+        other.append("other code of Trainworthy")
+    return tuple(other)
+
+
+def _rows(step: Step, incident: Incident, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], str]:
+    """The rows that stand out, and how they were found."""
+    keys, numbers = step.scene.keys, step.scene.plan.batch(incident.step).tolist()
+    places, told = _guilty(step) if step.not_finite else _heaviest(step)
+    rows = tuple(
+        GuiltyRow(row=numbers[place], key=keys[place] if place < len(keys) else {}, told=why)
+        for place, why in (places if not sensitive else {place: _WITHOUT for place in places}).items()
+    )
+    return rows[:_ROWS], told
+
+
+_WITHOUT = "why is not told, since a feature is sensitive"
+
+
+def _guilty(step: Step) -> tuple[dict[int, str], str]:
+    """Rows of a batch whose loss or gradient is not finite, by place, with what is odd in their inputs."""
+    import torch
+
+    bad = torch.nonzero(~torch.isfinite(step.losses)).flatten().tolist()
+    batch = step.data.take(step.rows)
+    if 0 < len(bad) < len(step.losses):
+        told = f"{len(bad)} of {len(step.losses)} rows have a loss that is not finite"
+        return {place: _inputs(batch, place) or "its loss is not finite" for place in bad}, told
+    search = Search(alone(step).is_bad)
+    told = search.run(len(step.losses))
+    found = search.alone or [place for part in search.together[:1] for place in part]
+    return {place: _inputs(batch, place) or "it does it with inputs that are finite" for place in found}, told
+
+
+def _inputs(batch: TrainData, place: int) -> str:
+    """Which inputs of a row hold numbers that are not finite."""
+    import torch
+
+    bad = {
+        name: int((~torch.isfinite(tensor[place])).sum())
+        for name, tensor in batch.inputs.items()
+        if tensor.is_floating_point()
+    }
+    return ", ".join(f"input {name} holds {count} numbers that are not finite" for name, count in bad.items() if count)
+
+
+def _heaviest(step: Step) -> tuple[dict[int, str], str]:
+    """Rows that carry the most of a finite step's loss and gradient."""
+    losses = step.losses.double()
+    order = losses.argsort(descending=True).tolist()[:_ALONE]
+    part = alone(step)
+    norms = {place: part.passed([place])[1] for place in order}
+    step.put_back()
+    total, all_norms = float(losses.sum()), sum(norms.values())
+    heavy = sorted(norms, key=lambda place: norms[place], reverse=True)[:_ROWS]
+    told = {
+        place: f"{_share(float(losses[place]), total)} of the batch's loss, "
+        f"{_share(norms[place], all_norms)} of the rows' gradient norms"
+        for place in heavy
+    }
+    equal = 1 / len(order)
+    return told, f"those with the largest gradients of {len(order)} rows that were taken alone; equal shares: {equal:.1%}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "none"
+
+
+def _layers(incident: Incident, update: Update, names: Sequence[str]) -> tuple[str, ...]:
+    """The parameters whose gradient stands out most from what was recorded before the step."""
+    before = [seen for seen in incident.signals if seen.step < incident.step and len(seen.grad_norms) == len(names)]
+    found: list[tuple[float, str]] = []
+    for place, (name, norm) in enumerate(zip(names, update.grad_norms, strict=True)):
+        if norm is None:
+            continue
+        if not math.isfinite(norm):
+            found.append((math.inf, f"{name}: its gradient is not finite"))
+            continue
+        norms = [seen.grad_norms[place] for seen in before]
+        usual = statistics.median([one for one in norms if one is not None and math.isfinite(one)] or [0.0])
+        if usual > 0:
+            times = norm / usual
+            found.append((abs(math.log(times)) if times else math.inf, f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"))
+    return tuple(told for _, told in sorted(found, reverse=True)[:_LAYERS])

@@ -1,0 +1,143 @@
+"""One update of a replay: made again, looked at operation by operation, and in parts of its batch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.incidents.anomaly import watched
+from lifecycle.incidents.scene import Scene
+from lifecycle.jobs import FirstBad
+from lifecycle.training.checkpoints.checkpoint import state_dict
+from lifecycle.training.loop import Recipe, TrainData, TrainState, Update, backward, train_step
+from lifecycle.training.random_state import restore_random
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """The update of an incident: a batch and the state before it. `update` is what it gave when it was made again."""
+
+    scene: Scene
+    data: TrainData
+    rows: Tensor
+    before: dict[str, Any]
+    update: Update
+    losses: Tensor
+
+    def put_back(self) -> TrainState:
+        """The state as it was before the update, the random number generators too."""
+        state = self.scene.state
+        state.model.load_state_dict(self.before["model"])
+        for optimizer, saved in zip(state.optimizers, self.before["optimizers"], strict=True):
+            optimizer.load_state_dict(copy.deepcopy(saved))
+        for name, saved in self.before["also"].items():
+            state.also[name].load_state_dict(copy.deepcopy(saved))
+        restore_random(self.before["random"])
+        for parameter in state.with_gradients:
+            parameter.grad = None
+        return state
+
+    @property
+    def not_finite(self) -> bool:
+        return not (math.isfinite(self.update.loss) and math.isfinite(self.update.grad_norm))
+
+
+def make_step(scene: Scene, data: TrainData, rows: Tensor) -> Step:
+    """Make the update of the state's step as the training does."""
+    before = copy.deepcopy(state_dict(scene.state))
+    update = train_step(scene.state, data, rows, scene.recipe)
+    assert scene.state.row_losses is not None
+    made = Step(scene, data, rows, before, update, scene.state.row_losses)
+    made.put_back()
+    return made
+
+
+def first_bad(step: Step) -> FirstBad | None:
+    """The operation that the loss's or the gradient's first bad number comes from; None if all is finite."""
+    state, recipe = step.put_back(), step.scene.recipe
+    scale = 1.0 if state.scaler is None else state.scaler.scale
+    model = state.model
+    sources = {f"parameter {name}": tensor.detach() for name, tensor in model.named_parameters()}
+    sources |= {f"buffer {name}": tensor for name, tensor in model.named_buffers() if tensor.is_floating_point()}
+    batch = step.data.take(step.rows)
+    sources |= {f"input {name}": tensor for name, tensor in batch.inputs.items() if tensor.is_floating_point()}
+    sources["the labels"] = batch.targets
+    count = len(step.rows)
+    parts = step.rows.new_tensor(range(count)).tensor_split(min(recipe.accumulate, count))
+    generator = recipe.generator(state.step)
+    with watched(model, step.scene.folder, sources) as births:
+        losses = [backward(model, batch, part, recipe, generator, of=count, scale=scale) for part in parts]
+        gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
+        birth = births.first([*losses, *gradients])
+    if birth is not None:
+        told = {name: getattr(birth, name) for name in ("operation", "gave", "module", "line", "node", "evidence")}
+        return FirstBad(phase=birth.phase, **told)
+    return None if math.isfinite(step.update.grad_norm) else _norm(state)
+
+
+def _norm(state: TrainState) -> FirstBad:
+    """Every gradient is finite, and their squares are too large for the norm."""
+    largest = {
+        name: float(parameter.grad.abs().max())
+        for name, parameter in state.model.named_parameters()
+        if parameter.grad is not None
+    }
+    name = max(largest, key=lambda name: largest[name])
+    evidence = f"all gradients are finite and too large for their norm; the largest is {largest[name]:.3g} in {name}"
+    return FirstBad(phase="norm", operation="norm", gave="inf", module=name, line="", node="", evidence=evidence)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Parts of the step's batch on their own, augmented as the whole batch was."""
+
+    step: Step
+    data: TrainData
+    recipe: Recipe
+
+    def passed(self, places: Sequence[int]) -> tuple[float, float]:
+        """Loss and gradient norm of these rows of the batch, from the state before the step."""
+        import torch
+
+        state = self.step.put_back()
+        rows = torch.tensor(list(places), device=self.data.device)
+        scale = 1.0 if state.scaler is None else state.scaler.scale
+        try:
+            losses = backward(state.model, self.data, rows, self.recipe, None, of=len(rows), scale=scale)
+        except ValueError:
+            # Batch norm can't train on one row; on two equal ones it can.
+            self.step.put_back()
+            losses = backward(state.model, self.data, rows.repeat(2), self.recipe, None, of=2 * len(rows), scale=scale)
+        gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients) / scale
+        return float(losses.double().mean()), float(norm)
+
+    def is_bad(self, places: Sequence[int]) -> bool:
+        """True if loss or gradient of these rows is not finite."""
+        return not all(math.isfinite(value) for value in self.passed(places))
+
+
+def alone(step: Step) -> Alone:
+    """The step's batch, ready to be trained on in parts."""
+    import torch
+
+    recipe, batch, count = step.scene.recipe, step.data.take(step.rows), len(step.rows)
+    if recipe.augment is None:
+        return Alone(step, batch, replace(recipe, accumulate=1))
+    step.put_back()
+    generator = recipe.generator(step.scene.state.step)
+    assert generator is not None
+    changed = [
+        recipe.augment({name: tensor[part] for name, tensor in batch.inputs.items()}, batch.targets[part], generator)
+        for part in torch.arange(count, device=batch.device).tensor_split(min(recipe.accumulate, count))
+    ]
+    inputs = {name: torch.cat([inputs[name] for inputs, _ in changed]) for name in changed[0][0]}
+    data = TrainData(inputs, torch.cat([targets for _, targets in changed]), batch.weights)
+    return Alone(step, data, replace(recipe, accumulate=1, augment=None))
