@@ -212,7 +212,8 @@ class Learned(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before it; whoever started the worker adds them.
+    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before it; whoever started the
+    worker adds them.
     """
 
     kind: Literal["train"] = "train"
@@ -309,10 +310,11 @@ class VerifyResult(Frozen):
 class FirstBad(Frozen):
     """Where numbers that are not finite came from first.
 
-    `phase` is before, forward, backward or norm; `line` is model.py's, of the forward pass in either phase.
+    `before` are weights, rows and labels as they were, `norm` that of all gradients. `line` is model.py's, of the
+    forward pass for an operation of backward too.
     """
 
-    phase: Literal["before", "forward", "backward", "norm"]
+    phase: Literal["before", "forward", "backward", "optimizer", "norm"]
     operation: str
     gave: str
     module: str

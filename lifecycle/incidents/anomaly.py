@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -32,6 +32,9 @@ _MODULE = "trainworthy_module"
 _MEANT = -1
 
 
+Phase = Literal["before", "forward", "backward", "optimizer", "norm"]
+
+
 @dataclass(frozen=True)
 class Birth:
     """An operation that gave NaN or an infinity. `parent` is the birth of what it was given, None if that was finite.
@@ -41,7 +44,7 @@ class Birth:
 
     operation: str
     gave: str
-    phase: str
+    phase: Phase
     module: str
     line: str
     node: str
@@ -68,9 +71,10 @@ class Births(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = _numbers((args, kwargs))
         places = {_place(tensor) for tensor in given}
+        changed = _numbers(_written(func, args, kwargs))
         before = {place: self._origin[place] for place in places if place in self._origin}
         result = func(*args, **(kwargs or {}))
-        for tensor in _numbers(result):
+        for tensor in (*_numbers(result), *changed):
             place = _place(tensor)
             if not _finite(tensor):
                 self._origin[place] = self._of(func, args, kwargs, given, before, tensor)
@@ -106,16 +110,15 @@ class Births(TorchDispatchMode):
     def _born(self, func: Any, given: list[Tensor], over: int, made: Tensor, parent: int | None) -> int:
         import torch
 
-        node = torch._C._current_autograd_node()
-        largest = max((_largest(tensor) for tensor in given if _place(tensor) != over), default=0.0)
+        node: Any = torch._C._current_autograd_node()
         dtype = str(made.dtype).removeprefix("torch.")
-        evidence = f"{_what(made)} in {dtype}; the largest finite number that it was given is {largest:.4g}"
+        evidence = f"{_what(made)} in {dtype}{_range([tensor for tensor in given if _place(tensor) != over])}"
         module = self.modules[-1] if self.modules else ""
         self.births.append(
             Birth(
                 operation=func.name().removeprefix("aten::").partition(".")[0],
                 gave=_what(made),
-                phase="forward" if node is None else "backward",
+                phase=_phase(node),
                 module=module if node is None else str(node.metadata.get(_MODULE, "")),
                 line=self._line_here() if node is None else self._line_of(node),
                 node="" if node is None else node.name(),
@@ -192,6 +195,25 @@ def _name_nodes(nodes: list[Any], module: str) -> None:
             waiting += [following for following, _ in node.next_functions if following is not None]
 
 
+def _phase(node: Any) -> Phase:
+    """Backward has a node, and only what an optimizer does has its file among the callers."""
+    if node is not None:
+        return "backward"
+    frame = sys._getframe(1)
+    while frame is not None:
+        if "torch/optim/" in frame.f_code.co_filename:
+            return "optimizer"
+        frame = frame.f_back
+    return "forward"
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arguments that an operation writes to: some give nothing back."""
+    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | (kwargs or {})
+    written = [one.name for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+    return [given[name] for name in written if name in given]
+
+
 def _meant(func: Any, args: Any, kwargs: Any) -> bool:
     """True for memory that is to be filled, and for an infinity that somebody wrote down, as a mask's."""
     if func.name().removeprefix("aten::").partition(".")[0] in _EMPTY:
@@ -221,10 +243,12 @@ def _has_nan(tensor: Tensor) -> bool:
     return bool(tensor.isnan().any())
 
 
-def _largest(tensor: Tensor) -> float:
-    finite = tensor.detach().abs()
-    finite = finite[finite.isfinite()]
-    return float(finite.max()) if finite.numel() else 0.0
+def _range(given: Sequence[Tensor]) -> str:
+    finite = [part for tensor in given if (part := tensor[tensor.isfinite()]).numel() and not part.is_complex()]
+    if not finite:
+        return ""
+    low, high = min(float(part.min()) for part in finite), max(float(part.max()) for part in finite)
+    return f", given {low:.4g}" if low == high else f", given numbers from {low:.4g} to {high:.4g}"
 
 
 def _what(tensor: Tensor) -> str:

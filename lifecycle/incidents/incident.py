@@ -40,13 +40,29 @@ class Environment(Frozen):
     git_dirty: bool | None
 
 
+class Course(Frozen):
+    """What the policy had done to the training by then, by step.
+
+    Batches `passed_over` were not even looked at, those in `skipped` were not applied; after each of `lowered` the
+    learning rate was multiplied by `rate_factor`.
+    """
+
+    passed_over: tuple[int, ...] = ()
+    skipped: tuple[int, ...] = ()
+    lowered: tuple[int, ...] = ()
+    rate_factor: float = 1.0
+
+    def rate_factor_of(self, step: int) -> float:
+        """What the learning rate of a step was multiplied by."""
+        return self.rate_factor ** sum(lowered < step for lowered in self.lowered)
+
+
 class Incident(Frozen):
     """The black box. `signals` are the last updates, the one of the alarm last; `samples` the last closer looks.
 
     `batch_rows` are row numbers of the stage's rows, `row_keys` what the contract allows to name them by. `checkpoint`
-    is the newest from before the step, None if the stage began without one. `skipped` are updates that were left out
-    and `rate_factor` what the learning rate was multiplied by. `random` are torch's generators before the step, base64.
-    `left_out` says what did not fit.
+    is the newest from before the step, None if the stage began without one. `random` are torch's generators before the
+    step, base64. `left_out` says what did not fit.
     """
 
     # An incident is about numbers that are not finite: JSON takes them as strings.
@@ -68,8 +84,7 @@ class Incident(Frozen):
     row_keys: tuple[dict[str, str], ...]
     random: dict[str, str]
     environment: Environment
-    skipped: tuple[int, ...]
-    rate_factor: float
+    course: Course
     checkpoint: CheckpointRef | None
     rows_file: StoredFile
     left_out: tuple[str, ...] = ()

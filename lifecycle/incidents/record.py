@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.identity import deciding_packages, python_sources, sha256_file, sha256_files
-from lifecycle.incidents.incident import FOLDER, Environment, Incident, incident_name, is_incident, write_manifest
+from lifecycle.incidents.incident import (
+    FOLDER,
+    Course,
+    Environment,
+    Incident,
+    incident_name,
+    is_incident,
+    write_manifest,
+)
 from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
 from lifecycle.provenance import PRODUCT, git_state
@@ -64,7 +72,7 @@ class BlackBox:
     def after_sample(self, seen: Sample) -> None:
         self.samples.append(seen)
 
-    def write(self, alarm: Alarm, skipped: Sequence[int] = (), rate_factor: float = 1.0) -> Alarm:
+    def write(self, alarm: Alarm, course: Course) -> Alarm:
         """The alarm with its incident's folder, or as it was where the stage has enough of them or the disk is full.
 
         An incident never ends a training: what keeps it from being written is told on stderr.
@@ -76,16 +84,18 @@ class BlackBox:
             if not is_incident(target):
                 if not _make_room(folder, target.name):
                     return alarm
-                _write(target, self._incident(alarm, skipped, rate_factor))
+                _write(target, self._incident(alarm, course))
         except OSError as error:
             say(f"the incident {target.name} could not be kept: {error}")
             return alarm
         return alarm.model_copy(update={"incident": str(target)})
 
-    def _incident(self, alarm: Alarm, skipped: Sequence[int], rate_factor: float) -> Incident:
+    def _incident(self, alarm: Alarm, course: Course) -> Incident:
         from lifecycle.worker import job_sha256
 
-        batch = self.plan.batch(alarm.step).tolist()
+        # Weights that a last update has spoiled are seen after it.
+        step = min(alarm.step, self.plan.last_step - 1)
+        batch = self.plan.batch(step).tolist()
         return Incident(
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             use_case=Path(self.job.use_case_folder).name,
@@ -93,7 +103,7 @@ class BlackBox:
             job=self.job,
             job_sha256=job_sha256(self.job),
             alarm=alarm,
-            step=alarm.step,
+            step=step,
             plan=self.plan,
             signals=tuple(self.signals),
             samples=tuple(self.samples),
@@ -102,9 +112,8 @@ class BlackBox:
             row_keys=keys_of(self.prepared, self.job, batch),
             random={name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in self.random.items()},
             environment=environment(self.job, self.prepared.code_sha256, self.device),
-            skipped=tuple(skipped),
-            rate_factor=rate_factor,
-            checkpoint=_newest_before(self.job, alarm.step),
+            course=course,
+            checkpoint=_newest_before(self.job, step),
             rows_file=_rows_file(self.job),
         )
 

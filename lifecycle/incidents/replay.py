@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,16 +15,16 @@ from lifecycle.identity import python_sources, sha256_files
 from lifecycle.incidents.incident import Incident, read_incident
 from lifecycle.incidents.rows import Search
 from lifecycle.incidents.scene import Scene, open_scene
-from lifecycle.incidents.step import Step, alone, first_bad, make_step
+from lifecycle.incidents.step import AsRecorded, Step, alone, first_bad, make_step, update_of
 from lifecycle.jobs import Compared, GuiltyRow, ReplayJob, ReplayResult
 from lifecycle.progress import Progress
 from lifecycle.provenance import PRODUCT
+from lifecycle.training.checkpoints.checkpoint import parameters_finite
 from lifecycle.training.checkpoints.made_with import made_with
-from lifecycle.training.loop import TrainData, Update, train_step
+from lifecycle.training.loop import TrainData, Update
 from lifecycle.training.monitors.signals import Signals
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 # What is told of each.
@@ -33,20 +35,23 @@ _ALONE = 128
 
 def run_replay(job: ReplayJob) -> ReplayResult:
     """Do the incident's step again and say what it shows. Raises IncidentError, CheckpointError, DatasetError."""
-    import torch
-
     folder = Path(job.incident)
     incident = read_incident(folder)
     scene = open_scene(folder, incident, changed_code=job.changed_code)
     from_step = scene.state.step
-    way = _go(scene, incident)
-    notes = [*scene.notes, *_random_notes(scene, incident)]
-    data, rows = _batch(scene, incident.step)
-    step = make_step(scene, data, rows)
-    reproduced, tolerance, compared = _reproduced(incident, step.update, way)
-    found, told = _rows(step, incident, sensitive=bool(incident.job.rows.sensitive_features))
+    way = _go(scene, incident, incident.step)
+    notes = [*scene.notes]
+    if scene.state.step < incident.step:
+        notes.append(f"the update of step {scene.state.step} spoiled the weights, so that it is looked at")
+        at, scene = scene.state.step, open_scene(folder, incident, changed_code=job.changed_code)
+        way = _go(scene, incident, at)
+    notes += _random_notes(scene, incident)
+    step = make_step(scene, *_batch(scene), AsRecorded(incident.course))
+    reproduced, tolerance, compared = _reproduced(incident, step, way)
+    bad = first_bad(step)
+    found, told = _rows(step, sensitive=bool(incident.job.rows.sensitive_features))
     return ReplayResult(
-        step=incident.step,
+        step=step.number,
         from_step=from_step,
         from_told=scene.told,
         reproduced=reproduced,
@@ -55,42 +60,42 @@ def run_replay(job: ReplayJob) -> ReplayResult:
         agreed=sum(difference == 0 for difference in way),
         on_the_way=len(way),
         elsewhere=_elsewhere(incident, scene),
-        first_bad=first_bad(step),
+        first_bad=bad,
         rows=found,
         rows_told=told,
-        layers=_layers(incident, step.update, [name for name, _ in scene.state.model.named_parameters()]),
+        layers=_layers(incident, step),
         notes=tuple(notes),
     )
 
 
-def _go(scene: Scene, incident: Incident) -> list[float]:
-    """Train to the incident's step; by how much each update that was recorded differs, relative to it."""
+def _go(scene: Scene, incident: Incident, to_step: int) -> list[float]:
+    """Train to a step, or to the one before it whose update spoils the weights.
+
+    By how much each update that was recorded differs, relative to it.
+    """
     recorded = {seen.step: seen for seen in incident.signals}
-    state, plan, differences = scene.state, scene.plan, []
-    progress = Progress("replay: step", incident.step, state.step, None)
+    state, policy, differences = scene.state, AsRecorded(incident.course), list[float]()
+    progress = Progress("replay: step", to_step, state.step)
     state.model.train()
-    for data, rows in scene.data.batches(plan.model_copy(update={"last_step": incident.step}), state.step):
-        if state.step not in incident.skipped:
-            _set_rate(scene, incident)
-            update = train_step(state, data, rows, scene.recipe)
-            if state.step in recorded:
+    plan = scene.plan.model_copy(update={"last_step": to_step})
+    with closing(scene.data.batches(plan, state.step)) as batches:
+        for data, rows in batches:
+            update = update_of(scene, data, rows, policy)
+            if state.step in recorded and update is not None:
                 differences.append(_difference(recorded[state.step], update))
-        state.step += 1
-        progress.advance("")
+            if not parameters_finite(state.model):
+                break
+            state.step += 1
+            progress.advance()
     progress.close()
     return differences
 
 
-def _set_rate(scene: Scene, incident: Incident) -> None:
-    rate = scene.recipe.learning_rate(scene.state.step) * incident.rate_factor
-    for optimizer in scene.state.optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["lr_scale"]
-
-
-def _batch(scene: Scene, step: int) -> tuple[TrainData, Tensor]:
+def _batch(scene: Scene) -> tuple[TrainData, Tensor]:
     scene.state.model.train()
-    return next(iter(scene.data.batches(scene.plan.model_copy(update={"last_step": step + 1}), step)))
+    plan = scene.plan.model_copy(update={"last_step": scene.state.step + 1})
+    with closing(scene.data.batches(plan, scene.state.step)) as batches:
+        return next(batches)
 
 
 def _random_notes(scene: Scene, incident: Incident) -> tuple[str, ...]:
@@ -116,10 +121,10 @@ def _relative(recorded: float, replayed: float) -> float:
 
 
 def _reproduced(
-    incident: Incident, update: Update, way: Sequence[float]
+    incident: Incident, step: Step, way: Sequence[float]
 ) -> tuple[Literal["bit_for_bit", "within_tolerance", "not"], str, tuple[Compared, ...]]:
     """Whether the step came out again, within what, and its figures side by side."""
-    seen = incident.at_step
+    seen, update = next((seen for seen in incident.signals if seen.step == step.number), None), step.update
     if seen is None:
         return "not", "no signals of this step were recorded", ()
     pairs = {"loss": (seen.loss, update.loss), "gradient norm": (seen.grad_norm, update.grad_norm)}
@@ -142,9 +147,9 @@ def _reproduced(
 
 
 def _usual_change(signals: Sequence[Signals]) -> float:
-    """The median relative change of the loss between neighbouring updates: what a difference may be and mean nothing."""
+    """The median relative change of the loss between neighbouring updates: a smaller difference means nothing."""
     losses = [seen.loss for seen in signals if math.isfinite(seen.loss)]
-    changes = [_relative(before, after) for before, after in zip(losses, losses[1:], strict=False)]
+    changes = [_relative(before, after) for before, after in itertools.pairwise(losses)]
     return statistics.median(changes) if changes else 0.0
 
 
@@ -161,18 +166,19 @@ def _elsewhere(incident: Incident, scene: Scene) -> tuple[str, ...]:
     return tuple(other)
 
 
-def _rows(step: Step, incident: Incident, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], str]:
+def _rows(step: Step, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], str]:
     """The rows that stand out, and how they were found."""
-    keys, numbers = step.scene.keys, step.scene.plan.batch(incident.step).tolist()
+    keys, numbers = step.scene.keys(step.number), step.scene.plan.batch(step.number).tolist()
     places, told = _guilty(step) if step.not_finite else _heaviest(step)
     rows = tuple(
-        GuiltyRow(row=numbers[place], key=keys[place] if place < len(keys) else {}, told=why)
-        for place, why in (places if not sensitive else {place: _WITHOUT for place in places}).items()
+        GuiltyRow(
+            row=numbers[place],
+            key=keys[place] if place < len(keys) else {},
+            told="why is not told, since a feature is sensitive" if sensitive else why,
+        )
+        for place, why in list(places.items())[:_ROWS]
     )
-    return rows[:_ROWS], told
-
-
-_WITHOUT = "why is not told, since a feature is sensitive"
+    return rows, told
 
 
 def _guilty(step: Step) -> tuple[dict[int, str], str]:
@@ -217,18 +223,22 @@ def _heaviest(step: Step) -> tuple[dict[int, str], str]:
         for place in heavy
     }
     equal = 1 / len(order)
-    return told, f"those with the largest gradients of {len(order)} rows that were taken alone; equal shares: {equal:.1%}"
+    return (
+        told,
+        f"those with the largest gradients of {len(order)} rows that were taken alone; equal shares: {equal:.1%}",
+    )
 
 
 def _share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else "none"
 
 
-def _layers(incident: Incident, update: Update, names: Sequence[str]) -> tuple[str, ...]:
+def _layers(incident: Incident, step: Step) -> tuple[str, ...]:
     """The parameters whose gradient stands out most from what was recorded before the step."""
-    before = [seen for seen in incident.signals if seen.step < incident.step and len(seen.grad_norms) == len(names)]
+    names = [name for name, _ in step.scene.state.model.named_parameters()]
+    before = [seen for seen in incident.signals if seen.step < step.number and len(seen.grad_norms) == len(names)]
     found: list[tuple[float, str]] = []
-    for place, (name, norm) in enumerate(zip(names, update.grad_norms, strict=True)):
+    for place, (name, norm) in enumerate(zip(names, step.update.grad_norms, strict=True)):
         if norm is None:
             continue
         if not math.isfinite(norm):
@@ -238,5 +248,6 @@ def _layers(incident: Incident, update: Update, names: Sequence[str]) -> tuple[s
         usual = statistics.median([one for one in norms if one is not None and math.isfinite(one)] or [0.0])
         if usual > 0:
             times = norm / usual
-            found.append((abs(math.log(times)) if times else math.inf, f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"))
+            told = f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"
+            found.append((abs(math.log(times)) if times else math.inf, told))
     return tuple(told for _, told in sorted(found, reverse=True)[:_LAYERS])

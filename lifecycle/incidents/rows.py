@@ -28,7 +28,9 @@ class Search:
         if not self._search(range(count)):
             return "parts of the batch do not do it; only the whole batch with its own random numbers does"
         if self.tries >= MOST_TRIES:
-            return f"{len(self.alone)} rows do it alone; the search ended after {self.tries} parts, and there may be more"
+            return (
+                f"{len(self.alone)} rows do it alone; the search ended after {self.tries} parts, and there may be more"
+            )
         if self.alone:
             return f"{len(self.alone)} of {count} rows do it alone; found with {self.tries} parts of the batch"
         return f"no row does it alone; these {len(self.together[0])} do together"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scene:
-    """All that an update is made of. `folder` is the code's; `told` says where the state comes from."""
+    """All that an update is made of. `folder` is the code's; `told` says where the state comes from.
+
+    `keys` gives the keys of the rows of a step's batch, none where they are not known.
+    """
 
     task: Task
     folder: Path
@@ -45,7 +48,8 @@ class Scene:
     plan: Plan
     device: str
     told: str
-    keys: tuple[dict[str, str], ...]
+    checkpoint: Path | None
+    keys: Callable[[int], tuple[dict[str, str], ...]]
     notes: tuple[str, ...] = ()
 
 
@@ -108,13 +112,13 @@ def _local(incident: Incident, device: str, changed_code: bool) -> Scene:
         data, recipe = data.in_loaders(recipe)
     reference = incident.checkpoint
     path = None if reference is None else Path(reference.path)
-    state, told, notes = _state(
+    state, told, used, notes = _state(
         prepared.task, job, incident.identity, prepared.preprocessing, device, path, reference and reference.sha256
     )
-    keys = keys_of(prepared, job, plan.batch(incident.step).tolist())
+    keys = lambda step: keys_of(prepared, job, plan.batch(step).tolist())
     return Scene(
         prepared.task, Path(job.use_case_folder), prepared.code_sha256, prepared.preprocessing, state, data, recipe,
-        plan, device, told, keys, notes,
+        plan, device, told, used, keys, notes,
     )  # fmt: skip
 
 
@@ -134,11 +138,11 @@ def _packed(folder: Path, incident: Incident, device: str) -> Scene:
         # Its loaders had augmented what they made.
         recipe = Recipe(**{**vars(recipe), "augment": None})
     found = next((folder / "checkpoint").glob("step-*"), None)
-    state, told, notes = _state(task, job, incident.identity, preprocessing, device, found, None)
+    state, told, used, notes = _state(task, job, incident.identity, preprocessing, device, found, None)
     data = PackedBatches(steps, device)
     return Scene(
-        task, code, code_sha256(code), preprocessing, state, data, recipe, incident.plan, device, told,
-        incident.row_keys, notes,
+        task, code, code_sha256(code), preprocessing, state, data, recipe, incident.plan, device, told, used,
+        lambda step: incident.row_keys if step == incident.step else (), notes,
     )  # fmt: skip
 
 
@@ -171,11 +175,12 @@ def _require_rows(incident: Incident) -> None:
 def _state(
     task: Task, job: TrainJob, identity: str, preprocessing: dict[str, Any], device: str, path: Path | None,
     sha256: str | None,
-) -> tuple[TrainState, str, tuple[str, ...]]:  # fmt: skip
-    """The state of a checkpoint, or of the stage's beginning where there was none or it is gone; and what it is."""
+) -> tuple[TrainState, str, Path | None, tuple[str, ...]]:  # fmt: skip
+    """The state of a checkpoint, or of the stage's beginning where there was none or it is gone; what it is, and where
+    the checkpoint lies."""
     state = _fresh(task, job, preprocessing, device)
     if path is None:
-        return state, "from the stage's beginning, since no checkpoint was written before", ()
+        return state, "from the stage's beginning, since no checkpoint was written before", None, ()
     try:
         notes = load_checkpoint(path, identity, state, sha256)
     except CheckpointError as error:
@@ -183,8 +188,8 @@ def _state(
             raise
         # Its own training removes old checkpoints: the way from the beginning gives the same bits and takes longer.
         state = _fresh(task, job, preprocessing, device)
-        return state, f"from the stage's beginning, since its checkpoint is no use: {error.problem}", ()
-    return state, f"from the checkpoint of step {state.step}", notes
+        return state, f"from the stage's beginning, since its checkpoint is no use: {error.problem}", None, ()
+    return state, f"from the checkpoint of step {state.step}", path, notes
 
 
 def _fresh(task: Task, job: TrainJob, preprocessing: dict[str, Any], device: str) -> TrainState:

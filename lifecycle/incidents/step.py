@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.incidents.anomaly import watched
+from lifecycle.incidents.incident import Course
 from lifecycle.incidents.scene import Scene
 from lifecycle.jobs import FirstBad
 from lifecycle.training.checkpoints.checkpoint import state_dict
@@ -16,7 +17,6 @@ from lifecycle.training.loop import Recipe, TrainData, TrainState, Update, backw
 from lifecycle.training.random_state import restore_random
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -25,11 +25,13 @@ class Step:
     """The update of an incident: a batch and the state before it. `update` is what it gave when it was made again."""
 
     scene: Scene
+    number: int
     data: TrainData
     rows: Tensor
     before: dict[str, Any]
     update: Update
     losses: Tensor
+    policy: AsRecorded
 
     def put_back(self) -> TrainState:
         """The state as it was before the update, the random number generators too."""
@@ -46,40 +48,66 @@ class Step:
 
     @property
     def not_finite(self) -> bool:
+        """True if loss or gradient was not."""
         return not (math.isfinite(self.update.loss) and math.isfinite(self.update.grad_norm))
 
 
-def make_step(scene: Scene, data: TrainData, rows: Tensor) -> Step:
-    """Make the update of the state's step as the training does."""
+@dataclass(frozen=True)
+class AsRecorded:
+    """In the place of a watch: what the policy had done is done again, and nothing is decided."""
+
+    course: Course
+
+    def rate(self, state: TrainState, recipe: Recipe) -> float:
+        return recipe.learning_rate(state.step) * self.course.rate_factor_of(state.step)
+
+    def before_update(self, state: TrainState) -> bool:
+        return state.step not in self.course.passed_over
+
+    def may_apply(self, state: TrainState, update: Update, rows: int) -> bool:
+        return state.step not in self.course.skipped
+
+
+def update_of(scene: Scene, data: TrainData, rows: Tensor, policy: AsRecorded) -> Update | None:
+    """Make the update of the state's step as the training did; None for a batch that was passed over."""
+    rate = policy.rate(scene.state, scene.recipe)
+    for optimizer in scene.state.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
+    return train_step(scene.state, data, rows, scene.recipe)
+
+
+def make_step(scene: Scene, data: TrainData, rows: Tensor, policy: AsRecorded) -> Step:
+    """Make the update of the state's step as the training did, and put the state back."""
     before = copy.deepcopy(state_dict(scene.state))
-    update = train_step(scene.state, data, rows, scene.recipe)
+    update = update_of(scene, data, rows, policy)
+    assert update is not None
     assert scene.state.row_losses is not None
-    made = Step(scene, data, rows, before, update, scene.state.row_losses)
+    made = Step(scene, scene.state.step, data, rows, before, update, scene.state.row_losses, policy)
     made.put_back()
     return made
 
 
 def first_bad(step: Step) -> FirstBad | None:
-    """The operation that the loss's or the gradient's first bad number comes from; None if all is finite."""
-    state, recipe = step.put_back(), step.scene.recipe
-    scale = 1.0 if state.scaler is None else state.scaler.scale
-    model = state.model
+    """The operation that the first bad number of loss, gradient or weights comes from; None if all are finite."""
+    state, model = step.put_back(), step.scene.state.model
     sources = {f"parameter {name}": tensor.detach() for name, tensor in model.named_parameters()}
     sources |= {f"buffer {name}": tensor for name, tensor in model.named_buffers() if tensor.is_floating_point()}
     batch = step.data.take(step.rows)
     sources |= {f"input {name}": tensor for name, tensor in batch.inputs.items() if tensor.is_floating_point()}
     sources["the labels"] = batch.targets
-    count = len(step.rows)
-    parts = step.rows.new_tensor(range(count)).tensor_split(min(recipe.accumulate, count))
-    generator = recipe.generator(state.step)
+    numbers = step.rows.new_tensor(range(len(step.rows)))
     with watched(model, step.scene.folder, sources) as births:
-        losses = [backward(model, batch, part, recipe, generator, of=count, scale=scale) for part in parts]
+        update = update_of(step.scene, batch, numbers, step.policy)
+        assert update is not None
+        assert state.row_losses is not None
         gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
-        birth = births.first([*losses, *gradients])
+        weights = [parameter.detach() for parameter in state.parameters]
+        birth = births.first([state.row_losses, *gradients, *weights])
     if birth is not None:
         told = {name: getattr(birth, name) for name in ("operation", "gave", "module", "line", "node", "evidence")}
         return FirstBad(phase=birth.phase, **told)
-    return None if math.isfinite(step.update.grad_norm) else _norm(state)
+    return None if math.isfinite(update.grad_norm) else _norm(state)
 
 
 def _norm(state: TrainState) -> FirstBad:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lifecycle.errors import TrainingError
 from lifecycle.records import Alarm
+from lifecycle.training.monitors.signals import Signals
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.techniques.scaler import Scaler
 from lifecycle.training.watching.clock import COMPUTE, DATA, Clock
@@ -51,6 +52,7 @@ class TrainState:
     also: dict[str, Stateful] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
     row_losses: Tensor | None = None
+    box: Any = None
 
     @cached_property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -169,8 +171,24 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["lr_scale"]
             state.clock.lap(DATA)
+            if state.box is not None:
+                state.box.before_update()
             update = train_step(state, batch, rows, recipe)
             state.clock.lap(COMPUTE)
+            if state.box is not None:
+                state.box.after_backward(
+                    Signals(
+                        state.step,
+                        update.loss,
+                        update.squared,
+                        len(rows),
+                        rate,
+                        update.grad_norm,
+                        update.grad_norms,
+                        0.0,
+                        0.0,
+                    )
+                )
             alarm = _not_finite(state, update)
             if alarm is not None:
                 return alarm

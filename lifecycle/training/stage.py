@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
+from lifecycle.incidents.incident import Course
+from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import TrainJob, TrainResult
 from lifecycle.progress import say
 from lifecycle.records import Alarm
@@ -140,8 +142,10 @@ def _train(state: TrainState, prepared: Prepared, flight: Flight) -> Alarm | Non
     if flight.progressive is not None:
         flight.progressive.before_first_step(state)
         state.clock.lap(clock.VALIDATION)
+    names = tuple(name for name, _ in state.model.named_parameters())
+    state.box = BlackBox(job, prepared, plan, names, choose_device(job.device))
     alarm = train(state, data, plan, recipe, flight.after_step)
-    return None if alarm is None else _with_rows(alarm, job, prepared, plan)
+    return None if alarm is None else state.box.write(_with_rows(alarm, job, prepared, plan), Course())
 
 
 def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> Alarm:
