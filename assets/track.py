@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
-from lifecycle.records import STEPS, Cost, Record, StageReport, Step
+from lifecycle.records import STEPS, Alarm, Cost, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import MetricsLine
+from lifecycle.training.watching.metrics_file import line_of
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
 
@@ -27,12 +28,14 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
     metrics |= avoided_metadata(record)
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
+    if isinstance(record, StageReport) and record.alarms:
+        tags[f"alarms/{run.step}"] = told_alarms(record.alarms)
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags=tags)
     if isinstance(record, StageReport):
         # Most of it was written while it trained (mirror.py); what is missing, or all of a reused one, comes now.
         now = time.time_ns() // 1_000_000
-        points = (*record.curve, *record.monitored)
-        run.tracking.log_curve(tracked, run.step, [MetricsLine(at_ms=now, point=point) for point in points])
+        points = (*record.curve, *record.monitored, *record.alarms)
+        run.tracking.log_curve(tracked, run.step, [line_of(point, now) for point in points])
     files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
     if report is not None:
         files[REPORT_ARTIFACT] = report.read_bytes()
@@ -41,6 +44,14 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
         run.tracking.end(tracked, "FAILED")
     elif run.step == last_step(run.context):
         run.tracking.end(tracked, "FINISHED")
+
+
+def told_alarms(alarms: Sequence[Alarm]) -> str:
+    """Every alarm in a line; MLflow takes 5,000 characters."""
+    lines = [
+        f"step {alarm.step}: {alarm.monitor} ({alarm.severity}, {alarm.action}): {alarm.symptom}" for alarm in alarms
+    ]
+    return "\n".join(lines)[:5000]
 
 
 def _parameters(use_case: UseCase) -> dict[str, Any]:

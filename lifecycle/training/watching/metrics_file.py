@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lifecycle.progress import say
-from lifecycle.records import CurvePoint, Frozen
+from lifecycle.records import Alarm, CurvePoint, Frozen
 
 FILE_NAME = "metrics.jsonl"
 RETRY_SECONDS = 2.0
@@ -27,11 +27,26 @@ RETRY_SECONDS = 2.0
 CLOSE_SECONDS = 5.0
 
 
+class WindowSignals(Frozen):
+    """What the monitors saw of a window that ends at `step`.
+
+    `grad_norm` is the median of its updates before clipping, `update_ratio` the median over parameters of the newest
+    update's size relative to theirs, `seconds` the median of an update.
+    """
+
+    step: int
+    grad_norm: float
+    update_ratio: float | None
+    seconds: float
+
+
 class MetricsLine(Frozen):
-    """A point and when it was measured, in milliseconds since 1970."""
+    """A point, signals or an alarm, and when it was measured, in milliseconds since 1970."""
 
     at_ms: int
-    point: CurvePoint
+    point: CurvePoint | None = None
+    signals: WindowSignals | None = None
+    alarm: Alarm | None = None
 
 
 class MetricsFile:
@@ -44,10 +59,10 @@ class MetricsFile:
         self._thread = threading.Thread(target=self._run, name="metrics.jsonl", daemon=True)
         self._thread.start()
 
-    def write(self, points: Sequence[CurvePoint]) -> None:
-        """A line a point, written soon."""
+    def write(self, points: Sequence[CurvePoint | WindowSignals | Alarm]) -> None:
+        """A line each, written soon."""
         at_ms = time.time_ns() // 1_000_000
-        self._waiting.extend([MetricsLine(at_ms=at_ms, point=point) for point in points])
+        self._waiting.extend([line_of(point, at_ms) for point in points])
         self._wake.set()
 
     def close(self) -> None:
@@ -68,6 +83,17 @@ class MetricsFile:
                 append(self._path, b"".join(_text(self._waiting[number]) for number in range(count)))
                 for _ in range(count):
                     self._waiting.popleft()
+
+
+def line_of(measured: CurvePoint | WindowSignals | Alarm, at_ms: int) -> MetricsLine:
+    """The line that tells of it."""
+    match measured:
+        case CurvePoint():
+            return MetricsLine(at_ms=at_ms, point=measured)
+        case WindowSignals():
+            return MetricsLine(at_ms=at_ms, signals=measured)
+        case Alarm():
+            return MetricsLine(at_ms=at_ms, alarm=measured)
 
 
 def _text(line: MetricsLine) -> bytes:
