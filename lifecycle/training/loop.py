@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lifecycle.errors import TrainingError
-from lifecycle.records import Alarm
-from lifecycle.training.monitors.signals import Signals
+from lifecycle.jobs import Alarm
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.techniques.scaler import Scaler
 from lifecycle.training.watching.clock import COMPUTE, DATA, Clock
@@ -52,7 +51,6 @@ class TrainState:
     also: dict[str, Stateful] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
     row_losses: Tensor | None = None
-    box: Any = None
 
     @cached_property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -171,24 +169,8 @@ def train(
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["lr_scale"]
             state.clock.lap(DATA)
-            if state.box is not None:
-                state.box.before_update()
             update = train_step(state, batch, rows, recipe)
             state.clock.lap(COMPUTE)
-            if state.box is not None:
-                state.box.after_backward(
-                    Signals(
-                        state.step,
-                        update.loss,
-                        update.squared,
-                        len(rows),
-                        rate,
-                        update.grad_norm,
-                        update.grad_norms,
-                        0.0,
-                        0.0,
-                    )
-                )
             alarm = _not_finite(state, update)
             if alarm is not None:
                 return alarm
@@ -315,13 +297,7 @@ def _not_finite(state: TrainState, update: Update) -> Alarm | None:
     what, step = "loss" if not _finite(loss) else "gradient", state.step
     return Alarm(
         step=step,
-        onset=step,
-        last_step=step,
-        monitor="non_finite",
-        severity="critical",
-        symptom=f"the {what} is not finite",
+        what=f"non_finite_{what}",
         evidence=f"step {step}: loss {loss}, gradient norm {grad_norm}; the update was not applied",
-        cause="a number that is not finite or not scaled, or too high a learning rate",
         fix="look in these rows for values that are not finite or not scaled, then at the learning rate",
-        action="stop",
     )

@@ -9,11 +9,8 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from lifecycle.incidents.incident import Course
-from lifecycle.incidents.record import BlackBox
-from lifecycle.jobs import TrainJob, TrainResult
+from lifecycle.jobs import Alarm, TrainJob, TrainResult
 from lifecycle.progress import say
-from lifecycle.records import Alarm
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.checkpoints.checkpointing import open_checkpoints, resume
 from lifecycle.training.export import export
@@ -142,10 +139,8 @@ def _train(state: TrainState, prepared: Prepared, flight: Flight) -> Alarm | Non
     if flight.progressive is not None:
         flight.progressive.before_first_step(state)
         state.clock.lap(clock.VALIDATION)
-    names = tuple(name for name, _ in state.model.named_parameters())
-    state.box = BlackBox(job, prepared, plan, names, choose_device(job.device))
     alarm = train(state, data, plan, recipe, flight.after_step)
-    return None if alarm is None else state.box.write(_with_rows(alarm, job, prepared, plan), Course())
+    return None if alarm is None else _with_rows(alarm, job, prepared, plan)
 
 
 def _with_rows(alarm: Alarm, job: TrainJob, prepared: Prepared, plan: Plan) -> Alarm:

@@ -91,8 +91,8 @@ def finite_check(result: TrainResult) -> CheckResult:
     shown = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in alarm.row_keys[:3])
     rows = f"; first of {len(alarm.row_keys)} rows: {shown}" if shown else ""
     return holds(
-        "finite", False, device=result.device, observed=alarm.symptom, evidence=f"{alarm.evidence}{rows}",
-        fix=alarm.fix, details=alarm.row_keys,
+        "finite", False, device=result.device, observed=alarm.what, evidence=f"{alarm.evidence}{rows}", fix=alarm.fix,
+        details=alarm.row_keys,
     )  # fmt: skip
 
 
