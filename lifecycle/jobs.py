@@ -212,8 +212,8 @@ class Learned(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before it; whoever started the
-    worker adds them.
+    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before
+    it; whoever started the worker adds them.
     """
 
     kind: Literal["train"] = "train"

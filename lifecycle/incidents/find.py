@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lifecycle.errors import IncidentError, did_you_mean
-from lifecycle.incidents.incident import FOLDER, is_incident
+from lifecycle.incidents.incident import FOLDER, incident_id, is_incident
 
 # What an error lists where no name is near.
 _MOST_NAMES = 10
@@ -17,11 +17,6 @@ def known_incidents(var: Path) -> dict[str, Path]:
     found = [path for path in (var / "training").glob(f"*/*/*/{FOLDER}/*") if is_incident(path)]
     found.sort(key=lambda path: (path / "incident.json").stat().st_mtime, reverse=True)
     return {incident_id(path): path for path in found}
-
-
-def incident_id(folder: Path) -> str:
-    """The id of an incident's folder."""
-    return "/".join((*folder.parts[-5:-2], folder.name))
 
 
 def find_incident(var: Path, asked: str) -> Path:

@@ -40,7 +40,7 @@ class Environment(Frozen):
     git_dirty: bool | None
 
 
-class Course(Frozen):
+class Interventions(Frozen):
     """What the policy had done to the training by then, by step.
 
     Batches `passed_over` were not even looked at, those in `skipped` were not applied; after each of `lowered` the
@@ -84,7 +84,7 @@ class Incident(Frozen):
     row_keys: tuple[dict[str, str], ...]
     random: dict[str, str]
     environment: Environment
-    course: Course
+    done: Interventions
     checkpoint: CheckpointRef | None
     rows_file: StoredFile
     left_out: tuple[str, ...] = ()
@@ -103,6 +103,11 @@ class Incident(Frozen):
 def incident_name(step: int, monitor: str) -> str:
     """Name of an incident's folder; nothing in a monitor's name can lead out of the stage's."""
     return f"{step}-{re.sub(r'[^A-Za-z0-9_]', '_', monitor)}"
+
+
+def incident_id(folder: Path) -> str:
+    """How an incident below the state folder is named: `<use case>/<training>/<stage>/<step>-<monitor>`."""
+    return "/".join((*folder.parts[-5:-2], folder.name))
 
 
 def is_incident(folder: Path) -> bool:

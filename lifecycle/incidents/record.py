@@ -6,9 +6,8 @@ import base64
 import os
 import shutil
 import tempfile
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.identity import deciding_packages, python_sources, sha256_file, sha256_files
 from lifecycle.incidents.incident import (
     FOLDER,
-    Course,
     Environment,
     Incident,
+    Interventions,
+    incident_id,
     incident_name,
     is_incident,
     write_manifest,
@@ -30,70 +30,55 @@ from lifecycle.records import Alarm, StoredFile
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in
 from lifecycle.training.checkpoints.made_with import made_with
-from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.signals import Signals
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from lifecycle.training.loop import TrainState
+    from lifecycle.training.monitors.watch import Watch
 
-# What an incident holds of the past, and what it may weigh.
-SIGNALS, SAMPLES, MOST_BYTES = 200, 5, 2_000_000
+# What an incident may weigh.
+MOST_BYTES = 2_000_000
 # Of one stage; the first of each monitor stays.
 MOST_INCIDENTS = 10
 _WRITING = ".writing-"
 _FEW = 20
 
 
-@dataclass
+@dataclass(frozen=True)
 class BlackBox:
-    """The last that was seen of one training. `on_gpu` decides which generators are kept before each update."""
+    """What the incidents of one training are made of, beside what its watch keeps of the last updates."""
 
     job: TrainJob
     prepared: Prepared
     plan: Plan
-    parameters: tuple[str, ...]
     device: str
-    signals: deque[Signals] = field(default_factory=lambda: deque(maxlen=SIGNALS))
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    random: dict[str, Tensor] = field(default_factory=dict)
 
-    def before_update(self) -> None:
-        """Keep the generators as they are: 1.2 µs on a CPU."""
-        import torch
+    def record(self, watch: Watch, state: TrainState, alarm: Alarm) -> Alarm:
+        """The alarm with its incident's id, or as it was where the stage has enough of them or the disk is full.
 
-        self.random["torch"] = torch.get_rng_state()
-        if self.device == "cuda":
-            self.random["cuda"] = torch.cuda.get_rng_state()
-
-    def after_backward(self, seen: Signals) -> None:
-        self.signals.append(seen)
-
-    def after_sample(self, seen: Sample) -> None:
-        self.samples.append(seen)
-
-    def write(self, alarm: Alarm, course: Course) -> Alarm:
-        """The alarm with its incident's folder, or as it was where the stage has enough of them or the disk is full.
-
-        An incident never ends a training: what keeps it from being written is told on stderr.
+        An incident never ends a training: what keeps it from being written is told on stderr. A rerun that only shows
+        that a training can be repeated keeps none.
         """
-        folder = Path(self.job.out) / FOLDER
-        target = folder / incident_name(alarm.step, alarm.monitor)
+        target = Path(self.job.out) / FOLDER / incident_name(alarm.step, alarm.monitor)
+        if self.job.stop_after_steps is not None:
+            return alarm
         try:
             # Met again after a resume or a roll back: the first is the one of the training as it was.
             if not is_incident(target):
-                if not _make_room(folder, target.name):
+                if not _make_room(target):
                     return alarm
-                _write(target, self._incident(alarm, course))
+                _write(target, self._incident(watch, state, alarm))
         except OSError as error:
             say(f"the incident {target.name} could not be kept: {error}")
             return alarm
-        return alarm.model_copy(update={"incident": str(target)})
+        return alarm.model_copy(update={"incident": incident_id(target)})
 
-    def _incident(self, alarm: Alarm, course: Course) -> Incident:
+    def _incident(self, watch: Watch, state: TrainState, alarm: Alarm) -> Incident:
         from lifecycle.worker import job_sha256
 
-        # Weights that a last update has spoiled are seen after it.
+        # Weights that the last update has spoiled are seen after it.
         step = min(alarm.step, self.plan.last_step - 1)
         batch = self.plan.batch(step).tolist()
         return Incident(
@@ -105,17 +90,23 @@ class BlackBox:
             alarm=alarm,
             step=step,
             plan=self.plan,
-            signals=tuple(self.signals),
-            samples=tuple(self.samples),
-            parameters=self.parameters,
+            signals=tuple(watch.recent),
+            samples=tuple(watch.samples),
+            parameters=tuple(name for name, _ in state.model.named_parameters()),
             batch_rows=tuple(batch),
             row_keys=keys_of(self.prepared, self.job, batch),
-            random={name: base64.b64encode(state.numpy().tobytes()).decode() for name, state in self.random.items()},
+            random={name: base64.b64encode(kept.numpy().tobytes()).decode() for name, kept in watch.random.items()},
             environment=environment(self.job, self.prepared.code_sha256, self.device),
-            course=course,
+            done=_done(watch, self.job),
             checkpoint=_newest_before(self.job, step),
             rows_file=_rows_file(self.job),
         )
+
+
+def _done(watch: Watch, job: TrainJob) -> Interventions:
+    taken = watch.policy.state_dict()
+    kept = {name: tuple(taken[name]) for name in ("passed_over", "skipped", "lowered")}
+    return Interventions(**kept, rate_factor=job.training.monitors.rate_factor)
 
 
 def keys_of(prepared: Prepared, job: TrainJob, batch: Sequence[int]) -> tuple[dict[str, str], ...]:
@@ -157,14 +148,14 @@ def _rows_file(job: TrainJob) -> StoredFile:
     return StoredFile(path=str(path), sha256=sha256, bytes=path.stat().st_size)
 
 
-def _make_room(folder: Path, name: str) -> bool:
+def _make_room(target: Path) -> bool:
     """True if one more may be written; a later one of a monitor gives way to the first of another."""
-    kept = sorted(path for path in folder.glob("*-*") if is_incident(path))
+    kept = [path for path in target.parent.glob("*-*") if is_incident(path)]
     if len(kept) < MOST_INCIDENTS:
         return True
-    kept.sort(key=lambda path: path.stat().st_mtime)
+    kept.sort(key=lambda path: path.stat().st_mtime_ns)
     monitors = [path.name.partition("-")[2] for path in kept]
-    if name.partition("-")[2] in monitors:
+    if target.name.partition("-")[2] in monitors:
         return False
     later = [path for place, path in enumerate(kept) if monitors[place] in monitors[:place]]
     for path in later[-1:]:

@@ -15,13 +15,13 @@ from lifecycle.identity import python_sources, sha256_files
 from lifecycle.incidents.incident import Incident, read_incident
 from lifecycle.incidents.rows import Search
 from lifecycle.incidents.scene import Scene, open_scene
-from lifecycle.incidents.step import AsRecorded, Step, alone, first_bad, make_step, update_of
+from lifecycle.incidents.step import AsRecorded, Step, alone, first_bad, make_step
 from lifecycle.jobs import Compared, GuiltyRow, ReplayJob, ReplayResult
 from lifecycle.progress import Progress
 from lifecycle.provenance import PRODUCT
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
 from lifecycle.training.checkpoints.made_with import made_with
-from lifecycle.training.loop import TrainData, Update
+from lifecycle.training.loop import TrainData, TrainState, Update, train
 from lifecycle.training.monitors.signals import Signals
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run_replay(job: ReplayJob) -> ReplayResult:
         at, scene = scene.state.step, open_scene(folder, incident, changed_code=job.changed_code)
         way = _go(scene, incident, at)
     notes += _random_notes(scene, incident)
-    step = make_step(scene, *_batch(scene), AsRecorded(incident.course))
+    step = make_step(scene, *_batch(scene), AsRecorded(incident.done))
     reproduced, tolerance, compared = _reproduced(incident, step, way)
     bad = first_bad(step)
     found, told = _rows(step, sensitive=bool(incident.job.rows.sensitive_features))
@@ -69,25 +69,27 @@ def run_replay(job: ReplayJob) -> ReplayResult:
 
 
 def _go(scene: Scene, incident: Incident, to_step: int) -> list[float]:
-    """Train to a step, or to the one before it whose update spoils the weights.
+    """Train to a step, or to the first before it whose update spoils the weights.
 
     By how much each update that was recorded differs, relative to it.
     """
     recorded = {seen.step: seen for seen in incident.signals}
-    state, policy, differences = scene.state, AsRecorded(incident.course), list[float]()
-    progress = Progress("replay: step", to_step, state.step)
-    state.model.train()
+    differences, spoiled = list[float](), list[int]()
+    progress = Progress("replay: step", to_step, scene.state.step)
+
+    def after_step(state: TrainState, update: Update) -> bool:
+        progress.advance()
+        if state.step - 1 in recorded:
+            differences.append(_difference(recorded[state.step - 1], update))
+        if not parameters_finite(state.model):
+            spoiled.append(state.step - 1)
+        return bool(spoiled)
+
     plan = scene.plan.model_copy(update={"last_step": to_step})
-    with closing(scene.data.batches(plan, state.step)) as batches:
-        for data, rows in batches:
-            update = update_of(scene, data, rows, policy)
-            if state.step in recorded and update is not None:
-                differences.append(_difference(recorded[state.step], update))
-            if not parameters_finite(state.model):
-                break
-            state.step += 1
-            progress.advance()
+    train(scene.state, scene.data, plan, scene.recipe, after_step, AsRecorded(incident.done).watch)
     progress.close()
+    if spoiled:
+        scene.state.step = spoiled[0]
     return differences
 
 

@@ -6,10 +6,10 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lifecycle.incidents.anomaly import watched
-from lifecycle.incidents.incident import Course
+from lifecycle.incidents.incident import Interventions
 from lifecycle.incidents.scene import Scene
 from lifecycle.jobs import FirstBad
 from lifecycle.training.checkpoints.checkpoint import state_dict
@@ -18,6 +18,8 @@ from lifecycle.training.random_state import restore_random
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lifecycle.training.monitors.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -54,38 +56,45 @@ class Step:
 
 @dataclass(frozen=True)
 class AsRecorded:
-    """In the place of a watch: what the policy had done is done again, and nothing is decided."""
+    """In the place of a watch: what was done to the training is done again, and nothing is decided."""
 
-    course: Course
+    done: Interventions
 
     def rate(self, state: TrainState, recipe: Recipe) -> float:
-        return recipe.learning_rate(state.step) * self.course.rate_factor_of(state.step)
+        return recipe.learning_rate(state.step) * self.done.rate_factor_of(state.step)
 
     def before_update(self, state: TrainState) -> bool:
-        return state.step not in self.course.passed_over
+        return state.step not in self.done.passed_over
 
     def may_apply(self, state: TrainState, update: Update, rows: int) -> bool:
-        return state.step not in self.course.skipped
+        return state.step not in self.done.skipped
 
+    def after_update(self, state: TrainState, update: Update) -> None:
+        return None
 
-def update_of(scene: Scene, data: TrainData, rows: Tensor, policy: AsRecorded) -> Update | None:
-    """Make the update of the state's step as the training did; None for a batch that was passed over."""
-    rate = policy.rate(scene.state, scene.recipe)
-    for optimizer in scene.state.optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = rate * group["lr_scale"]
-    return train_step(scene.state, data, rows, scene.recipe)
+    @property
+    def watch(self) -> Watch:
+        """As the loop asks for it."""
+        return cast("Watch", self)
 
 
 def make_step(scene: Scene, data: TrainData, rows: Tensor, policy: AsRecorded) -> Step:
     """Make the update of the state's step as the training did, and put the state back."""
-    before = copy.deepcopy(state_dict(scene.state))
-    update = update_of(scene, data, rows, policy)
-    assert update is not None
-    assert scene.state.row_losses is not None
-    made = Step(scene, scene.state.step, data, rows, before, update, scene.state.row_losses, policy)
+    state = scene.state
+    before = copy.deepcopy(state_dict(state))
+    update = _update(scene, data, rows, policy)
+    assert state.row_losses is not None
+    made = Step(scene, state.step, data, rows, before, update, state.row_losses, policy)
     made.put_back()
     return made
+
+
+def _update(scene: Scene, data: TrainData, rows: Tensor, policy: AsRecorded) -> Update:
+    rate = policy.rate(scene.state, scene.recipe)
+    for optimizer in scene.state.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
+    return train_step(scene.state, data, rows, scene.recipe, policy.watch)
 
 
 def first_bad(step: Step) -> FirstBad | None:
@@ -98,8 +107,7 @@ def first_bad(step: Step) -> FirstBad | None:
     sources["the labels"] = batch.targets
     numbers = step.rows.new_tensor(range(len(step.rows)))
     with watched(model, step.scene.folder, sources) as births:
-        update = update_of(step.scene, batch, numbers, step.policy)
-        assert update is not None
+        update = _update(step.scene, batch, numbers, step.policy)
         assert state.row_losses is not None
         gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
         weights = [parameter.detach() for parameter in state.parameters]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.incidents.find import incident_id
 from lifecycle.records import Alarm, StageReport
 from lifecycle.wording import count, words
 
@@ -53,7 +51,7 @@ def alarm_rows(stages: Sequence[StageReport]) -> list[AlarmRow]:
             found=f"{_sentence(alarm.symptom)} {_sentence(alarm.evidence)}{_keys(alarm)}",
             cause=f"{_sentence(alarm.cause)} {_sentence(alarm.fix)}",
             action=words(alarm.action),
-            replay=f"trainworthy replay {incident_id(Path(alarm.incident))}" if alarm.incident else "",
+            replay=f"trainworthy replay {alarm.incident}" if alarm.incident else "",
         )
         for number, stage, alarm in numbered(stages)
     ]
