@@ -35,12 +35,16 @@ _ALONE = 128
 
 def run_replay(job: ReplayJob) -> ReplayResult:
     """Do the incident's step again and say what it shows. Raises IncidentError, CheckpointError, DatasetError."""
+    import torch
+
     folder = Path(job.incident)
     incident = read_incident(folder)
+    # Sums of several threads are added up in another order.
+    torch.set_num_threads(int(incident.environment.made_with["threads"]))
     scene = open_scene(folder, incident, changed_code=job.changed_code)
     from_step = scene.state.step
     way = _go(scene, incident, incident.step)
-    notes = [*scene.notes]
+    notes = list[str]()
     if scene.state.step < incident.step:
         notes.append(f"the update of step {scene.state.step} spoiled the weights, so that it is looked at")
         at, scene = scene.state.step, open_scene(folder, incident, changed_code=job.changed_code)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from lifecycle.incidents.incident import Incident
 from lifecycle.incidents.record import keys_of
 from lifecycle.jobs import TrainJob
 from lifecycle.task import Task, load_task
-from lifecycle.training.checkpoints.checkpoint import load_checkpoint
+from lifecycle.training.checkpoints.checkpoint import checkpoints_in, load_checkpoint
 from lifecycle.training.loop import Batches, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import prepare, seed_everything
@@ -50,7 +50,6 @@ class Scene:
     told: str
     checkpoint: Path | None
     keys: Callable[[int], tuple[dict[str, str], ...]]
-    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -110,15 +109,12 @@ def _local(incident: Incident, device: str, changed_code: bool) -> Scene:
     recipe, data = make_recipe(prepared.task, job.training, plan.horizon_steps), prepared.data
     if isinstance(data, LoadedRows):
         data, recipe = data.in_loaders(recipe)
-    reference = incident.checkpoint
-    path = None if reference is None else Path(reference.path)
-    state, told, used, notes = _state(
-        prepared.task, job, incident.identity, prepared.preprocessing, device, path, reference and reference.sha256
-    )
+    found = _checkpoints(incident)
+    state, told, used = _state(prepared.task, job, incident.identity, prepared.preprocessing, device, found)
     keys = lambda step: keys_of(prepared, job, plan.batch(step).tolist())
     return Scene(
         prepared.task, Path(job.use_case_folder), prepared.code_sha256, prepared.preprocessing, state, data, recipe,
-        plan, device, told, used, keys, notes,
+        plan, device, told, used, keys,
     )  # fmt: skip
 
 
@@ -137,12 +133,12 @@ def _packed(folder: Path, incident: Incident, device: str) -> Scene:
     if job.training.tensors == "per_batch":
         # Its loaders had augmented what they made.
         recipe = Recipe(**{**vars(recipe), "augment": None})
-    found = next((folder / "checkpoint").glob("step-*"), None)
-    state, told, used, notes = _state(task, job, incident.identity, preprocessing, device, found, None)
+    found = [(path, None) for path in (folder / "checkpoint").glob("step-*")]
+    state, told, used = _state(task, job, incident.identity, preprocessing, device, found)
     data = PackedBatches(steps, device)
     return Scene(
         task, code, code_sha256(code), preprocessing, state, data, recipe, incident.plan, device, told, used,
-        lambda step: incident.row_keys if step == incident.step else (), notes,
+        lambda step: incident.row_keys if step == incident.step else (),
     )  # fmt: skip
 
 
@@ -173,23 +169,41 @@ def _require_rows(incident: Incident) -> None:
 
 
 def _state(
-    task: Task, job: TrainJob, identity: str, preprocessing: dict[str, Any], device: str, path: Path | None,
-    sha256: str | None,
-) -> tuple[TrainState, str, Path | None, tuple[str, ...]]:  # fmt: skip
-    """The state of a checkpoint, or of the stage's beginning where there was none or it is gone; what it is, and where
-    the checkpoint lies."""
-    state = _fresh(task, job, preprocessing, device)
-    if path is None:
-        return state, "from the stage's beginning, since no checkpoint was written before", None, ()
-    try:
-        notes = load_checkpoint(path, identity, state, sha256)
-    except CheckpointError as error:
-        if job.start is not None:
-            raise
-        # Its own training removes old checkpoints: the way from the beginning gives the same bits and takes longer.
+    task: Task, job: TrainJob, identity: str, preprocessing: dict[str, Any], device: str,
+    found: Sequence[tuple[Path, str | None]],
+) -> tuple[TrainState, str, Path | None]:  # fmt: skip
+    """The state of the first sound checkpoint of those, else of the stage's beginning; what it is, where it lies.
+
+    A training removes its old checkpoints: the way from further back gives the same bits and takes longer.
+    """
+    refused = []
+    for path, sha256 in found:
         state = _fresh(task, job, preprocessing, device)
-        return state, f"from the stage's beginning, since its checkpoint is no use: {error.problem}", None, ()
-    return state, f"from the checkpoint of step {state.step}", path, notes
+        try:
+            load_checkpoint(path, identity, state, sha256)
+        except CheckpointError as error:
+            refused.append(f"{path.name}: {error.problem}")
+        else:
+            return state, "; ".join((f"from the checkpoint of step {state.step}", *refused)), path
+    if job.start is not None:
+        fix = "run the stage before again, or replay a portable incident"
+        raise IncidentError("no checkpoint of the incident's training is left", value=refused, fix=fix)
+    told = "; ".join(refused) or "no checkpoint was written before"
+    return _fresh(task, job, preprocessing, device), f"from the stage's beginning, since {told}", None
+
+
+def _checkpoints(incident: Incident) -> list[tuple[Path, str | None]]:
+    """The incident's own, then what the stage still has of before its onset, newest first."""
+    own = incident.checkpoint
+    older = [
+        path
+        for path in checkpoints_in(Path(incident.job.out) / "checkpoints")
+        if int(path.name.removeprefix("step-")) <= min(incident.alarm.onset, incident.step)
+    ]
+    start = incident.job.start
+    named = [] if own is None else [(Path(own.path), own.sha256)]
+    first = [] if start is None else [(Path(start.path), start.sha256)]
+    return [*named, *((path, None) for path in older), *first]
 
 
 def _fresh(task: Task, job: TrainJob, preprocessing: dict[str, Any], device: str) -> TrainState:

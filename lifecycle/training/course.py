@@ -98,7 +98,7 @@ def _train(
     with open_checkpoints(job, state) as checkpoints:
         try:
             with open_flight(
-                job, state, plan, course.progressive, checkpoints, deadline, should_stop, forward
+                job, state, plan, course.progressive, course.watch, checkpoints, deadline, should_stop, forward
             ) as flight:  # fmt: skip
                 if stopping is None or not stopping.ended:
                     course.alarm = _updates(state, course.watch, prepared, flight)

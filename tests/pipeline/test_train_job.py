@@ -152,7 +152,9 @@ def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_e
     found = trained.toy.mlflow_run(trained.done.run_id)
     (file,) = (trained.toy.var / "training" / "toy").glob("*/full/metrics.jsonl")
     lines, _ = read_from(file, 0)
-    wanted = {(line.point.figure, line.point.step, line.at_ms) for line in lines if line.point.slice is None}
+    wanted = {
+        (line.point.figure, line.point.step, line.at_ms) for line in lines if line.point and line.point.slice is None
+    }
     with trained.toy.tracking() as tracking:
         logged = [
             (figure, metric.step, metric.timestamp)
