@@ -218,6 +218,9 @@ def _meant(func: Any, args: Any, kwargs: Any) -> bool:
     """True for memory that is to be filled, and for an infinity that somebody wrote down, as a mask's."""
     if func.name().removeprefix("aten::").partition(".")[0] in _EMPTY:
         return True
+    if _phase(None) == "optimizer":
+        # A learning rate is no mask.
+        return False
     plain = (value for value in tree_leaves((args, kwargs)) if isinstance(value, float))
     return not all(math.isfinite(value) for value in plain)
 
