@@ -317,7 +317,8 @@ class Alarm(Frozen):
 
 
 Cause = Literal[
-    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost"
+    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost",
+    "hang",
 ]  # fmt: skip
 
 

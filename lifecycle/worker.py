@@ -5,7 +5,8 @@ progress over Pipes, and at the end the sha256 of its answer, in small messages 
 
 Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
 checkpoint, told in error.json; 66 the folder's lease lost; 70 internal error; 71 out of memory; 73
-disk full; 74 storage; 75 preempted, with a checkpoint written. training/failure.py says what follows.
+disk full; 74 storage; 75 preempted, with a checkpoint written; 76 a hang, if declared. training/failure.py says what
+follows.
 """
 
 from __future__ import annotations

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from lifecycle.identity import canonical_json
 from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
 from lifecycle.records import Alarm
+from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpoint import WeightsNotFiniteError
 from lifecycle.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
+from lifecycle.training.failure import EXIT_HANG
 from lifecycle.training.flight import Flight, open_flight
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.causes import cause_and_fix
+from lifecycle.training.monitors.heartbeat import Heartbeat
+from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.row_keys import row_keys_of
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
@@ -81,9 +89,13 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    monitors = all_monitors(state)
-    keys, box = row_keys_of(job, prepared, plan), BlackBox(job, prepared, plan, device)
-    watch = Watch(model, job.training.monitors, monitors, plan.last_step, keys, box.record)
+    monitors = all_monitors(state, plan)
+    heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
+    box = BlackBox(job, prepared, plan, device)
+    watch = Watch(
+        model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
+        heartbeat=heartbeat,
+    )  # fmt: skip
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)
@@ -102,11 +114,23 @@ def _train(
             ) as flight:  # fmt: skip
                 if stopping is None or not stopping.ended:
                     course.alarm = _updates(state, course.watch, prepared, flight)
+            course.notes += flight.trace.told()
             if not (course.alarm or job.stop_after_steps):
                 course.checkpoint = checkpoints.last(state)
         except WeightsNotFiniteError:
             course.alarm = course.watch.weights_are_bad(state)
-        course.notes += (*checkpoints.told(), *flight.trace.told())
+        course.notes += checkpoints.told()
+
+
+def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
+    """On the heartbeat's thread: tell it, and end the process if that is declared: the one that hangs cannot."""
+    _, fix = cause_and_fix(finding.monitor)
+    say(f"{job.stage}: {finding.symptom}: {finding.evidence}")
+    if job.training.monitors.hang == "stop":
+        told = {"problem": f"{finding.symptom}: {finding.evidence}", "value": None, "fix": fix}
+        write_atomic(Path(job.out) / "error.json", canonical_json(told))
+        os._exit(EXIT_HANG)
+    watch.hangs.append(finding)
 
 
 def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight) -> Alarm | None:
@@ -116,4 +140,5 @@ def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight
     if flight.progressive is not None:
         flight.progressive.before_first_step(state)
         state.clock.lap(VALIDATION)
-    return train(state, data, flight.plan, recipe, flight.after_step, watch)
+    with watch.heart():
+        return train(state, data, flight.plan, recipe, flight.after_step, watch)

@@ -5,6 +5,7 @@ Pure: an exit code, what the worker told, and what was seen of memory come in; w
 cause            known by                                                       what follows
 preempted        exit 75, or a signal that asks (SIGTERM, SIGINT, SIGHUP)       goes on; free while steps are gained
 killed           another signal and no word                                     goes on, at most MOST_RESUMED times
+hang             exit 76: the heartbeat ended it, as declared                   goes on, at most MOST_RESUMED times
 storage_outage   exit 74 with an error that may pass by itself                  goes on once
 out_of_memory    exit 71, or a kill that the kernel counted                     stops: the same would run out again
 bad_input, bug, disk_full, storage, lease_lost                                  stops
@@ -23,7 +24,7 @@ from lifecycle.errors import WorkerError
 from lifecycle.records import Attempt, Cause, Frozen
 
 EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
-EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 73, 74, 75
+EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED, EXIT_HANG = 73, 74, 75, 76
 # How often a training goes on after ends that gained nothing or that nobody asked for.
 MOST_RESUMED = 3
 # How much of its limit a killed process must have had for memory to be the likely cause where no counter can be read.
@@ -35,6 +36,7 @@ _CAUSES: dict[int, Cause] = {
     EXIT_OUT_OF_MEMORY: "out_of_memory",
     EXIT_DISK_FULL: "disk_full",
     EXIT_PREEMPTED: "preempted",
+    EXIT_HANG: "hang",
 }
 # What a network or its file server gives while it is away; a missing file or a refused right stays.
 _PASSES = (
@@ -128,7 +130,7 @@ def why_not_again(attempts: Sequence[Attempt], seconds_left: float = math.inf) -
     `seconds_left` is what the budget still allows.
     """
     last = attempts[-1]
-    if last.cause not in ("preempted", "killed", "storage_outage"):
+    if last.cause not in ("preempted", "killed", "hang", "storage_outage"):
         return ""
     if last.cause == "storage_outage" and sum(attempt.cause == "storage_outage" for attempt in attempts) > 1:
         return "it had gone on after the first time"

@@ -8,8 +8,9 @@ from lifecycle.training.monitors.monitor import Monitor
 
 if TYPE_CHECKING:
     from lifecycle.training.loop import TrainState
+    from lifecycle.training.plan import Plan
 
 
-def all_monitors(state: TrainState) -> tuple[Monitor, ...]:
+def all_monitors(state: TrainState, plan: Plan) -> tuple[Monitor, ...]:
     """Fresh ones for this state."""
     return ()
