@@ -228,11 +228,8 @@ def _heaviest(step: Step) -> tuple[dict[int, str], str]:
         f"{_share(norms[place], all_norms)} of the rows' gradient norms"
         for place in heavy
     }
-    equal = 1 / len(order)
-    return (
-        told,
-        f"those with the largest gradients of {len(order)} rows that were taken alone; equal shares: {equal:.1%}",
-    )
+    times = norms[heavy[0]] * len(order) / all_norms if all_norms else 1.0
+    return told, f"{len(order)} were taken alone; the largest gradient has {times:.1f} times an equal share"
 
 
 def _share(part: float, whole: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,7 @@ def replay_text(incident: Incident, result: ReplayResult) -> str:
     """What the replay shows, most important first."""
     alarm = incident.alarm
     lines = [f"{incident.use_case}, {incident.job.stage}, step {incident.step}, {alarm.monitor}: {alarm.symptom}"]
-    lines += ["", _reproduced(result), f"  {_way(result)}"]
+    lines += ["", _reproduced(result), f"  {_way(result)}", *_rate(incident)]
     lines += [f"  {line}" for line in (*map(_compared, result.compared), *_elsewhere(result), *result.notes)]
     lines += ["", f"first bad operation: {_first(result.first_bad)}"]
     lines += ["", f"rows: {result.rows_told}", *(f"  {_row(row)}" for row in result.rows)]
@@ -36,6 +37,15 @@ def _reproduced(result: ReplayResult) -> str:
             return f"reproduced, not bit for bit: within {result.tolerance}"
         case _:
             return f"NOT reproduced: {result.tolerance}"
+
+
+def _rate(incident: Incident) -> list[str]:
+    """The learning rate of the step beside the usual one, where it was recorded."""
+    seen = incident.at_step
+    before = [one.learning_rate for one in incident.signals if one.step < incident.step]
+    if seen is None or not before:
+        return []
+    return [f"  learning rate: {seen.learning_rate:.3g}, median before {statistics.median(before):.3g}"]
 
 
 def _way(result: ReplayResult) -> str:

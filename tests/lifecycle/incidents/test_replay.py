@@ -85,22 +85,21 @@ def test_overflow_in_sixteen_bits_is_found_with_its_type(splits: Path, tmp_path:
     assert "look at weights and model" in result.rows_told
 
 
-def test_alarm_that_is_no_nan_says_which_rows_and_layers_carry_it(splits: Path, tmp_path: Path):
-    """The incident of another alarm, made of one that is: the step before it is finite."""
-    _, incident = stages.train(splits, tmp_path, stages.LOG, stages.PLAIN, rows=stages.one_row("x1", 1e6))
-    content = json.loads((incident / "incident.json").read_text())
-    step = content["step"] - 1
-    content["step"] = content["alarm"]["step"] = content["alarm"]["onset"] = step
-    content["alarm"]["monitor"], content["random"] = "loss_spike", {}
-    content["signals"] = [seen for seen in content["signals"] if seen[0] <= step]
-    moved = incident.with_name(f"{step}-loss_spike")
-    _as_incident(moved, content)
-    result = stages.replay(moved)
-    assert (result.reproduced, result.first_bad) == ("bit_for_bit", None)
-    assert len(result.rows) == 5
-    assert "of the batch's loss" in result.rows[0].told
-    assert len(result.layers) == 3
-    assert "its median before" in result.layers[0]
+def test_spike_is_replayed_after_its_checkpoint_went_and_says_which_rows_and_layers_carry_it(
+    splits: Path, tmp_path: Path
+):
+    rate = "def learning_rate(step, steps, training):\n    return 3.0 if 150 <= step < 156 else 0.01\n\n\n"
+    result, incident = stages.train(splits, tmp_path, ("def predict(", f"{rate}def predict("))
+    assert result.alarm is None
+    assert result.alarms[0].incident == f"toy/0123/full/{incident.name}"
+    replayed = stages.replay(incident)
+    assert (replayed.reproduced, replayed.from_step, replayed.first_bad) == ("bit_for_bit", 0, None)
+    assert replayed.agreed == replayed.on_the_way == read_incident(incident).step
+    assert len(replayed.rows) == 5
+    assert "of the batch's loss" in replayed.rows[0].told
+    assert len(replayed.layers) == 3
+    assert "times its median before" in replayed.layers[0]
+    assert "median before 0.01" in replay_text(read_incident(incident), replayed)
 
 
 def test_checkpoint_that_is_gone_costs_time_and_no_bit(log_of_zero: Path, tmp_path: Path):
@@ -187,11 +186,3 @@ def test_worker_replays_with_other_instructions_and_says_the_tolerance(log_of_ze
     assert result.first_bad.operation == "log"
     if result.reproduced == "within_tolerance":
         assert "relative" in result.tolerance
-
-
-def _as_incident(folder: Path, content: dict[str, object]) -> None:
-    from lifecycle.incidents.incident import write_manifest
-
-    folder.mkdir()
-    (folder / "incident.json").write_text(json.dumps(content))
-    write_manifest(folder)
