@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from lifecycle.incidents.tensors import has_nan, is_finite, is_whole, number_tensors, place_of, told_bad, told_range
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -63,30 +65,30 @@ class Births(TorchDispatchMode):
         # By where the storage lies: the birth that its numbers come from.
         self._origin: dict[int, int] = {}
         for name, tensor in sources.items():
-            if not _finite(tensor):
-                self._origin[_place(tensor)] = len(self.births)
+            if not is_finite(tensor):
+                self._origin[place_of(tensor)] = len(self.births)
                 what = f"{name} was not finite before the update"
-                self.births.append(Birth("none", _what(tensor), "before", "", "", "", what, None))
+                self.births.append(Birth("none", told_bad(tensor), "before", "", "", "", what, None))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = _numbers((args, kwargs))
-        places = {_place(tensor) for tensor in given}
-        changed = _numbers(_written(func, args, kwargs))
+        given = number_tensors((args, kwargs))
+        places = {place_of(tensor) for tensor in given}
+        changed = number_tensors(_written(func, args, kwargs))
         before = {place: self._origin[place] for place in places if place in self._origin}
         result = func(*args, **(kwargs or {}))
-        for tensor in (*_numbers(result), *changed):
-            place = _place(tensor)
-            if not _finite(tensor):
+        for tensor in (*number_tensors(result), *changed):
+            place = place_of(tensor)
+            if not is_finite(tensor):
                 self._origin[place] = self._of(func, args, kwargs, given, before, tensor)
-            elif place not in places or _whole(tensor):
+            elif place not in places or is_whole(tensor):
                 self._origin.pop(place, None)
         return result
 
     def first(self, tensors: Sequence[Tensor]) -> Birth | None:
         """Where the first of these that is not finite comes from; None if all are finite."""
         for tensor in tensors:
-            if not _finite(tensor):
-                found = self._origin.get(_place(tensor), _MEANT)
+            if not is_finite(tensor):
+                found = self._origin.get(place_of(tensor), _MEANT)
                 while found != _MEANT and (parent := self.births[found].parent) is not None:
                     found = parent
                 return None if found == _MEANT else self.births[found]
@@ -97,13 +99,13 @@ class Births(TorchDispatchMode):
     ) -> int:
         """The birth that a bad output comes from: a new one, unless it was given as it is."""
         # What was written over can't be looked at any more, but where it came from is known.
-        over = _place(made)
-        bad = [t for t in given if (_place(t) in before if _place(t) == over else not _finite(t))]
-        origins = [before.get(_place(tensor), _MEANT) for tensor in bad]
+        over = place_of(made)
+        bad = [t for t in given if (place_of(t) in before if place_of(t) == over else not is_finite(t))]
+        origins = [before.get(place_of(tensor), _MEANT) for tensor in bad]
         known = next((origin for origin in origins if origin != _MEANT), None)
         if not bad:
             return _MEANT if _meant(func, args, kwargs) else self._born(func, given, over, made, None)
-        if _has_nan(made) and not any(_has_nan(t) for t in bad if _place(t) != over) and over not in before:
+        if has_nan(made) and not any(has_nan(t) for t in bad if place_of(t) != over) and over not in before:
             return self._born(func, given, over, made, known)
         return _MEANT if known is None else known
 
@@ -112,12 +114,12 @@ class Births(TorchDispatchMode):
 
         node: Any = torch._C._current_autograd_node()
         dtype = str(made.dtype).removeprefix("torch.")
-        evidence = f"{_what(made)} in {dtype}{_range([tensor for tensor in given if _place(tensor) != over])}"
+        evidence = f"{told_bad(made)} in {dtype}{told_range([tensor for tensor in given if place_of(tensor) != over])}"
         module = self.modules[-1] if self.modules else ""
         self.births.append(
             Birth(
                 operation=func.name().removeprefix("aten::").partition(".")[0],
-                gave=_what(made),
+                gave=told_bad(made),
                 phase=_phase(node),
                 module=module if node is None else str(node.metadata.get(_MODULE, "")),
                 line=self._line_here() if node is None else self._line_of(node),
@@ -180,7 +182,7 @@ def _enter(births: Births, told: str) -> Callable[..., None]:
 def _leave(births: Births, told: str) -> Callable[..., None]:
     def leave(module: torch.nn.Module, given: Any, made: Any) -> None:
         births.modules.pop()
-        _name_nodes([tensor.grad_fn for tensor in _numbers(made) if tensor.grad_fn is not None], told)
+        _name_nodes([tensor.grad_fn for tensor in number_tensors(made) if tensor.grad_fn is not None], told)
 
     return leave
 
@@ -223,45 +225,3 @@ def _meant(func: Any, args: Any, kwargs: Any) -> bool:
         return False
     plain = (value for value in tree_leaves((args, kwargs)) if isinstance(value, float))
     return not all(math.isfinite(value) for value in plain)
-
-
-def _numbers(values: Any) -> list[Tensor]:
-    """The tensors of numbers that can be infinite, in nested values."""
-    import torch
-
-    return [
-        value
-        for value in tree_leaves(values)
-        if isinstance(value, torch.Tensor)
-        and (value.is_floating_point() or value.is_complex())
-        and value.layout == torch.strided
-    ]
-
-
-def _finite(tensor: Tensor) -> bool:
-    return bool(tensor.isfinite().all())
-
-
-def _has_nan(tensor: Tensor) -> bool:
-    return bool(tensor.isnan().any())
-
-
-def _range(given: Sequence[Tensor]) -> str:
-    finite = [part for tensor in given if (part := tensor[tensor.isfinite()]).numel() and not part.is_complex()]
-    if not finite:
-        return ""
-    low, high = min(float(part.min()) for part in finite), max(float(part.max()) for part in finite)
-    return f", given {low:.4g}" if low == high else f", given numbers from {low:.4g} to {high:.4g}"
-
-
-def _what(tensor: Tensor) -> str:
-    return "NaN" if _has_nan(tensor) else "inf"
-
-
-def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
-def _whole(tensor: Tensor) -> bool:
-    """True if the tensor is all of its storage."""
-    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 from lifecycle.identity import python_sources, sha256_files
 from lifecycle.incidents.incident import Incident, read_incident
-from lifecycle.incidents.rows import Search
+from lifecycle.incidents.rows import guilty_rows
 from lifecycle.incidents.scene import Scene, open_scene
-from lifecycle.incidents.step import AsRecorded, Step, alone, first_bad, make_step
-from lifecycle.jobs import Compared, GuiltyRow, ReplayJob, ReplayResult
+from lifecycle.incidents.step import AsRecorded, Step, first_bad, make_step
+from lifecycle.jobs import Compared, ReplayJob, ReplayResult
 from lifecycle.progress import Progress
 from lifecycle.provenance import PRODUCT
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
@@ -27,10 +27,8 @@ from lifecycle.training.monitors.signals import Signals
 if TYPE_CHECKING:
     from torch import Tensor
 
-# What is told of each.
-_ROWS, _LAYERS = 5, 3
-# Rows whose gradient is taken alone, those of the largest losses first.
-_ALONE = 128
+# Layers that are told of.
+_LAYERS = 3
 
 
 def run_replay(job: ReplayJob) -> ReplayResult:
@@ -53,7 +51,7 @@ def run_replay(job: ReplayJob) -> ReplayResult:
     step = make_step(scene, *_batch(scene), AsRecorded(incident.done))
     reproduced, tolerance, compared = _reproduced(incident, step, way)
     bad = first_bad(step)
-    found, told = _rows(step, sensitive=bool(incident.job.rows.sensitive_features))
+    found, told = guilty_rows(step, sensitive=bool(incident.job.rows.sensitive_features))
     return ReplayResult(
         step=step.number,
         from_step=from_step,
@@ -170,70 +168,6 @@ def _elsewhere(incident: Incident, scene: Scene) -> tuple[str, ...]:
     if sha256_files(python_sources(PRODUCT / "lifecycle", skip=("report",))) != made.trainworthy_sha256:
         other.append("other code of Trainworthy")
     return tuple(other)
-
-
-def _rows(step: Step, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], str]:
-    """The rows that stand out, and how they were found."""
-    keys, numbers = step.scene.keys(step.number), step.scene.plan.batch(step.number).tolist()
-    places, told = _guilty(step) if step.not_finite else _heaviest(step)
-    rows = tuple(
-        GuiltyRow(
-            row=numbers[place],
-            key=keys[place] if place < len(keys) else {},
-            told="why is not told, since a feature is sensitive" if sensitive else why,
-        )
-        for place, why in list(places.items())[:_ROWS]
-    )
-    return rows, told
-
-
-def _guilty(step: Step) -> tuple[dict[int, str], str]:
-    """Rows of a batch whose loss or gradient is not finite, by place, with what is odd in their inputs."""
-    import torch
-
-    bad = torch.nonzero(~torch.isfinite(step.losses)).flatten().tolist()
-    batch = step.data.take(step.rows)
-    if 0 < len(bad) < len(step.losses):
-        told = f"{len(bad)} of {len(step.losses)} rows have a loss that is not finite"
-        return {place: _inputs(batch, place) or "its loss is not finite" for place in bad}, told
-    search = Search(alone(step).is_bad)
-    told = search.run(len(step.losses))
-    found = search.alone or [place for part in search.together[:1] for place in part]
-    return {place: _inputs(batch, place) or "it does it with inputs that are finite" for place in found}, told
-
-
-def _inputs(batch: TrainData, place: int) -> str:
-    """Which inputs of a row hold numbers that are not finite."""
-    import torch
-
-    bad = {
-        name: int((~torch.isfinite(tensor[place])).sum())
-        for name, tensor in batch.inputs.items()
-        if tensor.is_floating_point()
-    }
-    return ", ".join(f"input {name} holds {count} numbers that are not finite" for name, count in bad.items() if count)
-
-
-def _heaviest(step: Step) -> tuple[dict[int, str], str]:
-    """Rows that carry the most of a finite step's loss and gradient."""
-    losses = step.losses.double()
-    order = losses.argsort(descending=True).tolist()[:_ALONE]
-    part = alone(step)
-    norms = {place: part.passed([place])[1] for place in order}
-    step.put_back()
-    total, all_norms = float(losses.sum()), sum(norms.values())
-    heavy = sorted(norms, key=lambda place: norms[place], reverse=True)[:_ROWS]
-    told = {
-        place: f"{_share(float(losses[place]), total)} of the batch's loss, "
-        f"{_share(norms[place], all_norms)} of the rows' gradient norms"
-        for place in heavy
-    }
-    times = norms[heavy[0]] * len(order) / all_norms if all_norms else 1.0
-    return told, f"{len(order)} were taken alone; the largest gradient has {times:.1f} times an equal share"
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else "none"
 
 
 def _layers(incident: Incident, step: Step) -> tuple[str, ...]:

@@ -164,6 +164,11 @@ def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_e
     assert {figure for figure, _, _ in wanted} == {"progressive_loss", "training_loss"}
     assert sorted(logged) == sorted(wanted)
     assert 0 < found.data.metrics["full/goodput"] < 1
+    # What the monitors saw of each window is drawn beside it.
+    signals = {line.signals.step for line in lines if line.signals}
+    assert signals == {line.point.step for line in lines if line.point and line.point.mode == "training"}
+    assert 0 < found.data.metrics["full/update_ratio"] < 1
+    assert found.data.metrics["full/gradient_norm"] > 0
 
 
 def test_train_first_run_artifacts_hold_records_report_and_model(trained):
