@@ -89,7 +89,7 @@ class Mirror(threading.Thread):
             ended, kept = self._ended.is_set(), reached_step(self._path.parent)
             found, self._offset = read_from(self._path, self._offset)
             self._windows.add(found)
-            lines = [line for line in self._windows.lines if ended or line.point.step <= kept]
+            lines = [line for line in self._windows.lines if ended or line.step <= kept]
             due = [line for line in lines if line not in self._sent]
             if due:
                 self._send(due)

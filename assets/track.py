@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ import dagster as dg
 
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
 from assets.mirror import stage_folder
-from lifecycle.records import STEPS, Cost, Record, StageReport, Step
+from lifecycle.records import STEPS, Alarm, Cost, Record, StageReport, Step
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, windows_in
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
 
@@ -69,6 +69,8 @@ def _write(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
         files[REPORT_ARTIFACT] = report.read_bytes()
     run.tracking.log_files(tracked, files)
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
+    if isinstance(record, StageReport) and record.alarms:
+        tags[f"alarms/{run.step}"] = told_alarms(record.alarms)
     run.tracking.log_values(tracked, parameters={}, metrics={}, tags=tags)
 
 
@@ -78,9 +80,17 @@ def _lines(run: StepRun, stage: StageReport, reused: bool) -> list[MetricsLine]:
     if not reused:
         with contextlib.suppress(OSError):
             written = windows_in(stage_folder(run, stage.training_run, stage.kind, stage.seed) / FILE_NAME)
-    now, points = time.time_ns() // 1_000_000, (*stage.curve, *stage.monitored)
-    known = {line.point: line for line in written}
-    return [known.get(point) or MetricsLine(at_ms=now, point=point) for point in points]
+    now, known = time.time_ns() // 1_000_000, {line.key: line.at_ms for line in written}
+    lines = [line_of(one, now) for one in (*stage.curve, *stage.monitored, *stage.alarms)]
+    return [line.model_copy(update={"at_ms": known.get(line.key, now)}) for line in lines]
+
+
+def told_alarms(alarms: Sequence[Alarm]) -> str:
+    """Every alarm in a line; MLflow takes 5,000 characters."""
+    lines = [
+        f"step {alarm.step}: {alarm.monitor} ({alarm.severity}, {alarm.action}): {alarm.symptom}" for alarm in alarms
+    ]
+    return "\n".join(lines)[:5000]
 
 
 def _parameters(use_case: UseCase) -> dict[str, Any]:

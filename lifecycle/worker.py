@@ -35,9 +35,11 @@ from lifecycle.jobs import (
     AnyResult,
     FunctionsJob,
     JobFile,
+    PackJob,
     PredictJob,
     PredictResult,
     PreflightJob,
+    ReplayJob,
     ResultFile,
     TrainJob,
     TrainResult,
@@ -212,6 +214,14 @@ def _do(
             from lifecycle.predict import run_verify
 
             return run_verify(job)
+        case ReplayJob():
+            from lifecycle.incidents.replay import run_replay
+
+            return run_replay(job)
+        case PackJob():
+            from lifecycle.incidents.portable import pack
+
+            return pack(job)
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:

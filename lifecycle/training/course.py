@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lifecycle.identity import canonical_json
+from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
 from lifecycle.records import Alarm
@@ -91,8 +92,10 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
         state.also["progressive"] = progressive
     monitors = all_monitors(state, plan)
     heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
+    box = BlackBox(job, prepared, plan, device)
     watch = Watch(
-        model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), heartbeat=heartbeat
+        model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
+        heartbeat=heartbeat,
     )  # fmt: skip
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
@@ -107,7 +110,7 @@ def _train(
     state, stopping = course.state, early_stopping_of(course.state)
     with open_checkpoints(job, state) as checkpoints:
         with open_flight(
-            job, state, plan, course.progressive, checkpoints, deadline, should_stop, forward
+            job, state, plan, course.progressive, course.watch, checkpoints, deadline, should_stop, forward
         ) as flight:  # fmt: skip
             try:
                 if stopping is None or not stopping.ended:

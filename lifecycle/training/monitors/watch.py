@@ -19,20 +19,22 @@ from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
 from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
-from lifecycle.training.monitors.signals import SAMPLE_EVERY, Signals
+from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
 from lifecycle.training.monitors.spikes import Spikes
 from lifecycle.training.monitors.trends import Trends
+from lifecycle.training.random_state import torch_states
 from lifecycle.training.watching.clock import DATA
 from lifecycle.training_spec import MonitorsSpec
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from lifecycle.training.loop import Recipe, TrainState, Update
     from lifecycle.training.monitors.heartbeat import Heartbeat
 
-# Signals of the newest updates, for who records what led to an alarm.
-KEPT_SIGNALS = 200
+# Signals of the newest updates and the newest closer looks, for who records what led to an alarm.
+KEPT_SIGNALS, KEPT_SAMPLES = 200, 5
 # The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
 SAME_ALARM, MOST_OF_ONE = 50, 8
 
@@ -69,6 +71,9 @@ class Watch:
         self.policy = Policy(spec, planned_steps)
         self.alarms: list[Alarm] = []
         self.recent: deque[Signals] = deque(maxlen=KEPT_SIGNALS)
+        self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
+        self.random: dict[str, Tensor] = {}
+        self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self.ended: Alarm | None = None
         self.back_before: int | None = None
         self._look: CloserLook | None = None
@@ -99,6 +104,7 @@ class Watch:
             self._heartbeat.begin(state.step)
         if state.step % SAMPLE_EVERY == 0:
             self._look = self._looks.begin(state)
+        self.random = torch_states(self._device)
         return True
 
     def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
@@ -132,6 +138,7 @@ class Watch:
             look.leave()
             if not update.skipped and finite(update.loss, update.grad_norm):
                 sample = look.end()
+                self.samples.append(sample)
                 found = [f for monitor in self._monitors if (f := monitor.after_sample(sample)) is not None]
                 if found:
                     self._act(state, found)

@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lifecycle.progress import say
-from lifecycle.records import CurvePoint, Frozen
+from lifecycle.records import Alarm, CurvePoint, Frozen
 
 FILE_NAME = "metrics.jsonl"
 RETRY_SECONDS = 2.0
@@ -27,11 +27,48 @@ RETRY_SECONDS = 2.0
 CLOSE_SECONDS = 5.0
 
 
+class WindowSignals(Frozen):
+    """What the monitors saw of a window that ends at `step`.
+
+    `grad_norm` is the median of its updates before clipping, `update_ratio` the median over parameters of the newest
+    update's size relative to theirs, `seconds` the median of an update.
+    """
+
+    step: int
+    grad_norm: float
+    update_ratio: float | None
+    seconds: float
+
+
 class MetricsLine(Frozen):
-    """A point and when it was measured, in milliseconds since 1970."""
+    """A point, signals or an alarm, and when it was measured, in milliseconds since 1970."""
 
     at_ms: int
-    point: CurvePoint
+    point: CurvePoint | None = None
+    signals: WindowSignals | None = None
+    alarm: Alarm | None = None
+
+    @property
+    def step(self) -> int:
+        """The update that it is about."""
+        return self._told.step
+
+    @property
+    def key(self) -> tuple[int, str, str | None]:
+        """Lines of equal keys tell of the same."""
+        match self._told:
+            case CurvePoint() as point:
+                return point.step, point.figure, point.slice
+            case Alarm() as alarm:
+                return alarm.step, f"alarm of {alarm.monitor}", None
+            case WindowSignals() as signals:
+                return signals.step, "signals", None
+
+    @property
+    def _told(self) -> CurvePoint | WindowSignals | Alarm:
+        found = self.point or self.signals or self.alarm
+        assert found is not None
+        return found
 
 
 class AttemptLine(Frozen):
@@ -53,12 +90,12 @@ class Windows:
         """What the file says next."""
         for line in lines:
             if isinstance(line, AttemptLine):
-                self._lines = {key: kept for key, kept in self._lines.items() if kept.point.step <= line.from_step}
+                self._lines = {key: kept for key, kept in self._lines.items() if kept.step <= line.from_step}
                 continue
-            key = line.point.step, line.point.figure, line.point.slice
             # An equal one that is repeated keeps its time: with it, a second write to MLflow is the first one's.
-            if key not in self._lines or self._lines[key].point != line.point:
-                self._lines[key] = line
+            before = self._lines.get(line.key)
+            if before is None or before.model_copy(update={"at_ms": line.at_ms}) != line:
+                self._lines[line.key] = line
 
     @property
     def lines(self) -> list[MetricsLine]:
@@ -80,10 +117,10 @@ class MetricsFile:
         self._waiting.append(AttemptLine(from_step=from_step))
         self.write(points)
 
-    def write(self, points: Sequence[CurvePoint]) -> None:
-        """A line a point, written soon."""
+    def write(self, points: Sequence[CurvePoint | WindowSignals | Alarm]) -> None:
+        """A line each, written soon."""
         at_ms = time.time_ns() // 1_000_000
-        self._waiting.extend([MetricsLine(at_ms=at_ms, point=point) for point in points])
+        self._waiting.extend([line_of(point, at_ms) for point in points])
         self._wake.set()
 
     def close(self) -> None:
@@ -104,6 +141,17 @@ class MetricsFile:
                 append(self._path, b"".join(_text(self._waiting[number]) for number in range(count)))
                 for _ in range(count):
                     self._waiting.popleft()
+
+
+def line_of(measured: CurvePoint | WindowSignals | Alarm, at_ms: int) -> MetricsLine:
+    """The line that tells of it."""
+    match measured:
+        case CurvePoint():
+            return MetricsLine(at_ms=at_ms, point=measured)
+        case WindowSignals():
+            return MetricsLine(at_ms=at_ms, signals=measured)
+        case Alarm():
+            return MetricsLine(at_ms=at_ms, alarm=measured)
 
 
 def _text(line: Line) -> bytes:

@@ -1,20 +1,28 @@
 """The worker's metrics.jsonl: whole lines or none, also on a disk that is full for a while."""
 
+import math
 import threading
+from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
-from lifecycle.records import CurvePoint
+from lifecycle.records import Alarm, CurvePoint
+from lifecycle.training.monitors.signals import Sample, Signals
 from lifecycle.training.watching import metrics_file
 from lifecycle.training.watching.metrics_file import (
     AttemptLine,
     MetricsFile,
     MetricsLine,
     Windows,
+    WindowSignals,
     append,
+    line_of,
     read_from,
     windows_in,
 )
+from lifecycle.training.watching.window_signals import window_signals
+from resources.mlflow import figures_of_line
 
 
 def points(*steps: int) -> list[CurvePoint]:
@@ -124,3 +132,30 @@ def test_append_that_takes_a_part_leaves_the_file_as_it_was(tmp_path, monkeypatc
         append(path, b"two\n")
     monkeypatch.undo()
     assert path.read_bytes() == b"one\n"
+
+
+def test_signals_and_alarms_are_lines_of_their_own(tmp_path):
+    alarm = Alarm(
+        step=3, onset=3, last_step=3, monitor="loss_spike", severity="critical", symptom="s", evidence="e", cause="c",
+        fix="f", action="warn",
+    )  # fmt: skip
+    signals = WindowSignals(step=4, grad_norm=0.5, update_ratio=None, seconds=0.01)
+    file = MetricsFile(tmp_path / "metrics.jsonl")
+    file.write([*points(4), signals, alarm])
+    file.close()
+    lines, _ = read_from(tmp_path / "metrics.jsonl", 0)
+    assert [line.signals for line in lines if line.signals] == [signals]
+    assert [line.alarm for line in lines if line.alarm] == [alarm]
+    assert figures_of_line("full", line_of(signals, 0)) == (4, {"full/gradient_norm": 0.5, "full/update_seconds": 0.01})
+    assert figures_of_line("full", line_of(alarm, 0)) == (3, {"full/alarm/loss_spike": 2.0})
+    assert figures_of_line("full", line_of(points(1)[0], 0))[0] == points(1)[0].step
+
+
+def test_window_signals_are_of_the_window_s_own_updates_and_finite():
+    norms = [1.0, 2.0, math.nan, 4.0]
+    recent = [Signals(step, 0.5, 0.3, 8, 0.1, norm, [norm], 0.01 * step, 0.0) for step, norm in enumerate(norms)]
+    sample = Sample(2, ("w", "b"), (True, False), (2.0, 1.0), (0.02, 0.5), (0.0, 0.0), (), 1.0, 0.0)
+    watch = SimpleNamespace(recent=deque(recent), samples=deque([sample]))
+    found = window_signals(watch, step=4, updates=3)
+    assert found == WindowSignals(step=4, grad_norm=3.0, update_ratio=0.01, seconds=0.02)
+    assert window_signals(watch, step=9, updates=3) is None
