@@ -31,8 +31,9 @@ SMALLEST = 0.05
 LOSS_ABOVE_START, GRADIENT_ABOVE_START = 2.0, 10.0
 # ... and a single batch that many times the median.
 ABOVE_MEDIAN = 5.0
-# How often the bar is set anew.
-BAR_EVERY = 8
+# How often the bar is set anew, and when it is first: as soon as there are enough values.
+BAR_EVERY = 32
+FIRST_BARS = (NEWEST, NEWEST + FEWEST)
 MAD = 1.4826
 
 
@@ -96,7 +97,7 @@ class _Level:
         """Take the value of an update; True if it is worth a closer look."""
         self._values.append((step, value))
         self._count += 1
-        if self._count % BAR_EVERY == 0:
+        if self._count % BAR_EVERY == 0 or self._count in FIRST_BARS:
             self._set_bar()
         return value > self._bar
 
