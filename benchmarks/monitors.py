@@ -6,7 +6,7 @@ set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watche
 progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
 
     make bench NAME=monitors                                  about 90 minutes on 2 cores
-    python -m benchmarks.monitors healthy --seeds 1 mlp gru   one part, or some names of it
+    python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
 """
 
 from __future__ import annotations

@@ -439,7 +439,7 @@ FAULTS: dict[str, Fault] = {
     "head_alone": whole(head_alone, ("not_in_optimizer",), ("not_in_optimizer",), False),
     "made_anew": whole(made_anew, ("not_in_optimizer",), ("not_in_optimizer",), True),
     "rate_thousandfold": whole(rate_times(1000), RATE, ("learning_rate_too_high",), False),
-    "rate_hundredfold_later": whole(rate_times(100, ONSET), RATE, ("learning_rate_too_high",), True),
+    "rate_hundredfold_later": whole(rate_times(100, ONSET), RATE, ("learning_rate_too_high",), False),
     "rate_tenthousandth": whole(rate_times(1e-4), ("plateau",), ("learning_rate_too_low",), False),
     "layer_rate_tiny": whole(
         layer_at(1e-6), ("layer_left_behind", "unchanged_layer"), ("layer_rate", "frozen_layer"), False

@@ -10,7 +10,7 @@ from lifecycle.records import CurvePoint
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.signals import Sample, Signals
-from lifecycle.training.monitors.windows import Window, Windows
+from lifecycle.training.monitors.windows import WINDOW, Window, Windows
 
 
 class _OnWindows(Base):
@@ -125,7 +125,10 @@ class RiseAboveBest(_OnWindows):
             return None
         best, error, rate, at = self._best
         rise = closed.mean - best
-        clear = rise > RISE_ERRORS * math.hypot(error, closed.error) and rise > LOST * (self._start - best)
+        # Of losses that swing wildly the mean has a large error; then most of them lie above all that there were.
+        by_mean = rise > RISE_ERRORS * math.hypot(error, closed.error)
+        by_most = closed.low - best > RISE_ERRORS * error * math.sqrt(WINDOW)
+        clear = (by_mean or by_most) and rise > LOST * (self._start - best)
         if not clear or (closed.rate > HIGHER_RATE * rate and closed.mean < self._start):
             self._risen = 0
             return None

@@ -14,12 +14,13 @@ WINDOW = 20
 
 @dataclass
 class Window:
-    """Mean loss of updates `first` to `last`, its standard error, and the mean learning rate."""
+    """Mean loss of updates `first` to `last`, its standard error, the lower quartile, and the mean learning rate."""
 
     first: int
     last: int
     mean: float
     error: float
+    low: float
     rate: float
 
 
@@ -50,7 +51,8 @@ class Windows:
         between = math.fsum((one - mean) ** 2 for one in self._losses) / (WINDOW - 1)
         # The larger of what rows and what updates say: batches are neither independent nor alike.
         within = max(0.0, self._squares) / self._rows / self._rows
-        window = Window(self._first, step, mean, math.sqrt(max(between / WINDOW, within)), sum(self._rates) / WINDOW)
+        error, low = math.sqrt(max(between / WINDOW, within)), sorted(self._losses)[WINDOW // 4]
+        window = Window(self._first, step, mean, error, low, sum(self._rates) / WINDOW)
         self._losses, self._rates, self._rows, self._squares = [], [], 0, 0.0
         return window
 

@@ -71,6 +71,11 @@ def test_loss_that_rises_above_its_best_and_stays_is_a_warning():
     assert found.step <= 259
 
 
+def test_losses_that_swing_wildly_above_what_was_there_are_a_rise():
+    wild = with_loss(lambda step: 2.0 + 40.0 * (step % 10 == 0))
+    assert only(shown(RiseAboveBest(), every=wild, onset=200)).monitor == "rise_above_best"
+
+
 def test_rise_with_the_learning_rate_is_healthy():
     cycle = lambda seen: noisy(lambda step: 0.55)(seen)._replace(learning_rate=5e-3)
     assert shown(RiseAboveBest(), every=cycle, onset=200) == []
