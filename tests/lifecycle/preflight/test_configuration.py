@@ -339,7 +339,7 @@ def host(
 ) -> Host:  # fmt: skip
     """`seconds` are all of the updates' and nothing else."""
     spec = toy_jobs.spec_with(**sections)
-    updates = sum(updates_of_stages(rows, spec.training, spec.stages).values())
+    updates = sum(updates_of_stages(rows, rows // 2, spec.training, spec.stages).values())
     step = StepTime(
         seconds=(seconds or 0.0) / updates, rows_seconds=0.0, augment_seconds=0.0, checkpoint_seconds=0.01,
         write_seconds=write, cores_busy=1.0, others_busy=0.0, cores=2, flops=0.0, operations=1, joules=None,
