@@ -151,8 +151,9 @@ def test_train_first_run_is_one_finished_mlflow_run_linked_both_ways(trained, sh
 def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_each_once(trained):
     found = trained.toy.mlflow_run(trained.done.run_id)
     (file,) = (trained.toy.var / "training" / "toy").glob("*/full/metrics.jsonl")
-    lines = [(line.at_ms, line.point) for line in windows_in(file) if line.point]
-    wanted = {(point.figure, point.step, at_ms) for at_ms, point in lines if point.slice is None}
+    lines = list(windows_in(file))
+    points = [(line.at_ms, line.point) for line in lines if line.point]
+    wanted = {(point.figure, point.step, at_ms) for at_ms, point in points if point.slice is None}
     with trained.toy.tracking() as tracking:
         logged = [
             (figure, metric.step, metric.timestamp)
@@ -164,7 +165,7 @@ def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_e
     assert 0 < found.data.metrics["full/goodput"] < 1
     # What the monitors saw of each window is drawn beside it.
     signals = {line.signals.step for line in lines if line.signals}
-    assert signals == {line.point.step for line in lines if line.point and line.point.mode == "training"}
+    assert signals == {point.step for _, point in points if point.mode == "training"}
     assert 0 < found.data.metrics["full/update_ratio"] < 1
     assert found.data.metrics["full/gradient_norm"] > 0
 

@@ -50,7 +50,9 @@ def outcome(result: TrainResult) -> dict:
     """All that must be equal; paths, times, memory and the way there may differ."""
     left_out = {"artifact", "checkpoint", "gpu_seconds", "resumed_from_step", "notes", "metrics", "seconds"}
     metrics = {name: value for name, value in result.metrics.items() if name != "peak_memory_bytes"}
-    return {**result.model_dump(exclude=left_out), "metrics": metrics}
+    # An incident's name has its folder in it.
+    alarms = [alarm.model_dump(exclude={"incident"}) for alarm in result.alarms]
+    return {**result.model_dump(exclude=left_out), "metrics": metrics, "alarms": alarms}
 
 
 @pytest.fixture(scope="module")
