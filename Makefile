@@ -13,6 +13,8 @@ export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 # The UI alone, without its workers for language model scoring.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
+# Tests run in so many processes, a file in one of them: each takes up to 2 GB.
+TEST_PROCESSES ?= 2
 # The exit code of `trainworthy champion` without one; an error is 1.
 NO_CHAMPION := 3
 # Declares that there is no champion yet.
@@ -60,10 +62,10 @@ next: $(READY)  ## a month later: train on the next published dataset version an
 	@trainworthy verdict flight_delays
 
 test: $(READY)  ## all tests that need nothing but the registry's packages
-	pytest -m "not slow"
+	pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow"
 
 test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
-	pytest -m slow --timeout 900
+	pytest -n $(TEST_PROCESSES) --dist loadfile -m slow --timeout 900
 
 spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it needs Java 17 or newer
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
