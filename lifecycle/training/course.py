@@ -19,7 +19,7 @@ from lifecycle.training.failure import EXIT_HANG
 from lifecycle.training.flight import Flight, open_flight
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.monitors.all import all_monitors
-from lifecycle.training.monitors.causes import cause_and_fix
+from lifecycle.training.monitors.diagnosis import named_cause
 from lifecycle.training.monitors.heartbeat import Heartbeat
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.row_keys import row_keys_of
@@ -124,7 +124,7 @@ def _train(
 
 def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
     """On the heartbeat's thread: tell it, and end the process if that is declared: the one that hangs cannot."""
-    _, fix = cause_and_fix(finding.monitor)
+    _, fix, _ = named_cause(finding)
     say(f"{job.stage}: {finding.symptom}: {finding.evidence}")
     if job.training.monitors.hang == "stop":
         told = {"problem": f"{finding.symptom}: {finding.evidence}", "value": None, "fix": fix}

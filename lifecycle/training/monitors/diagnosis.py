@@ -8,14 +8,23 @@ constant answers, and a training of constant answers has a plateau.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from lifecycle.records import Alarm
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.rules import RULES
+from lifecycle.training.monitors.rules import JUST_BEFORE, NOT_FINITE, RULES, SPIKES
 from lifecycle.training.monitors.rules_later import LATER
 from lifecycle.training.monitors.told import Context, Told
 
-__all__ = ["Cause", "Context", "diagnose", "likely"]
+if TYPE_CHECKING:
+    from lifecycle.training.loop import Recipe
+
+__all__ = ["Cause", "Context", "context_of", "diagnose", "likely", "named_cause", "of_alarms"]
+
+NO_CONTEXT = Context()
+# Of the schedule so far, for its largest rate.
+RATES_LOOKED_AT = 200
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,45 @@ def diagnose(findings: Sequence[Finding], context: Context) -> tuple[Cause, ...]
 
 
 def likely(finding: Finding, before: Sequence[Finding], context: Context) -> Cause | None:
-    """The cause of one finding, in the light of those before it; None of a monitor that no rule knows."""
-    causes = diagnose([*before, finding], context)
+    """The cause of one finding, in the light of those before it; None of a monitor that no rule knows.
+
+    What passes by, as a spike does, bears on what follows at once; what lasts, as a dead layer, bears on all.
+    """
+    since = finding.onset - JUST_BEFORE
+    bearing = [one for one in before if one.monitor not in (*NOT_FINITE, *SPIKES) or one.step >= since]
+    causes = diagnose([*bearing, finding], context)
     return next((one for one in causes if finding.monitor in one.explains), None)
+
+
+def named_cause(
+    finding: Finding, before: Sequence[Finding] = (), context: Context = NO_CONTEXT
+) -> tuple[str, str, str]:
+    """Cause and fix in words, and what the same cause explains beside the finding; each "" where there is none."""
+    cause = likely(finding, before, context)
+    if cause is None:
+        return "", "", ""
+    newest = {one.monitor: one.step for one in before if one.monitor != finding.monitor}
+    beside = [f"{name} at update {newest[name]}" for name in cause.explains if name in newest]
+    return cause.cause, cause.fix, ", ".join(beside)
+
+
+def context_of(
+    recipe: Recipe | None, step: int, learning_rate: float, update_ratio: float | None, bad_inputs: bool | None
+) -> Context:
+    """What is known beside findings at an update; `learning_rate` is the one that it was made at."""
+    if recipe is None:
+        return Context(learning_rate, learning_rate, "fp32", update_ratio, bad_inputs)
+    rates = map(recipe.learning_rate, range(0, step + 1, 1 + step // RATES_LOOKED_AT))
+    return Context(learning_rate, max(learning_rate, *rates), recipe.precision, update_ratio, bad_inputs)
+
+
+def of_alarms(alarms: Sequence[Alarm]) -> list[Finding]:
+    """What was found, of the alarms that tell it: one that was seen again counts where it was seen last, too."""
+    found = []
+    for alarm in alarms:
+        first = Finding(
+            alarm.monitor, alarm.severity, alarm.step, alarm.onset, alarm.symptom, alarm.evidence, alarm.where
+        )
+        again = alarm.last_step > alarm.step
+        found += [first, replace(first, step=alarm.last_step, onset=alarm.last_step)] if again else [first]
+    return found

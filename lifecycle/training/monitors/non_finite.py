@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lifecycle.records import Alarm
-from lifecycle.training.monitors.causes import cause_and_fix
+from lifecycle.training.monitors.diagnosis import named_cause
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.signals import Sample, Signals
 
@@ -80,7 +80,7 @@ def bad_parameters(step: int, onset: int, names: Sequence[str]) -> Finding:
 def not_finite_alarm(step: int, loss: float, grad_norm: float) -> Alarm:
     """What ends a training that nothing else watches."""
     found = not_finite(step, loss, grad_norm)
-    cause, fix = cause_and_fix(found.monitor)
+    cause, fix, _ = named_cause(found)
     return Alarm(
         step=step, onset=step, last_step=step, monitor=found.monitor, severity="critical", symptom=found.symptom,
         evidence=found.evidence, cause=cause, fix=fix, action="stop",

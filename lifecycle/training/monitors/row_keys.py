@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lifecycle.training.random_state import random_state, restore_random
 
@@ -16,14 +16,24 @@ if TYPE_CHECKING:
 NAMED_ROWS = 20
 
 
-def row_keys_of(job: TrainJob, prepared: Prepared, plan: Plan) -> Callable[[TrainState], tuple[dict[str, Any], ...]]:
+class NamedRows(NamedTuple):
+    """Keys of rows, and whether they were chosen for inputs that are not finite; None where nobody looked."""
+
+    keys: tuple[dict[str, Any], ...]
+    not_finite: bool | None
+
+
+NO_ROWS = NamedRows((), None)
+
+
+def row_keys_of(job: TrainJob, prepared: Prepared, plan: Plan) -> Callable[[TrainState], NamedRows]:
     """What names rows of the batch that was seen last, by key.
 
     Those with inputs that are not finite; else those of the highest losses, one that is not finite before all.
     """
     import torch
 
-    def named(state: TrainState) -> tuple[dict[str, Any], ...]:
+    def named(state: TrainState) -> NamedRows:
         # to_tensors may draw, and the training may go on.
         drawn = random_state()
         try:
@@ -31,7 +41,7 @@ def row_keys_of(job: TrainJob, prepared: Prepared, plan: Plan) -> Callable[[Trai
         finally:
             restore_random(drawn)
 
-    def looked_up(state: TrainState) -> tuple[dict[str, Any], ...]:
+    def looked_up(state: TrainState) -> NamedRows:
         batch = plan.batch(min(state.step, plan.last_step - 1))
         bad = torch.zeros(len(batch), dtype=torch.bool)
         for tensor in prepared.data.take(batch).inputs.values():
@@ -39,7 +49,8 @@ def row_keys_of(job: TrainJob, prepared: Prepared, plan: Plan) -> Callable[[Trai
                 bad |= ~torch.isfinite(tensor).flatten(1).all(dim=1).cpu()
         chosen = batch[bad] if bool(bad.any()) else batch[_by_loss(state, len(batch))]
         keys = prepared.rows.iloc[chosen[:NAMED_ROWS].tolist()][list(job.rows.keys)]
-        return tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
+        named = tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
+        return NamedRows(named, bool(bad.any()))
 
     return named
 

@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "these_rows",
         lambda told: told.any(*NOT_FINITE) and told.before(SPIKES, NOT_FINITE, JUST_BEFORE),
-        "rows of this batch: the loss rose at it before it was no longer finite",
+        "rows of the batch at which the loss or the gradient jumped, just before it was no longer finite",
         "look at these rows: wrong labels, another unit, a damaged record; then at the learning rate",
         NOT_FINITE + SPIKES,
     ),

@@ -21,7 +21,7 @@ LATER: tuple[Rule, ...] = (
         ("rise_above_best", "loss_spike", "outlier_batch"),
     ),
     Rule(
-        "learning_rate_too_high", None,
+        "learning_rate_too_high", lambda told: told.any("gradient_spike", "loss_spike", "exploding_gradients"),
         "a learning rate that is too high for where the weights are, or rows of another kind from here on",
         "lower the learning rate, lengthen the warm-up, clip gradients; then look at the rows of the onset",
         ("gradient_spike", "loss_spike", "exploding_gradients", "rise_above_best", "outlier_batch"),

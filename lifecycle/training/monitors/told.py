@@ -17,10 +17,9 @@ class Context:
     values that are not finite.
     """
 
-    learning_rate: float
-    largest_rate: float
+    learning_rate: float = 0.0
+    largest_rate: float = 0.0
     precision: str = "fp32"
-    clip_norm: float | None = None
     update_ratio: float | None = None
     bad_inputs: bool | None = None
 

@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.records import Alarm, CurvePoint
-from lifecycle.training.monitors.causes import cause_and_fix
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
+from lifecycle.training.monitors.diagnosis import context_of, named_cause, of_alarms
 from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
+from lifecycle.training.monitors.row_keys import NO_ROWS, NamedRows
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
 from lifecycle.training.monitors.spikes import Spikes
 from lifecycle.training.monitors.trends import Trends
+from lifecycle.training.monitors.updates import update_ratio
 from lifecycle.training.random_state import torch_states
 from lifecycle.training.watching.clock import DATA
 from lifecycle.training_spec import MonitorsSpec
@@ -39,15 +41,13 @@ KEPT_SIGNALS, KEPT_SAMPLES = 200, 5
 # The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
 SAME_ALARM, MOST_OF_ONE = 50, 8
 
-RowKeys = tuple[dict[str, Any], ...]
-
 
 class Watch:
     """The monitors of one training. `monitors` are those beside what is not finite, spikes and trends.
 
-    `row_keys` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns is
-    kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has to
-    go on then, None if the weights are good as they are.
+    `name_rows` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns
+    is kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has
+    to go on then, None if the weights are good as they are.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Watch:
         spec: MonitorsSpec,
         monitors: Sequence[Monitor],
         planned_steps: int,
-        row_keys: Callable[[TrainState], RowKeys] = lambda state: (),
+        name_rows: Callable[[TrainState], NamedRows] = lambda state: NO_ROWS,
         on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
         heartbeat: Heartbeat | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class Watch:
         # Half of them look at samples alone: to call these at every update would take 1.5 µs.
         looking = [monitor for monitor in beside if type(monitor).after_backward is not Base.after_backward]
         self._each = [monitor.after_backward for monitor in looking]
-        self._row_keys, self._on_alarm, self._heartbeat = row_keys, on_alarm, heartbeat
+        self._name_rows, self._on_alarm, self._heartbeat = name_rows, on_alarm, heartbeat
         # What the heartbeat's thread has found, for the training's to note.
         self.hangs: deque[Finding] = deque()
         self.policy = Policy(spec, planned_steps)
@@ -81,6 +81,9 @@ class Watch:
         self.back_before: int | None = None
         self._look: CloserLook | None = None
         self._rate, self._last, self._waited = 0.0, time.perf_counter(), 0.0
+        self._recipe: Recipe | None = None
+        # Of the newest sample before a resume.
+        self._update_ratio: float | None = None
 
     @contextmanager
     def heart(self) -> Iterator[None]:
@@ -96,6 +99,7 @@ class Watch:
 
     def rate(self, state: TrainState, recipe: Recipe) -> float:
         """The learning rate of this update."""
+        self._recipe = recipe
         self._rate = recipe.learning_rate(state.step) * self.policy.rate_factor(state.step)
         return self._rate
 
@@ -168,6 +172,7 @@ class Watch:
         """As text: to copy thousands of numbers one by one would hold up the training at every checkpoint."""
         held = {
             "policy": self.policy.state_dict(),
+            "update_ratio": self._ratio(),
             "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
             "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
         }
@@ -177,6 +182,7 @@ class Watch:
         """Restore what state_dict gave; a monitor that it does not know starts anew."""
         held = json.loads(state["json"])
         self.policy.load_state_dict(held["policy"])
+        self._update_ratio = held.get("update_ratio")
         self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
         for monitor in self._monitors:
             if monitor.name in held["monitors"]:
@@ -202,7 +208,7 @@ class Watch:
 
     def _act(self, state: TrainState, found: list[Finding]) -> bool:
         """Note the alarms and do what the hardest asks for; True if the update may be applied."""
-        alarms = [self._noted(state, finding) for finding in found]
+        alarms = [self._noted(state, finding, found) for finding in found]
         decided = hardest([alarm.action for alarm in alarms])
         alarm, finding = next(pair for pair in zip(alarms, found, strict=True) if pair[0].action == decided)
         self.policy.taken(decided, state.step, finding.onset)
@@ -214,8 +220,8 @@ class Watch:
             self.back_before = finding.onset if decided == "roll_back" or bad_weights else None
         return decided in ("warn", "lower_rate")
 
-    def _noted(self, state: TrainState, finding: Finding) -> Alarm:
-        """The finding as an alarm: a new one, or one that is seen again."""
+    def _noted(self, state: TrainState, finding: Finding, together: Sequence[Finding] = ()) -> Alarm:
+        """The finding as an alarm: a new one, or one that is seen again. `together` was found at the same update."""
         action, why_other = self.policy.decide(finding)
         mine = [number for number, alarm in enumerate(self.alarms) if alarm.monitor == finding.monitor]
         for number in mine:
@@ -229,12 +235,18 @@ class Watch:
                 again = last.model_copy(update={"count": last.count + 1, "last_step": finding.step})
                 self.alarms[same[-1]] = again
                 return again
-        cause, fix = cause_and_fix(finding.monitor)
+        rows = self._name_rows(state)
+        context = context_of(self._recipe, state.step, self._rate, self._ratio(), rows.not_finite)
+        cause, fix, beside = named_cause(finding, [*of_alarms(self.alarms), *together], context)
+        evidence = f"{finding.evidence}; seen beside it: {beside}" if beside else finding.evidence
         alarm = Alarm(
             step=finding.step, onset=finding.onset, last_step=finding.step, monitor=finding.monitor,
             severity=finding.severity, symptom=finding.symptom, cause=cause, fix=fix, action=action,
-            evidence=f"{finding.evidence}; stopped, since {why_other}" if why_other else finding.evidence,
-            row_keys=self._row_keys(state), where=finding.where,
+            evidence=f"{evidence}; stopped, since {why_other}" if why_other else evidence, row_keys=rows.keys,
+            where=finding.where,
         )  # fmt: skip
         self.alarms.append(self._on_alarm(self, state, alarm))
         return self.alarms[-1]
+
+    def _ratio(self) -> float | None:
+        return update_ratio(self.samples[-1]) if self.samples else self._update_ratio

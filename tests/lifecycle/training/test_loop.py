@@ -223,6 +223,7 @@ def test_row_that_is_not_finite_is_named_and_reaches_no_checkpoint(splits, tmp_p
     assert alarm.monitor == "non_finite_loss"
     bad = pd.read_parquet(sick / "training.parquet").iloc[2000]
     assert alarm.row_keys == ({"row_id": str(bad["row_id"])},)
+    assert alarm.cause == "rows of this batch hold values that are not finite"
     assert result.checkpoint is None
     assert result.artifact is None
     assert result.steps == alarm.step > 0

