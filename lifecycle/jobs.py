@@ -77,7 +77,7 @@ class TrainJob(_RowsJob):
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
     prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
     curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
-    no result.
+    no result. `trainer` is the use case's own training script, None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -95,6 +95,7 @@ class TrainJob(_RowsJob):
     ends_at: float | None = None
     slices: tuple[str, ...] = ()
     interruptions: Interruptions = Interruptions()
+    trainer: str | None = None
 
 
 class PreflightJob(_RowsJob):
@@ -198,10 +199,25 @@ class Learned(Frozen):
     beyond_linear: Estimate | None = None
 
 
+class OwnTrainer(Frozen):
+    """What could be seen of a training by the use case's own script, `file`.
+
+    Whether it told its `gradients` and `weights`, and how many `checkpoints` it wrote. `asked_to_end` says why it was
+    asked to end, if it made another update all the same. `unread_weights`: rows have weights, and it never read them.
+    """
+
+    file: str
+    gradients: bool
+    weights: bool
+    checkpoints: int
+    asked_to_end: str = ""
+    unread_weights: bool = False
+
+
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `attempts` are those that ended before it; whoever started the worker adds them.
+    `attempts` are those that ended before it; whoever started the worker adds them. `trainer` is None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -227,6 +243,7 @@ class TrainResult(Frozen):
     device: str
     gpu_seconds: float
     attempts: tuple[Attempt, ...] = ()
+    trainer: OwnTrainer | None = None
 
 
 class PreflightResult(Frozen):

@@ -158,8 +158,9 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[s
             answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward, waited))
             lease.check()
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
-    except PreemptedError:
-        return EXIT_PREEMPTED, {"problem": "preempted; a checkpoint is written", "fix": "run again: it resumes"}
+    except PreemptedError as error:
+        told = str(error) or "preempted; a checkpoint is written"
+        return EXIT_PREEMPTED, {"problem": told, "fix": "run again: it resumes"}
     except TrainworthyError as error:
         code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
         return code, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}

@@ -125,7 +125,7 @@ class Checkpoints:
 @contextmanager
 def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
     """The stage's checkpoints from this state on; on the way out the write under way is waited for."""
-    writer = Writer(_folder(job), job.identity, _durable(job))
+    writer = Writer(_folder(job), job.identity, durable_folder(job))
     try:
         yield Checkpoints(writer, job.interruptions, job.training.checkpoint_every_steps, start_step=state.step)
     finally:
@@ -134,7 +134,7 @@ def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
 
 def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
     """Load the stage's own newest checkpoint, or its copy, else the one of the stage before; notes on them."""
-    durable = _durable(job)
+    durable = durable_folder(job)
     found, notes = load_newest(_folder(job), job.identity, state, *([durable] if durable else []))
     if not found and job.start is not None:
         return load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
@@ -145,7 +145,8 @@ def _folder(job: TrainJob) -> Path:
     return Path(job.out) / "checkpoints"
 
 
-def _durable(job: TrainJob) -> Path | None:
+def durable_folder(job: TrainJob) -> Path | None:
+    """Where copies of the checkpoints go; None if nothing outlives the machine."""
     durable = job.interruptions.durable
     # The training's id, and its own folder below it: another seed of the stage has another.
     return Path(durable, job.identity.partition(":")[0], Path(job.out).name) if durable else None

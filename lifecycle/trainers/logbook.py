@@ -1,0 +1,162 @@
+"""What a training by a script has told so far, and whether it has to end; the script sees it through its Flight.
+
+Progress, metrics, clock, deadline and curve are those of a training by our own loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.jobs import Alarm, TrainJob
+from lifecycle.progress import Progress
+from lifecycle.trainers.gradients import Gradients, gradients_of
+from lifecycle.trainers.told_curve import ToldCurve
+from lifecycle.training.flight import PREFIX_STEPS
+from lifecycle.training.plan import Plan
+from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.watching.clock import COMPUTE, START, Clock
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
+
+if TYPE_CHECKING:
+    import torch
+
+Why = Literal["planned", "asked", "budget", "rerun", "not_finite"]
+WORDS: dict[Why, str] = {
+    "planned": "all planned updates are made",
+    "asked": "it was asked to end",
+    "budget": "the run's budget is as good as spent",
+    "rerun": "the updates of the rerun are made",
+    "not_finite": "loss or gradient was not finite",
+}
+
+
+class TrainingEndedError(Exception):
+    """The training ended here: an alarm, or a script that was told to end and makes another update."""
+
+
+@dataclass
+class Logbook:
+    """`done` updates were told. `ended` says why the script has to end; `ignored` that it went on all the same."""
+
+    job: TrainJob
+    plan: Plan
+    clock: Clock
+    deadline: Deadline
+    asked: Callable[[], bool]
+    forward: Callable[[str], None] | None = None
+    done: int = 0
+    resumed_from: int = 0
+    prefix_sha256: str | None = None
+    ended: Why | None = None
+    ignored: bool = False
+    alarm: Alarm | None = None
+    gradients: Gradients | None = None
+    gradients_seen: bool = False
+    curve: ToldCurve = field(init=False)
+    _progress: Progress | None = None
+    _metrics: MetricsFile | None = None
+
+    def __post_init__(self) -> None:
+        self.curve = ToldCurve(self.plan.window)
+
+    def begin(self, state: Mapping[str, Any] | None = None) -> None:
+        """The script goes on from a checkpoint's state, or from the start; once, before the first update."""
+        if self._progress is not None:
+            return
+        if state is not None:
+            self.done = self.resumed_from = int(state["done"])
+            self.curve.load_state_dict(state["curve"])
+            self.prefix_sha256 = state["prefix_sha256"]
+        self.clock.lap(START)
+        self.clock.resume(self.done)
+        self._progress = Progress(f"{self.job.stage}: step", self.plan.last_step, self.done, self.forward)
+        self._metrics = MetricsFile(Path(self.job.out) / FILE_NAME)
+        # What a kill may have kept from the file.
+        self._metrics.write(self.curve.points)
+        if self.done >= self.plan.last_step:
+            self.ended = "planned"
+
+    def look(self, model: torch.nn.Module, scaled: bool, keys: Callable[[], tuple[Any, ...]]) -> None:
+        """Look at the gradients before the update. Raises TrainingEndedError where no update may be made."""
+        self._go_on()
+        self.gradients = gradients_of(model)
+        if self.gradients is None:
+            return
+        self.gradients_seen = True
+        if not scaled:
+            self._refuse_not_finite(None, self.gradients.total, keys)
+
+    def tell(
+        self, loss: float, rows: int, rate: float, model: torch.nn.Module | None, keys: Callable[[], tuple[Any, ...]]
+    ) -> None:
+        """One update more. `keys` names its rows. Raises TrainingEndedError where no update may be made."""
+        self._go_on()
+        self.clock.lap(COMPUTE)
+        self._refuse_not_finite(loss, None if self.gradients is None else self.gradients.total, keys)
+        self.done, self.gradients = self.done + 1, None
+        self._show(loss, rows, rate)
+        if model is not None and self.done == min(PREFIX_STEPS, self.plan.horizon_steps):
+            from lifecycle.training.checkpoints.checkpoint import parameters_sha256
+
+            self.prefix_sha256 = parameters_sha256(model)
+        self.clock.step_done(self.done)
+        self._end_after_update()
+
+    def must_end(self) -> bool:
+        """True if the script has to end its loop now."""
+        if self.ended is None and self.asked():
+            self.ended = "asked"
+        return self.ended is not None
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs of it, as JSON."""
+        return {"done": self.done, "curve": self.curve.state_dict(), "prefix_sha256": self.prefix_sha256}
+
+    def close(self) -> None:
+        """End the progress bar and write what waits."""
+        for each in (self._progress, self._metrics):
+            if each is not None:
+                each.close()
+
+    def _go_on(self) -> None:
+        if self.ended is not None:
+            self.ignored = self.ignored or self.ended != "not_finite"
+            raise TrainingEndedError(f"the training has ended: {WORDS[self.ended]}")
+        self.begin()
+
+    def _show(self, loss: float, rows: int, rate: float) -> None:
+        assert self._progress is not None
+        assert self._metrics is not None
+        self._progress.advance(f"loss {loss:.4f}")
+        closed = self.curve.add(self.done, rows, loss, rate)
+        if closed is not None:
+            self._metrics.write([closed])
+
+    def _end_after_update(self) -> None:
+        if self.asked():
+            self.ended = "asked"
+        elif self.done == self.job.stop_after_steps:
+            self.ended = "rerun"
+        elif self.done >= self.plan.last_step:
+            self.ended = "planned"
+        elif self.deadline.after_update():
+            self.ended = "budget"
+
+    def _refuse_not_finite(self, loss: float | None, norm: float | None, keys: Callable[[], tuple[Any, ...]]) -> None:
+        """End the training if the loss, or without one the gradient, is not finite."""
+        if abs(loss if loss is not None else norm or 0.0) < float("inf"):
+            return
+        found = {"loss": loss, "gradient norm": norm}
+        told = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
+        self.ended = "not_finite"
+        self.alarm = Alarm(
+            step=self.done,
+            what="non_finite_gradient" if loss is None else "non_finite_loss",
+            evidence=f"step {self.done}: {told}; the trainer was ended",
+            fix="look in these rows for values that are not finite or not scaled, then at the learning rate",
+            row_keys=keys(),
+        )
+        raise TrainingEndedError(self.alarm.evidence)

@@ -1,0 +1,138 @@
+"""One stage of training by a use case's own script, from job to answer; training/stage.py is that of our own loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from lifecycle.errors import TrainingError
+from lifecycle.jobs import OwnTrainer, TrainJob, TrainResult
+from lifecycle.trainers.checkpoints import ScriptCheckpoints
+from lifecycle.trainers.flight import Flight
+from lifecycle.trainers.logbook import WORDS, Logbook, TrainingEndedError
+from lifecycle.trainers.returned import returned_model
+from lifecycle.trainers.script import load_script
+from lifecycle.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoints.checkpointing import durable_folder
+from lifecycle.training.export import export
+from lifecycle.training.flight import PREFIX_STEPS, PreemptedError
+from lifecycle.training.loop import TrainState
+from lifecycle.training.plan import make_plan
+from lifecycle.training.prepare import Prepared, prepare
+from lifecycle.training.scoring import choose_device
+from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.validate import validate
+from lifecycle.training.watching import clock
+
+
+def train_by_script(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> TrainResult:
+    """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
+    from lifecycle.training.stage import peak_memory_bytes
+
+    assert job.trainer is not None
+    began, device = time.perf_counter(), choose_device(job.device)
+    prepared = prepare(job, device)
+    prepare_seconds = time.perf_counter() - began
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
+    log = Logbook(job, plan, seconds, deadline, should_stop, forward)
+    checkpoints = ScriptCheckpoints(
+        Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
+        durable_folder(job),
+    )  # fmt: skip
+    flight, began = Flight(log, prepared, checkpoints, device), time.perf_counter()
+    returned = _returned(flight, log, prepared, job)
+    trained = time.perf_counter() - began
+    whole = log.alarm is None and job.stop_after_steps is None and log.ended != "budget"
+    if log.ended == "asked":
+        raise PreemptedError(_preempted(checkpoints, log))
+    state, checkpoint, metrics, learned, artifact = None, None, {}, None, None
+    if whole:
+        prepared = prepared if flight.read_weights else replace(prepared, log_odds_shift=0.0)
+        state = TrainState(returned_model(returned, job, prepared, device), (), step=log.done)
+        checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
+        seconds.lap(clock.CHECKPOINT)
+        metrics, learned = validate(job, prepared, state, device)
+        seconds.lap(clock.VALIDATION)
+        artifact = export(job, prepared, state, device) if job.stage == "full" else None
+        seconds.lap(clock.EXPORT)
+    metrics["peak_memory_bytes"] = float(peak_memory_bytes())
+    return TrainResult(
+        alarm=log.alarm,
+        rows=len(prepared.rows),
+        steps=log.done,
+        planned_steps=plan.last_step,
+        ended="budget" if log.ended == "budget" else "early" if whole and log.done < plan.last_step else "",
+        resumed_from_step=log.resumed_from,
+        notes=prepared.notes + checkpoints.notes + checkpoints.told(),
+        parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
+        parameters_sha256="" if state is None else parameters_sha256(state.model),
+        prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
+        prefix_sha256=log.prefix_sha256,
+        checkpoint=checkpoint,
+        metrics=metrics,
+        learned=learned,
+        curve=tuple(log.curve.points),
+        seconds=seconds.seconds(),
+        artifact=artifact[0] if artifact else None,
+        artifact_sha256=artifact[1] if artifact else None,
+        device=device,
+        gpu_seconds=trained if device == "cuda" else 0.0,
+        trainer=_seen(job.trainer, flight, log, checkpoints, prepared),
+    )
+
+
+def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
+    """What the script returned; None where the training ended before it could."""
+    assert job.trainer is not None
+    try:
+        with _closed(log):
+            returned = load_script(prepared.task, job.trainer)(flight)
+    except (TrainingEndedError, SystemExit):
+        # Lightning leaves by SystemExit when it is asked to end.
+        if log.ended is None:
+            raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
+        if log.ended == "planned":
+            raise TrainingError(
+                f"{job.trainer} made another update after all {log.plan.last_step} that are planned",
+                fix="end the loop when flight.should_stop is True, or plan more: training.epochs, training.batch_size",
+            ) from None
+        return None
+    if not log.done and log.alarm is None:
+        raise TrainingError(f"{job.trainer} told no update", fix="call flight.step(loss=…) at each update")
+    return returned
+
+
+@contextmanager
+def _closed(log: Logbook) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        log.close()
+
+
+def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
+    if checkpoints.step == log.done:
+        return "preempted; a checkpoint is written"
+    return f"preempted at step {log.done}; the trainer's newest checkpoint is of step {checkpoints.step}"
+
+
+def _seen(file: str, flight: Flight, log: Logbook, checkpoints: ScriptCheckpoints, prepared: Prepared) -> OwnTrainer:
+    """What could be seen of the script's training."""
+    return OwnTrainer(
+        file=file,
+        gradients=log.gradients_seen,
+        weights=log.prefix_sha256 is not None,
+        checkpoints=checkpoints.written,
+        asked_to_end=WORDS[log.ended] if log.ignored and log.ended else "",
+        unread_weights=_has_weights(prepared) and not flight.read_weights,
+    )
+
+
+def _has_weights(prepared: Prepared) -> bool:
+    return getattr(prepared.data, "weights", None) is not None
