@@ -117,6 +117,7 @@ class PreflightJob(_RowsJob):
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
+    trainer: str | None = None
 
 
 class PredictJob(_RowsJob):

@@ -17,6 +17,7 @@ from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.weights import row_weights
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import nn
 
@@ -82,7 +83,11 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
 
 
 def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.iloc[drawn_rows(job, rows)].reset_index(drop=True)
+
+
+def drawn_rows(job: PreflightJob, rows: pd.DataFrame) -> np.ndarray:
+    """Numbers of the sample's rows."""
     most = SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
     fraction = min(1.0, most / len(rows))
-    chosen = stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)
-    return rows.iloc[chosen].reset_index(drop=True)
+    return stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)

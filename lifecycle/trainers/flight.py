@@ -45,7 +45,7 @@ class Flight:
     batch_size), each of `batch_size` rows. `training` and `hyperparameters` are its sections: what of them has an
     effect is up to the script. `seed` has seeded torch, numpy and random. `preprocessing` was learned from the stage's
     rows. `inputs` are these rows as to_tensors gives them, each (N, ...), `targets` their labels, float32 (N,), both on
-    the device.
+    the device. `has_weights`: rows do not count the same.
     """
 
     def __init__(self, log: Logbook, prepared: Prepared, checkpoints: ScriptCheckpoints, device: str) -> None:
@@ -58,7 +58,7 @@ class Flight:
         self.steps, self.batch_size = log.plan.last_step, log.plan.batch_size
         self.training: TrainingSpec = job.training
         self.hyperparameters, self.preprocessing = job.hyperparameters, prepared.preprocessing
-        self.inputs, self.targets = data.inputs, data.targets
+        self.inputs, self.targets, self.has_weights = data.inputs, data.targets, data.weights is not None
 
     @property
     def weights(self) -> Tensor | None:

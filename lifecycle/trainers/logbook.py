@@ -5,6 +5,8 @@ Progress, metrics, clock, deadline and curve are those of a training by our own 
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,7 @@ from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 if TYPE_CHECKING:
     import torch
 
+KEPT = 32
 Why = Literal["planned", "asked", "budget", "rerun", "not_finite"]
 WORDS: dict[Why, str] = {
     "planned": "all planned updates are made",
@@ -56,6 +59,9 @@ class Logbook:
     gradients: Gradients | None = None
     gradients_seen: bool = False
     curve: ToldCurve = field(init=False)
+    # Of the newest updates, with what came between them.
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _told_at: float = field(default_factory=time.perf_counter)
     _progress: Progress | None = None
     _metrics: MetricsFile | None = None
 
@@ -97,6 +103,9 @@ class Logbook:
         self.clock.lap(COMPUTE)
         self._refuse_not_finite(loss, None if self.gradients is None else self.gradients.total, keys)
         self.done, self.gradients = self.done + 1, None
+        now = time.perf_counter()
+        self.seconds.append(now - self._told_at)
+        self._told_at = now
         self._show(loss, rows, rate)
         if model is not None and self.done == min(PREFIX_STEPS, self.plan.horizon_steps):
             from lifecycle.training.checkpoints.checkpoint import parameters_sha256

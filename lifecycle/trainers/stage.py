@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lifecycle.errors import TrainingError
@@ -28,13 +28,23 @@ from lifecycle.training.validate import validate
 from lifecycle.training.watching import clock
 
 
-def train_by_script(
-    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
-) -> TrainResult:
-    """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
-    from lifecycle.training.stage import peak_memory_bytes
+@dataclass(frozen=True)
+class Flown:
+    """A script's training that came to its end: what it returned, and what is known of it."""
 
-    assert job.trainer is not None
+    prepared: Prepared
+    flight: Flight
+    log: Logbook
+    checkpoints: ScriptCheckpoints
+    returned: object
+    device: str
+    seconds: float
+
+
+def fly(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> Flown:
+    """Prepare the stage's rows and call the script. Raises TrainingError if it breaks the contract."""
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
@@ -47,14 +57,25 @@ def train_by_script(
     )  # fmt: skip
     flight, began = Flight(log, prepared, checkpoints, device), time.perf_counter()
     returned = _returned(flight, log, prepared, job)
-    trained = time.perf_counter() - began
-    whole = log.alarm is None and job.stop_after_steps is None and log.ended != "budget"
+    return Flown(prepared, flight, log, checkpoints, returned, device, time.perf_counter() - began)
+
+
+def train_by_script(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> TrainResult:
+    """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
+    from lifecycle.training.stage import peak_memory_bytes
+
+    flown = fly(job, seconds, should_stop, forward)
+    prepared, log, checkpoints, device = flown.prepared, flown.log, flown.checkpoints, flown.device
     if log.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
+    whole = log.alarm is None and job.stop_after_steps is None and log.ended != "budget"
     state, checkpoint, metrics, learned, artifact = None, None, {}, None, None
     if whole:
-        prepared = prepared if flight.read_weights else replace(prepared, log_odds_shift=0.0)
-        state = TrainState(returned_model(returned, job, prepared, device), (), step=log.done)
+        # Weights that the script never read have moved nothing.
+        prepared = prepared if flown.flight.read_weights else replace(prepared, log_odds_shift=0.0)
+        state = TrainState(returned_model(flown.returned, job, prepared, device), (), step=log.done)
         checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
         seconds.lap(clock.CHECKPOINT)
         metrics, learned = validate(job, prepared, state, device)
@@ -66,13 +87,13 @@ def train_by_script(
         alarm=log.alarm,
         rows=len(prepared.rows),
         steps=log.done,
-        planned_steps=plan.last_step,
-        ended="budget" if log.ended == "budget" else "early" if whole and log.done < plan.last_step else "",
+        planned_steps=log.plan.last_step,
+        ended="budget" if log.ended == "budget" else "early" if whole and log.done < log.plan.last_step else "",
         resumed_from_step=log.resumed_from,
         notes=prepared.notes + checkpoints.notes + checkpoints.told(),
         parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256="" if state is None else parameters_sha256(state.model),
-        prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
+        prefix_steps=min(PREFIX_STEPS, log.plan.horizon_steps),
         prefix_sha256=log.prefix_sha256,
         checkpoint=checkpoint,
         metrics=metrics,
@@ -82,8 +103,8 @@ def train_by_script(
         artifact=artifact[0] if artifact else None,
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
-        gpu_seconds=trained if device == "cuda" else 0.0,
-        trainer=_seen(job.trainer, flight, log, checkpoints, prepared),
+        gpu_seconds=flown.seconds if device == "cuda" else 0.0,
+        trainer=_seen(flown),
     )
 
 
@@ -103,7 +124,7 @@ def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -
                 fix="end the loop when flight.should_stop is True, or plan more: training.epochs, training.batch_size",
             ) from None
         return None
-    if not log.done and log.alarm is None:
+    if not log.done and log.alarm is None and log.ended is None:
         raise TrainingError(f"{job.trainer} told no update", fix="call flight.step(loss=…) at each update")
     return returned
 
@@ -122,17 +143,14 @@ def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
     return f"preempted at step {log.done}; the trainer's newest checkpoint is of step {checkpoints.step}"
 
 
-def _seen(file: str, flight: Flight, log: Logbook, checkpoints: ScriptCheckpoints, prepared: Prepared) -> OwnTrainer:
+def _seen(flown: Flown) -> OwnTrainer:
     """What could be seen of the script's training."""
+    assert flown.log.job.trainer is not None
     return OwnTrainer(
-        file=file,
-        gradients=log.gradients_seen,
-        weights=log.prefix_sha256 is not None,
-        checkpoints=checkpoints.written,
-        asked_to_end=WORDS[log.ended] if log.ignored and log.ended else "",
-        unread_weights=_has_weights(prepared) and not flight.read_weights,
+        file=flown.log.job.trainer,
+        gradients=flown.log.gradients_seen,
+        weights=flown.log.prefix_sha256 is not None,
+        checkpoints=flown.checkpoints.written,
+        asked_to_end=WORDS[flown.log.ended] if flown.log.ignored and flown.log.ended else "",
+        unread_weights=flown.flight.has_weights and not flown.flight.read_weights,
     )
-
-
-def _has_weights(prepared: Prepared) -> bool:
-    return getattr(prepared.data, "weights", None) is not None

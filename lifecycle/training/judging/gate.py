@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lifecycle.checks import CheckResult, at_least, at_most, holds
 from lifecycle.jobs import Learned, TrainResult
 from lifecycle.records import CurvePoint
+from lifecycle.trainers.checks import TELL, trainer_check
 from lifecycle.training.plan import MIN_STEPS
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
@@ -67,7 +68,8 @@ def stage_checks(
     """
     money = remaining_cost_check(spent_usd, still_usd, budget_usd)
     checks = {check.name: check for check in (*training_checks(stage, result), *beside, money)}
-    return tuple(checks[name] for name in CHECKS[stage])
+    script = () if result.trainer is None else (trainer_check(result.trainer, result.device),)
+    return (*(checks[name] for name in CHECKS[stage]), *script)
 
 
 def _budget_note(result: TrainResult) -> tuple[str, ...]:
@@ -84,6 +86,9 @@ def _steps_fix(result: TrainResult) -> str:
 
 def finite_check(result: TrainResult) -> CheckResult:
     """Fails if loss or gradient was not finite; names the rows of that batch."""
+    if result.alarm is None and result.trainer is not None and not result.trainer.gradients:
+        told = f"every loss that was told was finite; {result.trainer.file} told no gradient"
+        return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=TELL)
     if result.alarm is None:
         finite = "loss and gradient norm were finite at every update that was made"
         return holds("finite", True, device=result.device, evidence=finite)
