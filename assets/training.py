@@ -92,6 +92,7 @@ def train_stage(run: StepRun) -> Outcome:
             "trained": trained,
             "data_curve": curve,
             "avoided_usd": still if stopping(checks) and stage != "full" else None,
+            "alarms": result.alarms,
             "attempts": tuple(attempt for one in results.values() for attempt in one.attempts),
         },
         device=result.device,

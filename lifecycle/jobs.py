@@ -16,7 +16,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
+from lifecycle.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.use_case import SplitSpec
@@ -170,16 +170,6 @@ class JobFile(Frozen):
     job: AnyJob
 
 
-class Alarm(Frozen):
-    """What stopped a training: the step, what was seen, and the rows of that batch by key."""
-
-    step: int
-    what: str
-    evidence: str
-    fix: str
-    row_keys: tuple[dict[str, Any], ...] = ()
-
-
 class Learned(Frozen):
     """Loss rise when predictions are permuted within their group: the network's and logistic regression's.
 
@@ -218,7 +208,8 @@ class OwnTrainer(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `attempts` are those that ended before it; whoever started the worker adds them. `trainer` is None for our loop.
+    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before
+    it; whoever started the worker adds them. `trainer` is None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -244,6 +235,7 @@ class TrainResult(Frozen):
     device: str
     gpu_seconds: float
     attempts: tuple[Attempt, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
     trainer: OwnTrainer | None = None
 
 

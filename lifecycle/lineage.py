@@ -16,6 +16,7 @@ from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
 from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
 from lifecycle.trainers.script import trainer_packages
+from lifecycle.training_spec import MonitorsSpec
 from lifecycle.use_case import DatasetSpec, UseCase
 
 
@@ -28,6 +29,10 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     # What is left out is no part: a setting that came later changes no identity of those who do not use it.
     left_out = [name for name in ("ema", "early_stopping") if training[name] is None]
     training = {name: value for name, value in training.items() if name not in left_out}
+    # Whether a hang ends the process changes no result. Alarms that are only told change none either.
+    monitors = {name: value for name, value in training.pop("monitors").items() if name != "hang"}
+    if monitors != MonitorsSpec().model_dump(mode="json", exclude={"hang"}):
+        training["monitors"] = monitors
     training |= {"schedule": {name: value for name, value in training["schedule"].items() if value is not None}}
     # Whether weights are declared is the snapshot's question; saying `none` trains as saying nothing does.
     declared, training["class_weights"] = training["class_weights"] is not None, training["class_weights"] or "none"

@@ -230,8 +230,9 @@ class StageSeconds(Frozen):
     """Where the worker's wall seconds of a stage went, over all its attempts.
 
     `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock. `validation`:
-    scores while training, progress, and the validation split. `replayed`: spent after the last checkpoint before an
-    attempt ended, and done again in `replayed_steps` steps.
+    scores while training, progress, and the validation split. `skipped`: updates that a monitor's alarm kept from being
+    applied. `replayed`: spent after the last checkpoint before an attempt ended or went back, and done again in
+    `replayed_steps` steps.
     """
 
     start: float = 0.0
@@ -241,6 +242,7 @@ class StageSeconds(Frozen):
     checkpoint: float = 0.0
     validation: float = 0.0
     export: float = 0.0
+    skipped: float = 0.0
     replayed: float = 0.0
     replayed_steps: int = 0
 
@@ -287,6 +289,33 @@ class DataCurve(Frozen):
     usd: Forecast | None = None
 
 
+Action = Literal["warn", "skip_batch", "lower_rate", "roll_back", "stop"]
+
+
+class Alarm(Frozen):
+    """Something that went wrong while a stage trained, and what was done about it.
+
+    Seen at update `step`, so since update `onset`, both counted from 0; `count` times in a row, the last one at
+    `last_step`. `row_keys` name rows of that batch by key, `where` parameters or modules. `incident` is the folder of
+    what was recorded of it.
+    """
+
+    step: int
+    onset: int
+    monitor: str
+    severity: Literal["critical", "warning"]
+    symptom: str
+    evidence: str
+    cause: str
+    fix: str
+    action: Action
+    row_keys: tuple[dict[str, Any], ...] = ()
+    where: tuple[str, ...] = ()
+    incident: str | None = None
+    count: int = 1
+    last_step: int
+
+
 Cause = Literal[
     "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost"
 ]  # fmt: skip
@@ -314,7 +343,7 @@ class StageReport(Record):
     beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
     Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
     what the stages would have cost that a stop spared. `attempts` ended before the one that gave the
-    answer.
+    answer. `alarms` are the monitors'.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -340,6 +369,7 @@ class StageReport(Record):
     data_curve: DataCurve | None = None
     avoided_usd: Forecast | None = None
     attempts: tuple[Attempt, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
 
 class Estimate(Frozen):

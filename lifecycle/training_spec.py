@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from lifecycle.records import Frozen
+from lifecycle.records import Action, Frozen
 
 
 def _odd(count: int) -> int:
@@ -99,6 +100,9 @@ class TrainingSpec(Frozen):
     early_stopping: EarlyStoppingSpec | None = Field(
         default=None, description="When the validation loss ends a stage. Needs stages.mode: restart."
     )
+    monitors: MonitorsSpec = Field(
+        default_factory=lambda: MonitorsSpec(), description="What is done about alarms while training."
+    )
     profile: ProfileSpec | None = Field(
         default=None, description="Updates that torch's profiler records into trace.json. Changes no result."
     )
@@ -144,6 +148,63 @@ class EarlyStoppingSpec(Frozen):
     every: int = Field(ge=1, description="Updates between two evaluations.")
     patience: int = Field(ge=1, description="Evaluations in a row that are not better than the best.")
     min_steps: int = Field(ge=20, description="Updates before which no stage is ended.")
+
+
+Later = Literal["warn", "lower_rate", "roll_back", "stop"]
+
+
+class MonitorsSpec(Frozen):
+    """What is done about the alarms of a training, by what is wrong.
+
+    warn: it is told. skip_batch: this batch is not trained on. lower_rate: from here on the learning rate is
+    multiplied by rate_factor. roll_back: the newest checkpoint before the onset is loaded and the batches since the
+    onset are left out. stop: the stage ends with the weights as they were before.
+    """
+
+    non_finite: Literal["skip_batch", "lower_rate", "roll_back", "stop"] = Field(
+        default="stop",
+        description="Loss, gradient or a parameter is not finite. Such an update is never applied; lower_rate leaves "
+        "it out, too.",
+    )
+    non_finite_activation: Later = Field(
+        default="warn", description="A module's output is not finite, while loss and gradient are."
+    )
+    outlier_batch: Literal["warn", "skip_batch"] = Field(
+        default="warn", description="One batch's loss or gradient lies far above all others'."
+    )
+    loss_spike: Later = Field(default="warn", description="The loss jumped, and stayed there for several batches.")
+    gradient_spike: Later = Field(
+        default="warn", description="The gradient jumped and stayed there, and the loss rose with it."
+    )
+    exploding_gradients: Later = Field(
+        default="warn", description="The gradient grows from update to update by a steady factor."
+    )
+    vanishing_gradients: Later = Field(
+        default="warn", description="A parameter's gradient shrinks by a steady factor while the loss does not."
+    )
+    hang: Literal["warn", "stop"] = Field(
+        default="warn",
+        description="No update ends for far longer than usual. stop ends the process; the checkpoint that exists "
+        "stays. Changes no result.",
+    )
+    most_times: int = Field(
+        default=3, ge=1, description="So often a training goes back, and so often its rate is lowered; then it stops."
+    )
+    rate_factor: float = Field(default=0.5, gt=0, lt=1, description="Of lower_rate.")
+
+    @model_validator(mode="after")
+    def _of_use(self) -> MonitorsSpec:
+        actions = {value for value in self.model_dump().values() if isinstance(value, str)}
+        if self.rate_factor != 0.5 and "lower_rate" not in actions:
+            raise ValueError("rate_factor has an effect only where an alarm's action is lower_rate")
+        if self.most_times != 3 and not actions & {"lower_rate", "roll_back"}:
+            raise ValueError("most_times has an effect only where an alarm's action is lower_rate or roll_back")
+        return self
+
+    def action(self, monitor: str) -> Action:
+        """What is declared for a monitor's findings; they are told where nothing is."""
+        name = monitor if monitor == "non_finite_activation" else re.sub("^non_finite_.*", "non_finite", monitor)
+        return getattr(self, name, "warn")
 
 
 class ProfileSpec(Frozen):

@@ -48,6 +48,7 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 # Settings of our own loop, which a training script has its own ways for.
+OF_OUR_UPDATES = ("skip_batch", "lower_rate", "roll_back")
 OF_OUR_LOOP = ("ema", "early_stopping", "profile", "tensors", "reserve", "evaluate_every")
 
 
@@ -196,6 +197,8 @@ class UseCaseSpec(Frozen):
         ours = TrainingSpec.model_fields
         settings = [name for name in OF_OUR_LOOP if getattr(self.training, name) != ours[name].default]
         settings = [f"training.{name}" for name in settings]
+        actions = self.training.monitors.model_dump()
+        settings += [f"training.monitors.{name}: {value}" for name, value in actions.items() if value in OF_OUR_UPDATES]
         if self.stages.mode == "continue":
             settings.append("stages.mode continue")
         if self.trainer is not None and settings:

@@ -152,7 +152,7 @@ def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: flo
     for number, rate in enumerate(rates):
         _set_rate(state, rate)
         rows = order[(torch.arange(size, device=subject.device) + number * size) % count]
-        before, _, norm, _ = train_step(state, subject.training, rows, subject.recipe)
+        before, _, norm, *_ = train_step(state, subject.training, rows, subject.recipe)
         state.step += 1
         loss = _loss(subject, state.model, data) if math.isfinite(before + norm) else math.inf
         found.append((rate, loss))

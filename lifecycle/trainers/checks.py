@@ -100,6 +100,7 @@ def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
     told = [
         "whether a loss was of rows that no update had seen is not known: none is progressive validation",
         "the order of rows is the script's own",
+        "monitors saw losses and gradients, and neither activations nor what an update changed",
     ]
     fixes = []
     if not seen.gradients:

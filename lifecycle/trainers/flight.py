@@ -100,17 +100,17 @@ class Flight:
         `scaled`: a scaler leaves out updates whose gradients overflow, so that these are no alarm. Raises
         TrainingEndedError if loss or gradient is not finite, and if the script goes on after should_stop.
         """
+        value = loss if isinstance(loss, int | float) else float(loss.detach())
         if model is not None and self._log.gradients is None:
-            self.look(model, scaled=scaled, rows=rows)
+            self._log.look(model, scaled, lambda: self._keys(rows), value)
         count = self.batch_size if rows is None else rows if isinstance(rows, int) else rows.numel()
         if learning_rate is None:
             learning_rate = 0.0 if optimizer is None else float(optimizer.param_groups[0]["lr"])
-        value = loss if isinstance(loss, int | float) else float(loss.detach())
         self._log.tell(value, count, learning_rate, model, lambda: self._keys(rows))
 
-    def look(self, model: torch.nn.Module, *, scaled: bool = False, rows: int | Tensor | None = None) -> None:
+    def look(self, model: torch.nn.Module, *, scaled: bool = False) -> None:
         """Look at the gradients before the update, where its loss is told only afterwards. Raises as `step`."""
-        self._log.look(model, scaled, lambda: self._keys(rows))
+        self._log.look(model, scaled, tuple)
 
     @property
     def should_stop(self) -> bool:

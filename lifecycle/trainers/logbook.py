@@ -10,13 +10,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from lifecycle.jobs import Alarm, TrainJob
+from lifecycle.jobs import TrainJob
 from lifecycle.progress import Progress
+from lifecycle.records import Alarm
 from lifecycle.trainers.gradients import Gradients, gradients_of
 from lifecycle.trainers.told_curve import ToldCurve
+from lifecycle.trainers.watched import RowKeys, ScriptWatch, not_finite
 from lifecycle.training.flight import PREFIX_STEPS
+from lifecycle.training.monitors.non_finite import finite
 from lifecycle.training.plan import Plan
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.watching.clock import COMPUTE, START, Clock
@@ -26,13 +29,13 @@ if TYPE_CHECKING:
     import torch
 
 KEPT = 32
-Why = Literal["planned", "asked", "budget", "rerun", "not_finite"]
+Why = Literal["planned", "asked", "budget", "rerun", "alarm"]
 WORDS: dict[Why, str] = {
     "planned": "all planned updates are made",
     "asked": "it was asked to end",
     "budget": "the run's budget is as good as spent",
     "rerun": "the updates of the rerun are made",
-    "not_finite": "loss or gradient was not finite",
+    "alarm": "a monitor ended it",
 }
 
 
@@ -56,12 +59,15 @@ class Logbook:
     ended: Why | None = None
     ignored: bool = False
     alarm: Alarm | None = None
+    watch: ScriptWatch | None = None
     gradients: Gradients | None = None
     gradients_seen: bool = False
     curve: ToldCurve = field(init=False)
     # Of the newest updates, with what came between them.
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     _told_at: float = field(default_factory=time.perf_counter)
+    # What the checkpoint says of the monitors, till there is a watch.
+    _watched: dict[str, Any] | None = None
     _progress: Progress | None = None
     _metrics: MetricsFile | None = None
 
@@ -75,7 +81,7 @@ class Logbook:
         if state is not None:
             self.done = self.resumed_from = int(state["done"])
             self.curve.load_state_dict(state["curve"])
-            self.prefix_sha256 = state["prefix_sha256"]
+            self.prefix_sha256, self._watched = state["prefix_sha256"], state["monitors"]
         self.clock.lap(START)
         self.clock.resume(self.done)
         self._progress = Progress(f"{self.job.stage}: step", self.plan.last_step, self.done, self.forward)
@@ -85,23 +91,26 @@ class Logbook:
         if self.done >= self.plan.last_step:
             self.ended = "planned"
 
-    def look(self, model: torch.nn.Module, scaled: bool, keys: Callable[[], tuple[Any, ...]]) -> None:
+    def look(
+        self, model: torch.nn.Module, scaled: bool, keys: Callable[[], RowKeys], loss: float | None = None
+    ) -> None:
         """Look at the gradients before the update. Raises TrainingEndedError where no update may be made."""
         self._go_on()
         self.gradients = gradients_of(model)
-        if self.gradients is None:
-            return
-        self.gradients_seen = True
-        if not scaled:
-            self._refuse_not_finite(None, self.gradients.total, keys)
+        self.gradients_seen = self.gradients_seen or self.gradients is not None
+        norm = None if self.gradients is None else self.gradients.total
+        if not finite(loss or 0.0) or (not scaled and not finite(norm or 0.0)):
+            self._end_by(not_finite(self.done, loss, norm, keys))
 
     def tell(
-        self, loss: float, rows: int, rate: float, model: torch.nn.Module | None, keys: Callable[[], tuple[Any, ...]]
+        self, loss: float, rows: int, rate: float, model: torch.nn.Module | None, keys: Callable[[], RowKeys]
     ) -> None:
         """One update more. `keys` names its rows. Raises TrainingEndedError where no update may be made."""
         self._go_on()
         self.clock.lap(COMPUTE)
-        self._refuse_not_finite(loss, None if self.gradients is None else self.gradients.total, keys)
+        if not finite(loss):
+            self._end_by(not_finite(self.done, loss, None, keys))
+        self._see(loss, rows, rate, model, keys)
         self.done, self.gradients = self.done + 1, None
         now = time.perf_counter()
         self.seconds.append(now - self._told_at)
@@ -122,7 +131,16 @@ class Logbook:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs of it, as JSON."""
-        return {"done": self.done, "curve": self.curve.state_dict(), "prefix_sha256": self.prefix_sha256}
+        return {
+            "done": self.done, "curve": self.curve.state_dict(), "prefix_sha256": self.prefix_sha256,
+            "monitors": self._watched if self.watch is None else self.watch.state_dict(),
+        }  # fmt: skip
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """All that there were, the one that ended the training too."""
+        found = () if self.watch is None else self.watch.alarms
+        return found if self.alarm is None or self.alarm in found else (*found, self.alarm)
 
     def close(self) -> None:
         """End the progress bar and write what waits."""
@@ -132,9 +150,24 @@ class Logbook:
 
     def _go_on(self) -> None:
         if self.ended is not None:
-            self.ignored = self.ignored or self.ended != "not_finite"
+            self.ignored = self.ignored or self.ended != "alarm"
             raise TrainingEndedError(f"the training has ended: {WORDS[self.ended]}")
         self.begin()
+
+    def _see(
+        self, loss: float, rows: int, rate: float, model: torch.nn.Module | None, keys: Callable[[], RowKeys]
+    ) -> None:
+        """Ask the monitors, where the update's gradients were seen; a scaler leaves out those that are not finite."""
+        seen = self.gradients
+        if model is None or seen is None or not finite(seen.total):
+            return
+        if self.watch is None:
+            self.watch = ScriptWatch(model, self.job.training.monitors, self.plan.last_step, self.clock)
+            if self._watched is not None:
+                self.watch.load_state_dict(self._watched)
+        alarm = self.watch.see(self.done, loss, seen, rows, rate, keys)
+        if alarm is not None:
+            self._end_by(alarm)
 
     def _show(self, loss: float, rows: int, rate: float) -> None:
         assert self._progress is not None
@@ -154,18 +187,6 @@ class Logbook:
         elif self.deadline.after_update():
             self.ended = "budget"
 
-    def _refuse_not_finite(self, loss: float | None, norm: float | None, keys: Callable[[], tuple[Any, ...]]) -> None:
-        """End the training if the loss, or without one the gradient, is not finite."""
-        if abs(loss if loss is not None else norm or 0.0) < float("inf"):
-            return
-        found = {"loss": loss, "gradient norm": norm}
-        told = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
-        self.ended = "not_finite"
-        self.alarm = Alarm(
-            step=self.done,
-            what="non_finite_gradient" if loss is None else "non_finite_loss",
-            evidence=f"step {self.done}: {told}; the trainer was ended",
-            fix="look in these rows for values that are not finite or not scaled, then at the learning rate",
-            row_keys=keys(),
-        )
-        raise TrainingEndedError(self.alarm.evidence)
+    def _end_by(self, alarm: Alarm) -> NoReturn:
+        self.ended, self.alarm = "alarm", alarm
+        raise TrainingEndedError(f"{alarm.symptom}: {alarm.evidence}")

@@ -104,6 +104,7 @@ def train_by_script(
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
         gpu_seconds=flown.seconds if device == "cuda" else 0.0,
+        alarms=log.alarms,
         trainer=_seen(flown),
     )
 

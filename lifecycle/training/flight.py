@@ -47,12 +47,12 @@ class Flight:
 
     def after_step(self, state: TrainState, update: Update) -> bool:
         """True if the training ends here. Raises PreemptedError, with the checkpoint written, if asked to end."""
-        self.progress.advance(f"loss {update.loss:.4f}")
+        self.progress.advance("batch left out" if update.skipped else f"loss {update.loss:.4f}")
         self.trace.after_update(state.step)
         self._watch(state)
         if state.step == min(PREFIX_STEPS, self.plan.horizon_steps):
             state.prefix_sha256 = parameters_sha256(state.model)
-        ended = after_update(state, self.plan.last_step)
+        ended = after_update(state, self.plan.last_step, moved=not update.skipped)
         state.clock.step_done(state.step)
         if self.should_stop():
             self.checkpoints.last(state)

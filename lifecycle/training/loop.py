@@ -10,15 +10,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lifecycle.errors import TrainingError
-from lifecycle.jobs import Alarm
+from lifecycle.records import Alarm
+from lifecycle.training.monitors.non_finite import finite, not_finite_alarm
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.techniques.scaler import Scaler
-from lifecycle.training.watching.clock import COMPUTE, DATA, Clock
+from lifecycle.training.watching.clock import COMPUTE, DATA, SKIPPED, Clock
 from lifecycle.training.watching.curve import Curve
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+    from lifecycle.training.monitors.watch import Watch
 
     LossFn = Callable[[Tensor, Tensor], Tensor]
     Inputs = dict[str, Tensor]
@@ -141,13 +144,18 @@ class Update(NamedTuple):
     """What one update showed: losses are unweighted and from before it.
 
     `grad_norms` are each parameter's, in the order of `TrainState.parameters`, None where there was no gradient;
-    `grad_norm` is the norm of them all, before it was clipped.
+    `grad_norm` is the norm of them all, before it was clipped. `skipped` is True if the watch kept it from the weights.
     """
 
     loss: float
     squared: float
     grad_norm: float
     grad_norms: list[float | None]
+    skipped: bool = False
+
+
+# A batch on the skip list.
+PASSED_OVER = Update(math.nan, math.nan, math.nan, [], skipped=True)
 
 
 def train(
@@ -156,35 +164,42 @@ def train(
     plan: Plan,
     recipe: Recipe,
     after_step: Callable[[TrainState, Update], bool],
+    watch: Watch | None = None,
 ) -> Alarm | None:
     """Train from state.step to plan.last_step; `after_step` (flight.py, for one) may end it by returning True.
 
-    Returns an alarm, with the weights as they were before the bad step, if loss or gradient is not finite.
+    Returns the alarm that ends it here, with the weights as they were before the bad step: loss or gradient is not
+    finite, or what `watch` decided.
     """
     state.model.train()
     with closing(data.batches(plan, state.step)) as batches:
         for batch, rows in batches:
-            rate = recipe.learning_rate(state.step)
+            rate = recipe.learning_rate(state.step) if watch is None else watch.rate(state, recipe)
             for optimizer in state.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["lr_scale"]
             state.clock.lap(DATA)
-            update = train_step(state, batch, rows, recipe)
-            state.clock.lap(COMPUTE)
-            alarm = _not_finite(state, update)
+            update = train_step(state, batch, rows, recipe, watch)
+            state.clock.lap(SKIPPED if update.skipped else COMPUTE)
+            alarm = _not_finite(state, update) if watch is None else watch.after_update(state, update)
             if alarm is not None:
                 return alarm
             state.step += 1
-            state.curve.add(
-                state.step, len(rows), update.loss, update.squared, rate, plan.window, plan.steps_per_epoch
-            )  # fmt: skip
+            if update.skipped:
+                state.curve.pass_over(state.step, rate, plan.window, plan.steps_per_epoch)
+            else:
+                state.curve.add(
+                    state.step, len(rows), update.loss, update.squared, rate, plan.window, plan.steps_per_epoch
+                )
             if after_step(state, update):
                 return None
     return None
 
 
-def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe) -> Update:
-    """One update on the weighted loss.
+def train_step(
+    state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe, watch: Watch | None = None
+) -> Update:  # fmt: skip
+    """One update on the weighted loss, unless `watch` keeps it from being applied.
 
     The losses are those of the training forward, so each row of the first pass is scored by weights
     that have not seen it. If loss or gradient is not finite, weights and buffers are left as they were, and a scaler
@@ -192,6 +207,9 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
     """
     import torch
 
+    if watch is not None and not watch.before_update(state):
+        state.row_losses = None
+        return PASSED_OVER
     # The forward pass already changes buffers (the running means of batch norm), and would leave NaN in them.
     before = [buffer.clone() for buffer in state.buffers]
     # What optimizer.zero_grad(set_to_none=True) does, without the 25 µs that its mark for the profiler takes.
@@ -211,7 +229,9 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
         torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
     norms = torch._foreach_norm(gradients)  # pyright: ignore[reportPrivateImportUsage]
     update = _read(state, state.row_losses, norms)
-    if _finite(update.loss, update.grad_norm):
+    if watch is not None and not watch.may_apply(state, update, len(rows)):
+        update = update._replace(skipped=True)
+    if finite(update.loss, update.grad_norm) and not update.skipped:
         # Multiplying by 1 would read and write every gradient for nothing. 1e-6 is what torch adds to the norm.
         if update.grad_norm + 1e-6 > 0.99 * recipe.clip_norm:
             norm = torch.linalg.vector_norm(torch.stack(norms))
@@ -222,7 +242,7 @@ def train_step(state: TrainState, data: TrainData, rows: Tensor, recipe: Recipe)
         for buffer, saved in zip(state.buffers, before, strict=True):
             buffer.data.copy_(saved)
     if scaler is not None:
-        scaler.update(_finite(update.grad_norm))
+        scaler.update(finite(update.grad_norm))
     return update
 
 
@@ -285,19 +305,9 @@ def autocast(precision: Precision, device_type: str) -> AbstractContextManager[o
     return torch.autocast(device_type, torch.bfloat16 if precision == "bf16" else torch.float16)
 
 
-def _finite(*values: float) -> bool:
-    return all(abs(value) < float("inf") for value in values)
-
-
 def _not_finite(state: TrainState, update: Update) -> Alarm | None:
-    """An alarm, unless all is finite or a smaller scale may make it so: then only this update is left out."""
-    loss, grad_norm = update.loss, update.grad_norm
-    if _finite(loss, grad_norm) or (_finite(loss) and state.scaler is not None and not state.scaler.exhausted):
+    """The alarm of a training that nothing watches."""
+    scale_may_mend = state.scaler is not None and not state.scaler.exhausted
+    if finite(update.loss, update.grad_norm) or (finite(update.loss) and scale_may_mend):
         return None
-    what, step = "loss" if not _finite(loss) else "gradient", state.step
-    return Alarm(
-        step=step,
-        what=f"non_finite_{what}",
-        evidence=f"step {step}: loss {loss}, gradient norm {grad_norm}; the update was not applied",
-        fix="look in these rows for values that are not finite or not scaled, then at the learning rate",
-    )
+    return not_finite_alarm(state.step, update.loss, update.grad_norm)

@@ -18,7 +18,7 @@ NOT_FINITE = ("one_nan", "nan_targets")
 
 def one_update(subject: Subject) -> float:
     state = subject.state()
-    loss, _, norm, _ = train_step(state, subject.training, subject.plan.batch(0), subject.recipe)
+    loss, _, norm, *_ = train_step(state, subject.training, subject.plan.batch(0), subject.recipe)
     return loss + norm
 
 

@@ -65,7 +65,7 @@ def resumes(seen: Seen) -> Found:
         save_checkpoint(Path(folder), IDENTITY, state)
         load_newest(Path(folder), IDENTITY, again)
     again.model.train()
-    loss, _, norm, _ = train_step(again, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    loss, _, norm, *_ = train_step(again, seen[1].data, update_rows(seen), seen[1].subject.recipe)
     if not (abs(loss) < float("inf") and norm < float("inf")):
         return Found("fail", f"the first update after the checkpoint has a loss of {loss}, gradient norm {norm}")
     return Found("pass", f"seed {job.training.seed}: loss {loss:.4f} in the first update after the checkpoint")

@@ -18,7 +18,7 @@ def updated(seen: Seen) -> tuple[TrainState, float, float]:
     """A state after one update, with its loss and gradient norm."""
     state = seen[1].subject.state()
     state.model.train()
-    loss, _, norm, _ = train_step(state, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    loss, _, norm, *_ = train_step(state, seen[1].data, update_rows(seen), seen[1].subject.recipe)
     state.step = 1
     return state, loss, norm
 

@@ -29,7 +29,7 @@ def updates(subject: Subject, state: TrainState, count: int = UPDATES) -> Iterat
     rows = torch.arange(min(ROWS, subject.batch_rows(), len(subject.training.targets)), device=subject.device)
     state.model.train()
     for _ in range(count):
-        loss, _, norm, _ = train_step(state, subject.training, rows, recipe)
+        loss, _, norm, *_ = train_step(state, subject.training, rows, recipe)
         state.step += 1
         yield math.isfinite(loss) and math.isfinite(norm)
 

@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 KEEP = 2
 # Parts of a state by name that change no update.
-WATCHING = {"progressive"}
+WATCHING = {"progressive", "monitors"}
+
+
+class WeightsNotFiniteError(Exception):
+    """Weights that are not finite must never reach a checkpoint."""
 
 
 def save_checkpoint(folder: Path, identity: str, state: TrainState) -> CheckpointRef:
-    """Write the state below `folder`, and keep the newest KEEP. Asserts that every parameter is finite."""
-    assert parameters_finite(state.model), "weights that are not finite must never reach a checkpoint"
+    """Write the state below `folder`, and keep the newest KEEP. Raises WeightsNotFiniteError."""
+    refuse_not_finite(state.model)
     return write_checkpoint(folder, identity, state_dict(state))
 
 
@@ -192,6 +196,19 @@ def parameters_finite(model: torch.nn.Module) -> bool:
 
     parameters = [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
     return not parameters or bool(torch.isfinite(torch.nn.utils.get_total_norm(parameters)))
+
+
+def refuse_not_finite(model: torch.nn.Module) -> None:
+    """Raises WeightsNotFiniteError."""
+    if not parameters_finite(model):
+        raise WeightsNotFiniteError("weights that are not finite must never reach a checkpoint")
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of later steps: the training goes on from before them."""
+    for path in checkpoints_in(folder):
+        if int(path.name.removeprefix("step-")) > step:
+            shutil.rmtree(path)
 
 
 def parameters_sha256(model: torch.nn.Module) -> str:

@@ -11,7 +11,13 @@ from lifecycle.errors import CheckpointError
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
-from lifecycle.training.checkpoints.checkpoint import checkpoint_path, load_checkpoint, load_newest, verify_checkpoint
+from lifecycle.training.checkpoints.checkpoint import (
+    checkpoint_path,
+    forget_after,
+    load_checkpoint,
+    load_newest,
+    verify_checkpoint,
+)
 from lifecycle.training.checkpoints.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import TrainState
@@ -139,6 +145,13 @@ def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
     if not found and job.start is not None:
         return load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
     return notes
+
+
+def go_back(job: TrainJob, step: int) -> None:
+    """Remove the stage's checkpoints and copies of later steps, so that `resume` finds the newest before."""
+    durable = durable_folder(job)
+    for folder in (_folder(job), *([durable] if durable else [])):
+        forget_after(folder, step)
 
 
 def _folder(job: TrainJob) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lifecycle.jobs import CheckpointRef
 from lifecycle.progress import say
-from lifecycle.training.checkpoints.checkpoint import checkpoint_path, parameters_finite, state_dict, write_checkpoint
+from lifecycle.training.checkpoints.checkpoint import checkpoint_path, refuse_not_finite, state_dict, write_checkpoint
 from lifecycle.training.checkpoints.copied import Buffers
 from lifecycle.training.checkpoints.durable import copy_checkpoint
 from lifecycle.training.checkpoints.interval import DURABLE_SECONDS
@@ -35,10 +35,10 @@ class Writer:
         self._durable_at = time.monotonic()
 
     def begin(self, state: TrainState) -> float:
-        """Copy the state and start writing it; the seconds that took. Asserts that every parameter is finite."""
+        """Copy the state and start writing it; the seconds that took. Raises WeightsNotFiniteError."""
         assert self._writing is None, "one write at a time: the buffers are in use"
         started = time.monotonic()
-        assert parameters_finite(state.model), "weights that are not finite must never reach a checkpoint"
+        refuse_not_finite(state.model)
         saved = self._buffers.copy(state_dict(state))
         self._writing = self._thread.submit(self._store, saved)
         return time.monotonic() - started

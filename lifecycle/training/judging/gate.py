@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lifecycle.checks import CheckResult, at_least, at_most, holds
 from lifecycle.jobs import Learned, TrainResult
-from lifecycle.records import CurvePoint
+from lifecycle.records import Alarm, CurvePoint
 from lifecycle.trainers.checks import TELL, trainer_check
 from lifecycle.training.plan import MIN_STEPS
 
@@ -32,9 +32,19 @@ PARTS, PART_ROWS = 10, 30
 RISE_STANDARD_ERRORS = 4.0
 
 CHECKS = {
-    "smoke": ("finite", "steps", "loss_rise", "remaining_cost"),
-    "pilot": ("finite", "steps", "loss_rise", "learned", "beyond_linear", "seeds", "data_curve", "remaining_cost"),
-    "full": ("finite", "steps", "loss_rise", "seeds"),
+    "smoke": ("finite", "monitors", "steps", "loss_rise", "remaining_cost"),
+    "pilot": (
+        "finite",
+        "monitors",
+        "steps",
+        "loss_rise",
+        "learned",
+        "beyond_linear",
+        "seeds",
+        "data_curve",
+        "remaining_cost",
+    ),
+    "full": ("finite", "monitors", "steps", "loss_rise", "seeds"),
 }
 
 
@@ -42,6 +52,7 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
     """Those of the stage's CHECKS that one training alone decides."""
     checks = {
         "finite": finite_check(result),
+        "monitors": monitors_check(result),
         "steps": at_least(
             "steps",
             result.steps,
@@ -85,20 +96,49 @@ def _steps_fix(result: TrainResult) -> str:
 
 
 def finite_check(result: TrainResult) -> CheckResult:
-    """Fails if loss or gradient was not finite; names the rows of that batch."""
-    if result.alarm is None and result.trainer is not None and not result.trainer.gradients:
+    """Fails if loss, gradient or a parameter was not finite, and that ended the stage; names the rows of that batch."""
+    alarm = result.alarm
+    if alarm is None and result.trainer is not None and not result.trainer.gradients:
         told = f"every loss that was told was finite; {result.trainer.file} told no gradient"
         return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=TELL)
-    if result.alarm is None:
+    if alarm is None or not alarm.monitor.startswith("non_finite"):
         finite = "loss and gradient norm were finite at every update that was made"
         return holds("finite", True, device=result.device, evidence=finite)
-    alarm = result.alarm
     shown = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in alarm.row_keys[:3])
     rows = f"; first of {len(alarm.row_keys)} rows: {shown}" if shown else ""
     return holds(
-        "finite", False, device=result.device, observed=alarm.what, evidence=f"{alarm.evidence}{rows}", fix=alarm.fix,
-        details=alarm.row_keys,
+        "finite", False, device=result.device, observed=alarm.monitor, evidence=f"{alarm.evidence}{rows}",
+        fix=alarm.fix, details=alarm.row_keys,
     )  # fmt: skip
+
+
+def monitors_check(result: TrainResult) -> CheckResult:
+    """Fails if an alarm was critical and nothing was done about it but to tell or to stop; warns of any other."""
+    open_ones = [one for one in result.alarms if one.severity == "critical" and one.action in ("warn", "stop")]
+    if not result.alarms and result.trainer is not None and not result.trainer.gradients:
+        told = f"{result.trainer.file} told no gradient, so that only its losses could be looked at"
+        return CheckResult(name="monitors", status="insufficient", device=result.device, evidence=told, fix=TELL)
+    if not result.alarms:
+        return holds("monitors", True, device=result.device, evidence="no alarm")
+    first = (*open_ones, *result.alarms)[0]
+    return holds(
+        "monitors", False, severity="error" if open_ones else "warning", device=result.device,
+        observed=len(result.alarms), evidence="; ".join(alarm_words(alarm) for alarm in result.alarms[:3]),
+        fix=first.fix, details=tuple(alarm.model_dump(mode="json") for alarm in result.alarms),
+    )  # fmt: skip
+
+
+DONE = {
+    "warn": "", "skip_batch": ", the batch was left out", "lower_rate": ", the learning rate was lowered",
+    "roll_back": ", the training went back and left out the batches since", "stop": ", the training stopped",
+}  # fmt: skip
+
+
+def alarm_words(alarm: Alarm) -> str:
+    """An alarm as half a sentence: what, where, how often, and what was done."""
+    where = f" in {', '.join(alarm.where)}" if alarm.where else ""
+    often = f", {alarm.count} times until step {alarm.last_step}" if alarm.count > 1 else ""
+    return f"step {alarm.step}: {alarm.symptom}{where}{often}{DONE[alarm.action]}"
 
 
 def loss_rise_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:

@@ -29,10 +29,10 @@ def make_parts(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device
     return found
 
 
-def after_update(state: TrainState, last_step: int) -> bool:
-    """Move the parts on by an update; True if early stopping ends the training here."""
+def after_update(state: TrainState, last_step: int, moved: bool = True) -> bool:
+    """Move the parts on by an update, if it `moved` the weights; True if early stopping ends the training here."""
     average, stopping = average_of(state), early_stopping_of(state)
-    if average is not None:
+    if average is not None and moved:
         average.update(state.model)
     if stopping is None or (state.step % stopping.spec.every and state.step < last_step):
         return False

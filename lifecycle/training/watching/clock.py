@@ -17,9 +17,9 @@ from pathlib import Path
 from lifecycle.records import StageSeconds
 
 # Columns: the step reached, seconds by part in the order of StageSeconds, steps done again.
-STEP, START, QUEUE, DATA, COMPUTE, CHECKPOINT, VALIDATION, EXPORT, REPLAYED, REPLAYED_STEPS = range(10)
-_PARTS = ("start", "queue", "data", "compute", "checkpoint", "validation", "export", "replayed")
-_WIDTH = 10
+STEP, START, QUEUE, DATA, COMPUTE, CHECKPOINT, VALIDATION, EXPORT, SKIPPED, REPLAYED, REPLAYED_STEPS = range(11)
+_PARTS = ("start", "queue", "data", "compute", "checkpoint", "validation", "export", "skipped", "replayed")
+_WIDTH = 11
 # Rows: the totals, then one a checkpoint: more than are kept, since a damaged one is passed over.
 _MARKS = 4
 # What was spent since the last write is missing after a kill.
@@ -86,6 +86,15 @@ class Clock:
             if mark[STEP] > step:
                 mark[:] = array("d", bytes(8 * _WIDTH))
         self._write()
+
+    def go_back(self, step: int) -> None:
+        """The stage goes on from the checkpoint of `step` within this attempt."""
+        self._before = array("d", self._totals)
+        self.resume(step)
+
+    def spent(self, part: int) -> float:
+        """Seconds of a part so far."""
+        return self._totals[part]
 
     def _at(self, step: int) -> array[float]:
         """The totals when the checkpoint of `step` was saved, as far as they are known."""

@@ -34,7 +34,15 @@ class Curve:
         self._rows += rows
         self._sum += loss * rows
         self._squared += squared * rows
-        if self._steps >= window or step == steps_per_epoch:
+        self._close(step, rate, window, steps_per_epoch)
+
+    def pass_over(self, step: int, rate: float, window: int, steps_per_epoch: int) -> None:
+        """A batch that was not trained on: a step of the window, whose rows count nowhere."""
+        self._steps += 1
+        self._close(step, rate, window, steps_per_epoch)
+
+    def _close(self, step: int, rate: float, window: int, steps_per_epoch: int) -> None:
+        if self._rows and (self._steps >= window or step == steps_per_epoch):
             point = curve_point(step, self._rows, self._sum, self._squared, rate, steps_per_epoch)
             self.points.append(point)
             self._steps, self._rows, self._sum, self._squared = 0, 0, 0.0, 0.0

@@ -91,7 +91,7 @@ def test_training_on_what_is_not_finite_stops_with_weights_and_buffers_as_they_w
     before = parameters_sha256(state.model)
     alarm = train(state, data, plan, replace(recipe, loss_fn=loss), never)
     assert alarm is not None
-    assert (alarm.what, alarm.step, state.step) == (what, 3, 3)
+    assert (alarm.monitor, alarm.step, state.step) == (what, 3, 3)
     assert parameters_sha256(state.model) == before
 
 
@@ -220,7 +220,7 @@ def test_row_that_is_not_finite_is_named_and_reaches_no_checkpoint(splits, tmp_p
     result = run_stage(toy_jobs.train_job(sick, tmp_path / "out", "full", use_case=use_case, spec=spec))
     alarm = result.alarm
     assert alarm is not None
-    assert alarm.what == "non_finite_loss"
+    assert alarm.monitor == "non_finite_loss"
     bad = pd.read_parquet(sick / "training.parquet").iloc[2000]
     assert alarm.row_keys == ({"row_id": str(bad["row_id"])},)
     assert result.checkpoint is None

@@ -106,7 +106,7 @@ def test_overflow_that_no_scale_mends_is_an_alarm_with_the_weights_as_they_were(
     before = parameters_sha256(state.model)
     alarm = train(state, data, plan, recipe, never)
     assert alarm is not None
-    assert (alarm.what, alarm.step) == ("non_finite_gradient", 16)
+    assert (alarm.monitor, alarm.step) == ("non_finite_gradient", 16)
     assert parameters_sha256(state.model) == before
 
 

@@ -1,0 +1,118 @@
+"""The updates of a stage from its newest checkpoint to its end, as often as its monitors make it go back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lifecycle.jobs import CheckpointRef, TrainJob
+from lifecycle.progress import say
+from lifecycle.records import Alarm
+from lifecycle.training.checkpoints.checkpoint import WeightsNotFiniteError
+from lifecycle.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
+from lifecycle.training.flight import Flight, open_flight
+from lifecycle.training.loop import TrainState, train
+from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.row_keys import row_keys_of
+from lifecycle.training.monitors.watch import Watch
+from lifecycle.training.plan import Plan
+from lifecycle.training.prepare import Prepared, seed_everything
+from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.techniques.parts import early_stopping_of, make_parts
+from lifecycle.training.watching.clock import START, VALIDATION, Clock
+from lifecycle.training.watching.progressive import Progressive, make_progressive
+
+
+@dataclass
+class Course:
+    """A training under way or at its end. `alarm` is what stopped it; its checkpoint is then no result."""
+
+    state: TrainState
+    progressive: Progressive | None
+    watch: Watch
+    notes: tuple[str, ...]
+    resumed_from: int
+    alarm: Alarm | None = None
+    checkpoint: CheckpointRef | None = None
+
+
+def take_course(
+    job: TrainJob, prepared: Prepared, plan: Plan, device: str, seconds: Clock, deadline: Deadline,
+    should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+) -> Course:  # fmt: skip
+    """Train to the plan's end, or to what ends it before. Raises what a stage does."""
+    course = _started(job, prepared, plan, device)
+    state = course.state
+    if state.step:
+        say(f"{job.stage}: resumed from step {state.step} of {plan.last_step}")
+    seconds.lap(START)
+    seconds.resume(state.step)
+    while True:
+        course.state.clock = seconds
+        _train(course, job, prepared, plan, deadline, should_stop, forward)
+        watch = course.watch
+        if watch.back_before is None:
+            return course
+        # As a resume does it: from what a checkpoint holds, and nothing that happened since.
+        go_back(job, watch.back_before)
+        before, course = course, _started(job, prepared, plan, device)
+        course.watch.go_on_from(watch)
+        course.notes, course.resumed_from = before.notes, before.resumed_from
+        seconds.go_back(course.state.step)
+        assert watch.ended is not None
+        say(f"{job.stage}: {watch.ended.symptom}; back at step {course.state.step} of {plan.last_step}")
+        if watch.ended.action == "stop":
+            course.alarm = watch.ended
+            return course
+
+
+def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Course:
+    """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
+    seed_everything(job.training.seed)
+    model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
+    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
+    state.also |= make_parts(job, prepared, model, device)
+    progressive, left_out = make_progressive(
+        plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
+        job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},
+    )  # fmt: skip
+    if progressive is not None:
+        state.also["progressive"] = progressive
+    monitors = all_monitors(state)
+    watch = Watch(model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan))
+    state.also["monitors"] = watch
+    notes = left_out + resume(job, state)
+    return Course(state, progressive, watch, notes, state.step)
+
+
+def _train(
+    course: Course, job: TrainJob, prepared: Prepared, plan: Plan, deadline: Deadline,
+    should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+) -> None:  # fmt: skip
+    """Train from the course's state on, and write the last checkpoint."""
+    state, stopping = course.state, early_stopping_of(course.state)
+    with open_checkpoints(job, state) as checkpoints:
+        try:
+            with open_flight(
+                job, state, plan, course.progressive, checkpoints, deadline, should_stop, forward
+            ) as flight:  # fmt: skip
+                if stopping is None or not stopping.ended:
+                    course.alarm = _updates(state, course.watch, prepared, flight)
+            course.notes += flight.trace.told()
+            if not (course.alarm or job.stop_after_steps):
+                course.checkpoint = checkpoints.last(state)
+        except WeightsNotFiniteError:
+            course.alarm = course.watch.weights_are_bad(state)
+        course.notes += checkpoints.told()
+
+
+def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight) -> Alarm | None:
+    data, recipe = prepared.data, make_recipe(prepared.task, flight.job.training, flight.plan.horizon_steps)
+    if isinstance(data, LoadedRows):
+        data, recipe = data.in_loaders(recipe)
+    if flight.progressive is not None:
+        flight.progressive.before_first_step(state)
+        state.clock.lap(VALIDATION)
+    return train(state, data, flight.plan, recipe, flight.after_step, watch)

@@ -1,0 +1,92 @@
+"""What is not finite: loss, gradient, activations, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lifecycle.records import Alarm
+from lifecycle.training.monitors.causes import cause_and_fix
+from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.signals import Sample, Signals
+
+# More names say no more.
+NAMED = 5
+
+
+class NonFinite:
+    """Critical for loss, gradient and parameters; a warning for activations, since masks are minus infinity by design.
+
+    `names` are the parameters', in the model's order. `clean` is the update before which all parameters were last seen
+    to be finite.
+    """
+
+    name = "non_finite"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self.clean = names, 0
+
+    def after_backward(self, seen: Signals) -> Finding | None:
+        if finite(seen.loss, seen.grad_norm):
+            return None
+        pairs = zip(self._names, seen.grad_norms, strict=True)
+        where = tuple(name for name, norm in pairs if norm is not None and not finite(norm))
+        return not_finite(seen.step, seen.loss, seen.grad_norm, where)
+
+    def after_sample(self, seen: Sample) -> Finding | None:
+        names = [name for name, norm in zip(seen.names, seen.norms, strict=True) if not finite(norm)]
+        if names:
+            return bad_parameters(seen.step, self.clean, names)
+        self.clean = seen.step + 1
+        layers = tuple(layer.name for layer in seen.layers if not layer.finite)
+        if not layers:
+            return None
+        return Finding(
+            "non_finite_activation", "warning", seen.step, seen.step, "a module's output is not finite",
+            f"step {seen.step}: {_some(layers)}, while loss, gradient and parameters are", layers[:NAMED],
+        )  # fmt: skip
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"clean": self.clean}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.clean = state["clean"]
+
+
+def finite(*values: float) -> bool:
+    """True if none is NaN or infinite."""
+    return all(abs(value) < float("inf") for value in values)
+
+
+def not_finite(step: int, loss: float, grad_norm: float, where: tuple[str, ...] = ()) -> Finding:
+    """The finding of an update whose loss or gradient is not finite."""
+    what = "loss" if not finite(loss) else "gradient"
+    of = f", of {_some(where)}" if what == "gradient" and where else ""
+    return Finding(
+        f"non_finite_{what}", "critical", step, step, f"the {what} is not finite",
+        f"step {step}: loss {loss}, gradient norm {grad_norm}{of}; the update was not applied",
+        where[:NAMED] if what == "gradient" else (),
+    )  # fmt: skip
+
+
+def bad_parameters(step: int, onset: int, names: Sequence[str]) -> Finding:
+    """The finding of weights that an update has made not finite."""
+    return Finding(
+        "non_finite_parameter", "critical", step, onset, "a parameter is not finite",
+        f"seen at step {step}: {_some(names)}; the weights come back from the newest checkpoint", tuple(names[:NAMED]),
+    )  # fmt: skip
+
+
+def not_finite_alarm(step: int, loss: float, grad_norm: float) -> Alarm:
+    """What ends a training that nothing else watches."""
+    found = not_finite(step, loss, grad_norm)
+    cause, fix = cause_and_fix(found.monitor)
+    return Alarm(
+        step=step, onset=step, last_step=step, monitor=found.monitor, severity="critical", symptom=found.symptom,
+        evidence=found.evidence, cause=cause, fix=fix, action="stop",
+    )  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"

@@ -1,0 +1,196 @@
+"""What looks at every update before it is applied, asks the monitors, and does what the policy says.
+
+The loop calls `rate`, `before_update`, `may_apply` and `after_update`, in this order. What is decided follows from
+numbers that are equal after a resume, and all that it needs is in every checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.records import Alarm
+from lifecycle.training.monitors.causes import cause_and_fix
+from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
+from lifecycle.training.monitors.monitor import Finding, Monitor
+from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
+from lifecycle.training.monitors.policy import Policy, hardest
+from lifecycle.training.monitors.signals import SAMPLE_EVERY, Signals
+from lifecycle.training.watching.clock import DATA
+from lifecycle.training_spec import MonitorsSpec
+
+if TYPE_CHECKING:
+    import torch
+
+    from lifecycle.training.loop import Recipe, TrainState, Update
+
+# Signals of the newest updates, for who records what led to an alarm.
+KEPT_SIGNALS = 200
+# The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
+SAME_ALARM, MOST_OF_ONE = 50, 8
+
+RowKeys = tuple[dict[str, Any], ...]
+
+
+class Watch:
+    """The monitors of one training. `monitors` are those beside what is not finite, which is always watched.
+
+    `row_keys` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns is
+    kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has to
+    go on then, None if the weights are good as they are.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        spec: MonitorsSpec,
+        monitors: Sequence[Monitor],
+        planned_steps: int,
+        row_keys: Callable[[TrainState], RowKeys] = lambda state: (),
+        on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
+    ) -> None:
+        self._looks = CloserLooks(model)
+        self._not_finite = NonFinite([name for name, _ in model.named_parameters()])
+        self._monitors = (self._not_finite, *monitors)
+        self._each = [monitor.after_backward for monitor in monitors]
+        self._row_keys, self._on_alarm = row_keys, on_alarm
+        self.policy = Policy(spec, planned_steps)
+        self.alarms: list[Alarm] = []
+        self.recent: deque[Signals] = deque(maxlen=KEPT_SIGNALS)
+        self.ended: Alarm | None = None
+        self.back_before: int | None = None
+        self._look: CloserLook | None = None
+        self._rate, self._last, self._waited = 0.0, time.perf_counter(), 0.0
+
+    def rate(self, state: TrainState, recipe: Recipe) -> float:
+        """The learning rate of this update."""
+        self._rate = recipe.learning_rate(state.step) * self.policy.rate_factor(state.step)
+        return self._rate
+
+    def before_update(self, state: TrainState) -> bool:
+        """False if the batch is on the skip list."""
+        if state.step in self.policy.passed_over:
+            return False
+        if state.step % SAMPLE_EVERY == 0:
+            self._look = self._looks.begin(state)
+        return True
+
+    def may_apply(self, state: TrainState, update: Update, rows: int) -> bool:
+        """True if the optimizer may make the update; a scaler's overflow is the loop's to leave out, and no alarm."""
+        now, waited = time.perf_counter(), state.clock.spent(DATA)
+        seen = Signals(
+            state.step, update.loss, update.squared, rows, self._rate, update.grad_norm, update.grad_norms,
+            now - self._last, waited - self._waited,
+        )  # fmt: skip
+        self._last, self._waited = now, waited
+        self.recent.append(seen)
+        if not finite(update.loss, update.grad_norm):
+            if self._scale_may_mend(state, update):
+                return True
+            self._act(state, [self._why(state, seen)])
+            return False
+        found = [finding for look in self._each if (finding := look(seen)) is not None]
+        return not found or self._act(state, found)
+
+    def after_update(self, state: TrainState, update: Update) -> Alarm | None:
+        """The alarm that ends the training here, after the closer look at this update, if it was one."""
+        look, self._look = self._look, None
+        if update.skipped:
+            # None of its rows was trained on: they count in no window.
+            state.row_losses = None
+        if look is not None:
+            look.leave()
+            if not update.skipped and finite(update.loss, update.grad_norm):
+                sample = look.end()
+                found = [f for monitor in self._monitors if (f := monitor.after_sample(sample)) is not None]
+                if found:
+                    self._act(state, found)
+        return self.ended
+
+    def weights_are_bad(self, state: TrainState) -> Alarm:
+        """The alarm for weights that were found not finite before a checkpoint."""
+        self._act(state, [bad_parameters(state.step, self._not_finite.clean, self._bad_names())])
+        assert self.ended is not None
+        return self.ended
+
+    def go_on_from(self, before: Watch) -> None:
+        """Take over what a training has learned that goes back; the monitors are as they were then."""
+        self.policy, self.alarms = before.policy, before.alarms
+
+    def state_dict(self) -> dict[str, Any]:
+        """As text: to copy thousands of numbers one by one would hold up the training at every checkpoint."""
+        held = {
+            "policy": self.policy.state_dict(),
+            "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
+            "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
+        }
+        return {"json": json.dumps(held)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict gave; a monitor that it does not know starts anew."""
+        held = json.loads(state["json"])
+        self.policy.load_state_dict(held["policy"])
+        self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
+        for monitor in self._monitors:
+            if monitor.name in held["monitors"]:
+                monitor.load_state_dict(held["monitors"][monitor.name])
+
+    def _scale_may_mend(self, state: TrainState, update: Update) -> bool:
+        return finite(update.loss) and state.scaler is not None and not state.scaler.exhausted
+
+    def _why(self, state: TrainState, seen: Signals) -> Finding:
+        """What is not finite, weights first: with these every batch would be. The update before this one made them."""
+        bad = self._bad_names()
+        if bad:
+            return bad_parameters(seen.step, max(0, seen.step - 1), bad)
+        found = self._not_finite.after_backward(seen)
+        assert found is not None
+        return found
+
+    def _bad_names(self) -> list[str]:
+        import torch
+
+        named = zip(self._looks.names, self._looks.parameters, strict=True)
+        return [name for name, parameter in named if not bool(torch.isfinite(parameter).all())]
+
+    def _act(self, state: TrainState, found: list[Finding]) -> bool:
+        """Note the alarms and do what the hardest asks for; True if the update may be applied."""
+        alarms = [self._noted(state, finding) for finding in found]
+        decided = hardest([alarm.action for alarm in alarms])
+        alarm, finding = next(pair for pair in zip(alarms, found, strict=True) if pair[0].action == decided)
+        self.policy.taken(decided, state.step, finding.onset)
+        if decided == "lower_rate" and finding.monitor.startswith("non_finite"):
+            self.policy.taken("skip_batch", state.step, finding.onset)
+        if decided in ("stop", "roll_back"):
+            self.ended = alarm
+            bad_weights = finding.monitor == "non_finite_parameter"
+            self.back_before = finding.onset if decided == "roll_back" or bad_weights else None
+        return decided in ("warn", "lower_rate")
+
+    def _noted(self, state: TrainState, finding: Finding) -> Alarm:
+        """The finding as an alarm: a new one, or one that is seen again."""
+        action, why_other = self.policy.decide(finding)
+        mine = [number for number, alarm in enumerate(self.alarms) if alarm.monitor == finding.monitor]
+        for number in mine:
+            if self.alarms[number].step <= finding.step <= self.alarms[number].last_step:
+                # Seen before the training went back to here.
+                return self.alarms[number]
+        same = [number for number in mine if self.alarms[number].action == action]
+        if same and action in ("warn", "skip_batch"):
+            last = self.alarms[same[-1]]
+            if finding.step - last.last_step <= SAME_ALARM or len(same) >= MOST_OF_ONE:
+                again = last.model_copy(update={"count": last.count + 1, "last_step": finding.step})
+                self.alarms[same[-1]] = again
+                return again
+        cause, fix = cause_and_fix(finding.monitor)
+        alarm = Alarm(
+            step=finding.step, onset=finding.onset, last_step=finding.step, monitor=finding.monitor,
+            severity=finding.severity, symptom=finding.symptom, cause=cause, fix=fix, action=action,
+            evidence=f"{finding.evidence}; stopped, since {why_other}" if why_other else finding.evidence,
+            row_keys=self._row_keys(state), where=finding.where,
+        )  # fmt: skip
+        self.alarms.append(self._on_alarm(self, state, alarm))
+        return self.alarms[-1]
