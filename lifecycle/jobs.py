@@ -144,6 +144,7 @@ class FunctionsJob(_RowsJob):
     """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained.
 
     `training` is None where use_case.yaml has mistakes. `steps` are about those of the full stage, where it is known.
+    With a `trainer`, model.py need not define the network and its loss.
     """
 
     kind: Literal["functions"] = "functions"
@@ -151,6 +152,7 @@ class FunctionsJob(_RowsJob):
     training: TrainingSpec | None = None
     steps: int = 1000
     claims: PreflightSpec = Field(default_factory=PreflightSpec)
+    trainer: str | None = None
 
 
 class VerifyJob(_Job):

@@ -55,7 +55,7 @@ def try_trainer(job: PreflightJob, rows: pd.DataFrame) -> tuple[ScriptTrial, tup
         sample = Path(folder) / "rows.parquet"
         # Every column that a stage reads, of the rows that the battery is given.
         pd.read_parquet(job.training_file).iloc[drawn_rows(job, rows)].to_parquet(sample, index=False)
-        tried = try_script(_train_job(job, sample, Path(folder)), Path(folder))
+        tried = try_script(job_of_trial(job, sample, Path(folder)), Path(folder))
     return tried, run_checks(TRAINER_CHECKS, tried, device=job.device, not_applicable=job.claims.not_applicable)
 
 
@@ -99,7 +99,7 @@ def _leakage(job: PreflightJob, rows: pd.DataFrame, task: Task) -> tuple[Leak, .
     return leakage_of_code(job, task, drawn, preprocessing, None, rows)
 
 
-def _train_job(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
+def job_of_trial(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
     """A job of the full stage on the sample."""
     same = ("use_case_folder", "device", "rows", "loaders", "training", "stages", "hyperparameters", "trainer")
     return TrainJob(

@@ -84,14 +84,19 @@ def main(asked: Path, answer: Path) -> None:
     signal.alarm(int(MOST_SECONDS))
     job = JobFile.model_validate_json(asked.read_bytes()).job
     assert isinstance(job, TrainJob)
+    write_atomic(answer, canonical_json(try_here(job, asked.parent).model_dump(mode="json")))
+
+
+def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
+    """The trial in this process."""
     found: dict[str, object] = {}
     try:
-        _try(job, asked.parent, found)
+        _try(job, folder, found)
     except TrainworthyError as error:
         found |= {"problem": error.problem, "fix": error.fix}
     except Exception as error:
         found |= {"problem": _told(error, job), "fix": f"mend that line of {job.trainer}"}
-    write_atomic(answer, canonical_json(ScriptTrial.model_validate(found).model_dump(mode="json")))
+    return ScriptTrial.model_validate(found)
 
 
 def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
