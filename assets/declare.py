@@ -57,6 +57,7 @@ QUESTIONS: dict[str, str] = {
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
     "cost_forecast": "Does the upper end of the forecast fit into budget.run_usd?",
     "finite": "Were loss and gradient norm finite at every step?",
+    "monitors": "Did the monitors raise no alarm that is still open?",
     "steps": "Were all planned updates made?",
     "loss_rise": "Did the loss end near its best, or did training diverge?",
     "learned": "Do the predictions carry information within a group, by size and significance?",

@@ -1,7 +1,8 @@
 """A stage's windows in MLflow while it trains: a thread follows the worker's metrics.jsonl.
 
-Nothing here can stop a training. While MLflow does not answer, lines wait; what still waits when the worker ends is
-written by track.py from the record. Both write by figure and step, so that nothing is doubled.
+Nothing here can stop a training. A window is sent once a checkpoint has it: MLflow forgets no value, and what came
+after the checkpoint that a training goes on from is made again. While MLflow does not answer, lines wait; what still
+waits when the worker ends is written by track.py from the record, with the same times: MLflow takes equal values once.
 """
 
 import contextlib
@@ -10,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, read_from
+from lifecycle.training.checkpoints.checkpoint import reached_step
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, Windows, read_from
 
 if TYPE_CHECKING:
     from assets.step import StepRun
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 1.0
 # MLflow that does not answer is asked less and less often.
 MOST_SECONDS = 30.0
-BROKEN_SECONDS = 5.0
+# How long the last windows may keep a stage waiting, and one that broke or was cancelled.
+END_SECONDS, BROKEN_SECONDS = 30.0, 5.0
+
+
+def stage_folder(run: "StepRun", training_run: str, stage: str, seed: int) -> Path:
+    """Where the worker of one training of a stage writes; a seed that is not the declared one has its own."""
+    beside = "" if seed == run.use_case.spec.training.seed else f"_seed_{seed}"
+    return run.workspace.state.folder("training", run.use_case.name, training_run, f"{stage}{beside}")
 
 
 @contextlib.contextmanager
@@ -33,14 +42,17 @@ def mirrored(run: "StepRun", folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # The last windows of a training that broke are those that people look for; a cancel waits no longer than this.
+        # The last windows of a training that broke are those that people look for.
         mirror.stop(wait_seconds=BROKEN_SECONDS)
         raise
-    mirror.stop(wait_seconds=None)
+    mirror.stop(wait_seconds=END_SECONDS)
 
 
 class Mirror(threading.Thread):
-    """Sends what is added to a file, in batches; what could not be sent is sent again with what came after it."""
+    """Sends what is added to a file, in batches; what could not be sent is sent again with what came after it.
+
+    What no checkpoint beside the file has yet waits for the end.
+    """
 
     def __init__(
         self,
@@ -51,7 +63,7 @@ class Mirror(threading.Thread):
     ) -> None:
         super().__init__(name=f"mirror of {path}", daemon=True)
         self._path, self._send, self._tell, self._every = path, send, tell, every_seconds
-        self._waiting: list[MetricsLine] = []
+        self._windows, self._sent = Windows(), set[MetricsLine]()
         self._offset = 0
         self._told = False
         self._ended = threading.Event()
@@ -63,19 +75,25 @@ class Mirror(threading.Thread):
             pause = self._every if self.catch_up() else min(2 * pause, MOST_SECONDS)
         self.catch_up()
 
-    def stop(self, wait_seconds: float | None) -> None:
-        """Send what is left, and wait for it; None: as long as MLflow's own limits allow."""
+    def stop(self, wait_seconds: float) -> None:
+        """Send what is left, and wait for it so long; what takes longer goes on beside, and comes with the record."""
         self._ended.set()
         self.join(wait_seconds)
+        if self.is_alive():
+            self._tell(f"MLflow took no windows for {wait_seconds:.0f} s: they come with the stage's record")
 
     def catch_up(self) -> bool:
-        """Send all that is there and was not sent; False if it has to wait."""
+        """Send all that holds and was not sent; False if it has to wait."""
         try:
+            # Both before the file is read: it has all windows up to this checkpoint, or all there are.
+            ended, kept = self._ended.is_set(), reached_step(self._path.parent)
             found, self._offset = read_from(self._path, self._offset)
-            self._waiting += found
-            if self._waiting:
-                self._send(self._waiting)
-                self._waiting = []
+            self._windows.add(found)
+            lines = [line for line in self._windows.lines if ended or line.step <= kept]
+            due = [line for line in lines if line not in self._sent]
+            if due:
+                self._send(due)
+                self._sent.update(due)
         # Whatever a store or a disk raises: the training is worth more than its picture.
         except Exception as error:
             if not self._told:

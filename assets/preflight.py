@@ -11,8 +11,9 @@ from assets.training import job_base
 from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.check import Trial
-from lifecycle.preflight.configuration.declared import Host, file_system, is_writable
+from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
 from lifecycle.preflight.gate import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
+from lifecycle.preflight.throughput.duration import measured_step
 from lifecycle.records import PreflightReport, Record, Snapshot
 from lifecycle.use_case import UseCase
 
@@ -71,6 +72,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),
         memory_limit_bytes=memory_limit_bytes(run.sku.memory_gb),
         trainer=spec.trainer,
+        durable=str(host.durable) if host.durable else None,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )
     result = run.launcher.run(run.context, job)
@@ -89,16 +91,20 @@ def machines(run: StepRun, result: PreflightResult) -> tuple[SkuCost, ...]:
 
 def host_of(run: StepRun) -> Host:
     """What is known before the worker starts."""
-    state, use_case = run.workspace.state, run.use_case
+    state, use_case, durable = run.workspace.state, run.use_case, run.workspace.durable
+    split = run.record("snapshot", Snapshot).splits["training"]
     return Host(
         spec=use_case.spec,
-        training_rows=run.record("snapshot", Snapshot).splits["training"].rows,
+        training_rows=split.rows,
+        positives=split.positives,
         stores={
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),
             "snapshots": lambda: is_writable(state.folder("snapshots", use_case.name)),
+            **({f"copies of checkpoints in {durable}": lambda: takes_files(durable)} if durable else {}),
         },
-        disk=file_system(run.workspace.durable or state.root),
+        disk=file_system(durable or state.root),
+        durable=durable,
     )
 
 
@@ -107,7 +113,7 @@ def still_fits(run: StepRun, record: Record) -> bool:
     from lifecycle.preflight.host import still_holds
 
     assert isinstance(record, PreflightReport)
-    host, compute = host_of(run).after(record.seconds), run.use_case.spec.compute
+    host, compute = host_of(run).after(record.seconds, measured_step(record.checks)), run.use_case.spec.compute
     uses_cuda = run.launcher.uses_cuda(compute)
     if not still_holds(trials_of(record.checks), host, uses_cuda):
         return False

@@ -16,7 +16,7 @@ import dagster as dg
 from assets import ci
 from assets.metadata import check_result, refusal_metadata, step_metadata
 from assets.output import run_records, write_report
-from assets.track import last_step, track
+from assets.track import last_step, track, without_mlflow
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
@@ -164,14 +164,17 @@ def run_step(
 
 def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     """The one way out: track, report, then materialize if the gate passed, else observe and fail."""
-    tracked = run.tracked() if run.trains else None
-    stopped = not record.passed
-    report = None
-    if stopped or (run.trains and run.step == last_step(run.context)):
+    stopped, last = not record.passed, run.step == last_step(run.context)
+    report, tracked = None, None
+    if run.trains:
+        with without_mlflow(run, needed=stopped or last):
+            tracked = run.tracked()
+    if stopped or (run.trains and last):
         report = write_report(run, tracked, stopped_at=run.step if stopped else None)
     if tracked is not None:
-        track(run, tracked, record, reused, report)
-    if run.intent == ci.PREFLIGHT and (stopped or run.step == last_step(run.context)):
+        with without_mlflow(run, needed=stopped or last):
+            track(run, tracked, record, reused, report)
+    if run.intent == ci.PREFLIGHT and (stopped or last):
         ci.tell(run, run_records(run))
     metadata = step_metadata(run, record, tracked, reused=reused, report=report)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
@@ -251,10 +254,13 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
     record = _record(run, Outcome(checks=(check,), fields=None), meter, what)
     run.workspace.records.put(record, run.run_id)
-    tracked = run.tracked() if run.trains else None
-    if tracked is not None:
-        track(run, tracked, record, reused=False, report=None)
-        run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
+    tracked = None
+    if run.trains:
+        # What broke is what is to be told, not that MLflow is away, too.
+        with without_mlflow(run, needed=False):
+            tracked = run.tracked()
+            track(run, tracked, record, reused=False, report=None)
+            run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
     metadata = step_metadata(run, record, tracked, reused=False, report=None)
     run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
 

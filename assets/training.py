@@ -11,7 +11,7 @@ import dagster as dg
 
 from assets.curve import stage_curve
 from assets.declare import gpu_pool, step_asset
-from assets.mirror import mirrored
+from assets.mirror import mirrored, stage_folder
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.checks import stopping
@@ -19,7 +19,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.remaining import remaining_cost
 from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.errors import CheckpointError, DatasetError
+from lifecycle.errors import CheckpointError, DatasetError, WorkerError
 from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.records import STAGES, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
@@ -27,6 +27,7 @@ from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
 from lifecycle.training.checkpoints.interval import interruptions
 from lifecycle.training.judging.gate import stage_checks, training_checks
 from lifecycle.training.judging.seeds import (
+    lost_gpu_seconds,
     of_seed,
     one_that_counts,
     seed_results,
@@ -56,9 +57,9 @@ def train_stage(run: StepRun) -> Outcome:
     snapshot = run.record("snapshot", Snapshot)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     meter, spec, spent = Meter(), run.use_case.spec, _spent(run)
-    results = _trainings(run, snapshot, training_run, stage, meter, spent)
+    results, lost = _trainings(run, snapshot, training_run, stage, meter, spent)
     seed = one_that_counts(stage, results)
-    result, trained = results[seed], seed_results(stage, results)
+    result, trained = results[seed], seed_results(stage, results, lost)
     state = run.workspace.state
     this_stage = meter.cost(run.sku).usd
     still = _still_to_come(run, snapshot, stage)
@@ -92,37 +93,48 @@ def train_stage(run: StepRun) -> Outcome:
             "trained": trained,
             "data_curve": curve,
             "avoided_usd": still if stopping(checks) and stage != "full" else None,
+            "attempts": tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
+            "first_step": result.first_step,
+            "left_out_steps": sum(one.planned_steps - one.steps for one in results.values()),
             "alarms": result.alarms,
-            "attempts": tuple(attempt for one in results.values() for attempt in one.attempts),
         },
         device=result.device,
-        gpu_seconds=sum(one.gpu_seconds for one in results.values()),
+        gpu_seconds=sum(one.gpu_seconds for one in results.values()) + lost_gpu_seconds(result.device, lost),
         seeds=tuple(results),
     )
 
 
 def _trainings(
     run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, meter: Meter, spent: float
-) -> dict[int, TrainResult]:
+) -> tuple[dict[int, TrainResult], dict[int, WorkerError]]:
     """Each seed's training, the declared one first; a pilot that its own checks stop needs no others.
 
+    Beside them the pilot's other seeds that gave no answer: these only measure the spread, and stop nothing.
     `spent` are the USD of the run before this stage, and `meter` has measured since.
     """
     results: dict[int, TrainResult] = {}
+    lost: dict[int, WorkerError] = {}
     seeds = seeds_of(run.use_case.spec.training, stage)
     for seed in seeds:
         left = _affordable_seconds(run, spent + meter.cost(run.sku).usd)
         job = train_job(run, snapshot, training_run, stage, seed, seconds_left=left)
         # Followed is the one that surely counts: of several full trainings nobody knows it yet.
         followed = not results and (len(seeds) == 1 or stage != "full")
-        with mirrored(run, Path(job.out)) if followed else contextlib.nullcontext():
-            result = run.launcher.run(run.context, job, left)
+        try:
+            with mirrored(run, Path(job.out)) if followed else contextlib.nullcontext():
+                result = run.launcher.run(run.context, job, left)
+        except WorkerError as error:
+            if stage != "pilot" or not results:
+                raise
+            run.context.log.warning(f"seed {seed} gave no answer, the pilot goes on without it: {error.problem}")
+            lost[seed] = error
+            continue
         assert isinstance(result, TrainResult)
         results[seed] = result
         spent_all = result.ended == "budget"
         if spent_all or (stage == "pilot" and len(results) == 1 and stopping(training_checks(stage, result))):
             break
-    return results
+    return results, lost
 
 
 def train_job(
@@ -136,8 +148,7 @@ def train_job(
     """
     spec, state = run.use_case.spec, run.workspace.state
     declared = seed == spec.training.seed
-    beside = "" if declared else f"_seed_{seed}"
-    folder = state.folder("training", run.use_case.name, training_run, f"{stage}{beside}")
+    folder = stage_folder(run, training_run, stage, seed)
     if rerun_steps is not None:
         folder = state.folder("reruns", run.use_case.name, run.run_id, stage)
     continued = spec.stages.mode == "continue"
@@ -150,7 +161,7 @@ def train_job(
     return TrainJob(
         **job_base(run, snapshot, folder),
         # One continued run has one identity; restarted stages are trainings of their own.
-        identity=(training_run if continued else f"{training_run}:{stage}") + beside,
+        identity=(training_run if continued else f"{training_run}:{stage}") + ("" if declared else f"_seed_{seed}"),
         stage=stage,
         stages=spec.stages,
         training=of_seed(spec.training, seed),
@@ -173,7 +184,7 @@ def train_job(
         interruptions=interruptions(
             spec.compute.spot,
             run.sku.interruptions_per_hour,
-            str(run.workspace.durable) if run.workspace.durable and rerun_steps is None else None,
+            str(durable) if (durable := run.workspace.require_durable()) and rerun_steps is None else None,
         ),
     )
 
@@ -240,6 +251,6 @@ def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast |
     """Forecast for the stages after this one, by their share of the updates."""
     preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
     preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
-    spec, rows = run.use_case.spec, snapshot.splits["training"].rows
-    updates = updates_of_stages(rows, spec.training, spec.stages)
+    spec, split = run.use_case.spec, snapshot.splits["training"]
+    updates = updates_of_stages(split.rows, split.positives, spec.training, spec.stages)
     return remaining_cost(preflight if isinstance(preflight, PreflightReport) else None, updates, stage)

@@ -6,6 +6,7 @@ TrainworthyError            the base: `problem`, `value`, `fix`
 ├── DatasetError            an unknown version, missing or changed bytes, rows that cannot be split
 ├── RecordError             a record that is missing, stale or changed on disk
 ├── CheckpointError         no checkpoint that may be trusted
+├── IncidentError           an incident that is unknown, changed or cannot be replayed here
 ├── WorkerError             the training process ended without a valid result; carries its exit code
 ├── TrainingError           a model that the training loop cannot update
 ├── LeaseLostError          another run took the folder that this worker wrote
@@ -81,6 +82,10 @@ class RecordError(TrainworthyError):
 
 class CheckpointError(TrainworthyError):
     """No checkpoint that may be trusted; training never starts afresh in silence."""
+
+
+class IncidentError(TrainworthyError):
+    """An incident that is unknown, was changed, or lacks what its replay needs."""
 
 
 class WorkerError(TrainworthyError):

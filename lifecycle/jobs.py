@@ -102,7 +102,7 @@ class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample.
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
-    `gpu_memory_gb` is the memory of one GPU, by SKU.
+    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -118,6 +118,7 @@ class PreflightJob(_RowsJob):
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
     trainer: str | None = None
+    durable: str | None = None
 
 
 class PredictJob(_RowsJob):
@@ -163,7 +164,28 @@ class VerifyJob(_Job):
     artifact_sha256: str
 
 
-AnyJob = Annotated[TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob, Field(discriminator="kind")]
+class ReplayJob(_Job):
+    """Do the step of an incident again, from its checkpoint on, and look at all that it computes.
+
+    `changed_code` lets another model.py do it than the one that was recorded.
+    """
+
+    kind: Literal["replay"] = "replay"
+    incident: str
+    changed_code: bool = False
+
+
+class PackJob(_Job):
+    """Write all that an incident's replay needs into the new folder `target`, for another machine."""
+
+    kind: Literal["pack"] = "pack"
+    incident: str
+    target: str
+
+
+AnyJob = Annotated[
+    TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob, Field(discriminator="kind")
+]
 
 
 class JobFile(Frozen):
@@ -210,8 +232,9 @@ class OwnTrainer(Frozen):
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `alarm` is the one that stopped it, `alarms` are all. `attempts` are those that ended before
-    it; whoever started the worker adds them. `trainer` is None for our loop.
+    `first_step` is where it began: above 0 where it goes on from the stage before. `alarm` is the one that stopped it,
+    `alarms` are all. `attempts` are those that ended before it; whoever started the worker adds them. `trainer` is None
+    for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -219,6 +242,7 @@ class TrainResult(Frozen):
     rows: int
     steps: int
     planned_steps: int
+    first_step: int | None = None
     ended: Literal["", "early", "budget"] = ""
     resumed_from_step: int
     notes: tuple[str, ...] = ()
@@ -306,8 +330,78 @@ class VerifyResult(Frozen):
     latency_ms: float
 
 
+class FirstBad(Frozen):
+    """Where numbers that are not finite came from first.
+
+    `before` are weights, rows and labels as they were, `norm` that of all gradients. `line` is model.py's, of the
+    forward pass for an operation of backward too.
+    """
+
+    phase: Literal["before", "forward", "backward", "optimizer", "norm"]
+    operation: str
+    gave: str
+    module: str
+    line: str
+    node: str
+    evidence: str
+
+
+class GuiltyRow(Frozen):
+    """A row of the batch, by its number in the stage's rows and its key, and what makes it stand out."""
+
+    row: int
+    key: dict[str, str]
+    told: str
+
+
+class Compared(Frozen):
+    """A figure of the step as it was recorded and as it came out again; `difference` is relative."""
+
+    name: str
+    recorded: str
+    replayed: str
+    equal: bool
+    difference: float | None
+
+
+class ReplayResult(Frozen):
+    """Answer to a ReplayJob. `from_step` is the checkpoint's, and `agreed` how many of the recorded updates on the way
+    had equal bits, of `on_the_way`.
+
+    `elsewhere` says what the bits hang on and is different here. `layers` carry the gradient, `rows_told` says how the
+    rows were found.
+    """
+
+    kind: Literal["replay"] = "replay"
+    step: int
+    from_step: int
+    from_told: str
+    reproduced: Literal["bit_for_bit", "within_tolerance", "not"]
+    tolerance: str
+    compared: tuple[Compared, ...]
+    agreed: int
+    on_the_way: int
+    elsewhere: tuple[str, ...]
+    first_bad: FirstBad | None
+    rows: tuple[GuiltyRow, ...]
+    rows_told: str
+    layers: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class PackResult(Frozen):
+    """Answer to a PackJob: the folder, and what of the incident it does not hold."""
+
+    kind: Literal["pack"] = "pack"
+    folder: str
+    bytes: int
+    updates: int
+    left_out: tuple[str, ...]
+
+
 AnyResult = Annotated[
-    TrainResult | PreflightResult | PredictResult | VerifyResult | FunctionsResult, Field(discriminator="kind")
+    TrainResult | PreflightResult | PredictResult | VerifyResult | FunctionsResult | ReplayResult | PackResult,
+    Field(discriminator="kind"),
 ]
 
 

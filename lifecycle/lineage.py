@@ -19,6 +19,8 @@ from lifecycle.trainers.script import trainer_packages
 from lifecycle.training_spec import MonitorsSpec
 from lifecycle.use_case import DatasetSpec, UseCase
 
+_LEFT_OUT = ("ema", "early_stopping", "activation_checkpointing", "focal_gamma", "oversampling", "compile")
+
 
 def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     """The sections of use_case.yaml that decide the step."""
@@ -27,15 +29,14 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     no_result = ("checkpoint_every_steps", "profile")
     training = {name: value for name, value in spec["training"].items() if name not in no_result}
     # What is left out is no part: a setting that came later changes no identity of those who do not use it.
-    left_out = [name for name in ("ema", "early_stopping") if training[name] is None]
-    training = {name: value for name, value in training.items() if name not in left_out}
+    training = {name: value for name, value in training.items() if value or name not in _LEFT_OUT}
     # Whether a hang ends the process changes no result. Alarms that are only told change none either.
     monitors = {name: value for name, value in training.pop("monitors").items() if name != "hang"}
     if monitors != MonitorsSpec().model_dump(mode="json", exclude={"hang"}):
         training["monitors"] = monitors
     training |= {"schedule": {name: value for name, value in training["schedule"].items() if value is not None}}
     # Whether weights are declared is the snapshot's question; saying `none` trains as saying nothing does.
-    declared, training["class_weights"] = training["class_weights"] is not None, training["class_weights"] or "none"
+    declared, training["class_weights"] = use_case.spec.training.imbalance != "", training["class_weights"] or "none"
     # How many trainings a stage has decides that stage alone: the others are the same without them.
     seeds = {f"{stage}_seeds": training.pop(f"{stage}_seeds") for stage in ("pilot", "full")}
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}

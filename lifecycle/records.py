@@ -229,10 +229,10 @@ class CurvePoint(Frozen):
 class StageSeconds(Frozen):
     """Where the worker's wall seconds of a stage went, over all its attempts.
 
-    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock. `validation`:
-    scores while training, progress, and the validation split. `skipped`: updates that a monitor's alarm kept from being
-    applied. `replayed`: spent after the last checkpoint before an attempt ended or went back, and done again in
-    `replayed_steps` steps.
+    `start`: imports, rows, preprocessing, the checkpoint read. `queue`: waiting for another run's lock, or for storage
+    that was away. `validation`: scores while training, progress, and the validation split. `skipped`: updates that a
+    monitor's alarm kept from being applied. `replayed`: spent after the last checkpoint before an attempt ended or went
+    back, and done again in `replayed_steps` steps.
     """
 
     start: float = 0.0
@@ -265,7 +265,8 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts.
+    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts,
+    `error` is what ended it without an answer.
     """
 
     seed: int
@@ -273,6 +274,7 @@ class SeedResult(Frozen):
     val_auc: float | None
     resumed_from_step: int
     stopped_by: tuple[str, ...] = ()
+    error: str | None = None
 
 
 class DataCurve(Frozen):
@@ -317,7 +319,8 @@ class Alarm(Frozen):
 
 
 Cause = Literal[
-    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost"
+    "preempted", "killed", "out_of_memory", "bad_input", "bug", "disk_full", "storage", "storage_outage", "lease_lost",
+    "hang",
 ]  # fmt: skip
 
 
@@ -343,7 +346,8 @@ class StageReport(Record):
     beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
     Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
     what the stages would have cost that a stop spared. `attempts` ended before the one that gave the
-    answer. `alarms` are the monitors'.
+    answer. Of the steps those after `first_step` are the stage's own, None where it was not recorded; `left_out_steps`
+    were planned, and all its trainings together ended before them. `alarms` are the monitors'.
     """
 
     kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -369,6 +373,8 @@ class StageReport(Record):
     data_curve: DataCurve | None = None
     avoided_usd: Forecast | None = None
     attempts: tuple[Attempt, ...] = ()
+    first_step: int | None = None
+    left_out_steps: int = 0
     alarms: tuple[Alarm, ...] = ()
 
 

@@ -48,7 +48,7 @@ def make_snapshot(
     hashes = key_hashes(source, contract.primary_key)
     checks += (
         splits_check(splits, spec.split, label, contract.primary_key, labelled_rows, hashes),
-        class_balance_check(splits["training"][label], spec.training.class_weights),
+        class_balance_check(splits["training"][label], spec.training.imbalance),
     )
     if stopping(checks):
         return checks, None

@@ -64,6 +64,18 @@ WeightsOfClasses = Annotated[
 ]
 
 
+class OversampledClass(Frozen):
+    """How often an epoch draws a positive row."""
+
+    positive: float = Field(gt=1, le=1000, description="Draws of a positive row in an epoch; a negative one has 1.")
+
+
+Oversampling = Annotated[
+    Annotated[Literal["balanced"], Tag("name")] | Annotated[OversampledClass, Tag("times")],
+    Discriminator(lambda value: "name" if isinstance(value, str) else "times"),
+]
+
+
 class TrainingSpec(Frozen):
     """How the network is trained."""
 
@@ -90,6 +102,28 @@ class TrainingSpec(Frozen):
         default=None,
         description="Weights of training rows by class; predictions are calibrated afterwards. none, balanced (both "
         "classes count the same), or {positive: 3.0}. Left out, it is none, and a rare class is told as a warning.",
+    )
+    oversampling: Oversampling | None = Field(
+        default=None,
+        description="Rows of a rare class are drawn more often in an epoch; predictions are calibrated afterwards. "
+        "balanced (as many draws of both classes), or {positive: 3.0}. Not together with class_weights.",
+    )
+    focal_gamma: float | None = Field(
+        default=None,
+        gt=0,
+        le=10,
+        description="Focal loss: a training row's loss counts (1 - p)^gamma times, p being the probability of its "
+        "label, for example 2.0. Predictions are calibrated afterwards. For losses that are -log p.",
+    )
+    activation_checkpointing: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(),
+        description="Modules that keep their inputs alone and compute the rest again in the backward pass: names as in "
+        "model.named_modules(), * for one part of a name, for example blocks.*. Less memory, more time, the same bits.",
+    )
+    compile: bool = Field(
+        default=False,
+        description="true: torch.compile for the passes of an update, which needs a C++ compiler. Evaluation and "
+        "export stay as they are. Not together with activation_checkpointing.",
     )
     tensors: Literal["ahead", "per_batch"] = Field(
         default="ahead",
@@ -124,6 +158,25 @@ class TrainingSpec(Frozen):
         description="Every so many batches of the first pass are also scored in evaluation mode before their update, "
         "without dropout. 0 for none.",
     )
+
+    @property
+    def imbalance(self) -> str:
+        """What is declared of classes that are not equally frequent; empty if nothing is."""
+        names = ("class_weights", "oversampling", "focal_gamma")
+        given = {name: getattr(self, name) for name in names}
+        return ", ".join(f"training.{name}: {value}" for name, value in given.items() if value is not None)
+
+    @model_validator(mode="after")
+    def _one_way_to_count_more(self) -> TrainingSpec:
+        if self.oversampling is not None and self.class_weights not in (None, "none"):
+            raise ValueError("class_weights and oversampling both let a class count more: declare one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _compiled_as_a_whole(self) -> TrainingSpec:
+        if self.compile and self.activation_checkpointing:
+            raise ValueError("compile and activation_checkpointing both change the forward pass: declare one of them")
+        return self
 
     @model_validator(mode="after")
     def _reserve_is_scored(self) -> TrainingSpec:

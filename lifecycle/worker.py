@@ -5,7 +5,8 @@ progress over Pipes, and at the end the sha256 of its answer, in small messages 
 
 Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
 checkpoint, told in error.json; 66 the folder's lease lost; 70 internal error; 71 out of memory; 73
-disk full; 74 storage; 75 preempted, with a checkpoint written. training/failure.py says what follows.
+disk full; 74 storage; 75 preempted, with a checkpoint written; 76 a hang, if declared. training/failure.py says what
+follows.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from lifecycle.jobs import (
     AnyResult,
     FunctionsJob,
     JobFile,
+    PackJob,
     PredictJob,
     PredictResult,
     PreflightJob,
+    ReplayJob,
     ResultFile,
     TrainJob,
     TrainResult,
@@ -46,6 +49,7 @@ from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
+from lifecycle.training.checkpoints.lease import durable_lease
 from lifecycle.training.failure import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
@@ -54,10 +58,8 @@ from lifecycle.training.failure import (
     EXIT_OUT_OF_MEMORY,
     EXIT_PREEMPTED,
     EXIT_STORAGE,
-    PASSING_ERRNOS,
-    in_an_update,
-    ran_out_of_memory,
 )
+from lifecycle.training.raised import PASSING_ERRNOS, in_an_update, ran_out_of_memory, storage_errno
 from lifecycle.training.rows.loading import BatchError
 
 # Names a file that appears when a spot machine is about to be taken away.
@@ -69,6 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
     parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
+    parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
     asked = parser.parse_args(arguments)
     path = asked.job
     try:
@@ -82,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.monotonic()
     # A lock that was handed over is held as long as this process has it open.
     with _pipes() as pipes, locked(out, say) if asked.lock is None else contextlib.nullcontext():
-        code, error = _run(job, out, pipes, waited=time.monotonic() - started)
+        code, error = _run(job, out, pipes, waited=time.monotonic() - started, queued=asked.queued)
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
         return code
@@ -137,7 +140,7 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
     return True
 
 
-def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[str, Any] | None]:
+def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
     from lifecycle.training.flight import PreemptedError
 
@@ -148,14 +151,19 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[s
     try:
         lease = Lease(out)
 
-        def should_stop() -> bool:
-            lease.check_now_and_then()
-            return asked()
-
         earlier = read_result(out, job)
         if earlier is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
-            answer = ResultFile(job_sha256=job_sha256(job), result=_do(job, should_stop, forward, waited))
+            with durable_lease(job, out, asked) as (check_durable, watched):
+
+                def should_stop() -> bool:
+                    lease.check_now_and_then()
+                    check_durable()
+                    return asked()
+
+                result = _do(job, should_stop, forward, waited + watched, queued)
+                check_durable()
+            answer = ResultFile(job_sha256=job_sha256(job), result=result)
             lease.check()
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
     except PreemptedError as error:
@@ -173,9 +181,13 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float) -> tuple[int, dict[s
 
 
 def _do(
-    job: AnyJob, should_stop: Callable[[], bool], forward: Callable[[str], None] | None, waited: float
+    job: AnyJob,
+    should_stop: Callable[[], bool],
+    forward: Callable[[str], None] | None,
+    waited: float,
+    queued: float,
 ) -> AnyResult:
-    """The job's answer; `waited` seconds of this process went to another run's lock."""
+    """The job's answer; `waited` seconds of this process went to another run's lock, and `queued` before it began."""
     match job:
         case TrainJob():
             import psutil
@@ -184,7 +196,7 @@ def _do(
             from lifecycle.training.watching.clock import QUEUE, START
 
             lived = time.time() - psutil.Process().create_time()
-            return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited})
+            return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited + queued})
         case PreflightJob():
             import psutil
 
@@ -203,6 +215,14 @@ def _do(
             from lifecycle.predict import run_verify
 
             return run_verify(job)
+        case ReplayJob():
+            from lifecycle.incidents.replay import run_replay
+
+            return run_replay(job)
+        case PackJob():
+            from lifecycle.incidents.portable import pack
+
+            return pack(job)
 
 
 def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
@@ -212,7 +232,8 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
     """
     # What a loader met counts as if it had happened here.
     root = error.__cause__ if isinstance(error, BatchError) and error.__cause__ else error
-    full = (isinstance(root, OSError) and root.errno == errno.ENOSPC) or "No space left" in str(error)
+    number = storage_errno(root)
+    full = number == errno.ENOSPC or "No space left" in str(error)
     problem = f"{type(error).__name__}: {error}"
     where = line_of(error, folder)
     if full:
@@ -225,11 +246,11 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
         # The fix has the numbers of the job, which whoever started this process has too.
         told = {"problem": problem, "value": where, "in_update": in_an_update(error)}
         return EXIT_OUT_OF_MEMORY, told | {"fix": "use less memory"}
-    if isinstance(root, OSError):
+    if number is not None:
         return EXIT_STORAGE, {
             "problem": problem,
             "value": where,
-            "passes": root.errno in PASSING_ERRNOS,
+            "passes": number in PASSING_ERRNOS,
             "fix": "look at the storage, then run again: it resumes",
         }
     fix = "the traceback above names the line; if it is in model.py, mend it there"

@@ -9,10 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from lifecycle.errors import TrainworthyError, did_you_mean
-from pipeline.commands import champion, check, contract, datasets, doctor, history, new, next_version, schema, verdict
+from pipeline.commands import (
+    champion,
+    check,
+    contract,
+    datasets,
+    doctor,
+    history,
+    new,
+    next_version,
+    replay,
+    schema,
+    verdict,
+)
 
 # In the order of the help text, which is that of a user's day.
-COMMANDS = (doctor, new, check, contract, verdict, next_version, champion, history, datasets, schema)
+COMMANDS = (doctor, new, check, contract, verdict, next_version, champion, history, replay, datasets, schema)
 EXAMPLES = """\
 examples:
   trainworthy doctor                  is everything set up, and what to do where it is not

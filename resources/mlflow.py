@@ -144,6 +144,10 @@ class Tracking(dg.ConfigurableResource):
         )
         return TrackedRun(made.info.run_id, experiment_id)
 
+    def tags(self, run: TrackedRun) -> Mapping[str, str]:
+        """The run's tags."""
+        return self.client.get_run(run.run_id).data.tags
+
     def log_values(
         self, run: TrackedRun, *, parameters: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> None:
@@ -161,17 +165,24 @@ class Tracking(dg.ConfigurableResource):
         )
 
     def log_curve(self, run: TrackedRun, stage: str, lines: Sequence[MetricsLine]) -> None:
-        """Write what the run does not have yet of a stage's windows, by figure and step: repeats change nothing."""
+        """Write what the run does not have yet of a stage's windows, by figure, step and value.
+
+        Repeats change nothing; with an equal time not even one that another thread writes meanwhile: MLflow takes an
+        equal value once.
+        """
         from mlflow.entities import Metric
 
         wanted: dict[tuple[str, int], Metric] = {}
         for line in lines:
-            for name, value in figures_of_point(stage, line.point).items():
-                wanted.setdefault((name, line.point.step), Metric(name, value, line.at_ms, line.point.step))
+            step, figures = figures_of_line(stage, line)
+            for name, value in figures.items():
+                wanted.setdefault((name, step), Metric(name, value, line.at_ms, step))
         known = self.client.get_run(run.run_id).data.metrics
         for name in {name for name, _ in wanted} & known.keys():
             for logged in self.client.get_metric_history(run.run_id, name):
-                wanted.pop((name, logged.step), None)
+                found = wanted.get((name, logged.step))
+                if found is not None and found.value == logged.value:
+                    del wanted[name, logged.step]
         metrics = list(wanted.values())
         for start in range(0, len(metrics), 1000):
             self.client.log_batch(run.run_id, metrics=metrics[start : start + 1000])
@@ -278,6 +289,19 @@ class Tracking(dg.ConfigurableResource):
             found = self.client.get_experiment_by_name(name)
             assert found is not None
             return found.experiment_id
+
+
+def figures_of_line(stage: str, line: MetricsLine) -> tuple[int, dict[str, float]]:
+    """The step and the figures of a line. An alarm is a mark: 1 where it warns, 2 where it is critical."""
+    if line.point is not None:
+        return line.point.step, figures_of_point(stage, line.point)
+    if line.alarm is not None:
+        height = 2.0 if line.alarm.severity == "critical" else 1.0
+        return line.alarm.step, {f"{stage}/alarm/{re.sub(r'[^A-Za-z0-9_.:-]', '_', line.alarm.monitor)}": height}
+    if (seen := line.signals) is None:
+        return 0, {}
+    figures = {"gradient_norm": seen.grad_norm, "update_ratio": seen.update_ratio, "update_seconds": seen.seconds}
+    return seen.step, {f"{stage}/{name}": value for name, value in figures.items() if value is not None}
 
 
 def figures_of_point(stage: str, point: CurvePoint) -> dict[str, float]:

@@ -44,14 +44,20 @@ def read_settings() -> Settings:
 
 
 def _durable() -> Path | None:
-    """The folder for copies of checkpoints, never made here: a volume that is not mounted would look empty."""
+    """The folder for copies of checkpoints, which need not be there: preflight and doctor say so."""
     named = os.environ.get("TRAINWORTHY_DURABLE")
-    if not named:
-        return None
-    if not Path(named).is_dir():
+    return Path(named).resolve() if named else None
+
+
+def require_durable(settings: Settings) -> Path | None:
+    """The same before a training, never made here: a volume that is not mounted would look empty.
+
+    Raises SettingsError if it is named and is no folder.
+    """
+    if settings.durable is not None and not settings.durable.is_dir():
         fix = "mount it, or name an existing folder in TRAINWORTHY_DURABLE"
-        raise SettingsError("the folder for copies of checkpoints does not exist", value=named, fix=fix)
-    return Path(named).resolve()
+        raise SettingsError("the folder for copies of checkpoints does not exist", value=str(settings.durable), fix=fix)
+    return settings.durable
 
 
 def projects(settings: Settings) -> list[Path]:

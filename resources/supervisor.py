@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from lifecycle.errors import WorkerError
 from lifecycle.jobs import AnyResult, TrainJob, TrainResult
 from lifecycle.records import Attempt
 from lifecycle.training.checkpoints.checkpoint import reached_step
-from lifecycle.training.failure import MOST_RESUMED, counted, in_words, why_not_again
+from lifecycle.training.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
 
 
 def supervise(
-    job: TrainJob, attempt: Callable[[], AnyResult], tell: Callable[[str], None], seconds_left: float = math.inf
-) -> AnyResult:
+    job: TrainJob, attempt: Callable[[], AnyResult], tell: Callable[[str], None], seconds_left: float = math.inf,
+    wait: Callable[[float], None] = time.sleep,
+) -> AnyResult:  # fmt: skip
     """The answer of the first attempt that gives one, with those before it. Raises WorkerError when it gives up.
 
     A cancel is no end of this kind: it comes as an exception of its own and goes through.
@@ -39,7 +41,10 @@ def supervise(
             why = why_not_again(attempts, seconds_left)
             if why is not None:
                 raise _given_up(error, attempts, why) from None
-            tell(f"{job.stage}: {in_words(attempts[-1])}; goes on from there{_count(attempts)}")
+            pause = pause_seconds(attempts[-1])
+            after = f" after {pause:.0f} s" if pause else ""
+            tell(f"{job.stage}: {in_words(attempts[-1])}; goes on from there{after}{_count(attempts)}")
+            wait(pause)
         else:
             return _with_attempts(answer, attempts)
 
@@ -63,11 +68,13 @@ def _with_attempts(answer: AnyResult, attempts: list[Attempt]) -> AnyResult:
         return answer
     # Of an attempt without an answer nobody knows when its device was idle.
     lost = sum(attempt.seconds for attempt in attempts) if answer.device == "cuda" else 0.0
+    paused = sum(map(pause_seconds, attempts))
     notes = tuple(f"went on after: {in_words(attempt)}" for attempt in attempts)
     return answer.model_copy(
         update={
             "attempts": tuple(attempts),
             "notes": answer.notes + notes,
             "gpu_seconds": answer.gpu_seconds + lost,
+            "seconds": answer.seconds.model_copy(update={"queue": answer.seconds.queue + paused}),
         }
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lifecycle.cost.meter import Meter
 from lifecycle.errors import WorkerError
 from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import AnyJob, AnyResult, JobFile, TrainJob
+from lifecycle.jobs import AnyJob, AnyResult, JobFile, TrainJob, TrainResult
 from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.failure import End, MemorySeen, error_of
@@ -37,27 +37,30 @@ def run_worker(
 ) -> AnyResult:
     """Run the job to its answer; `more` is added to the environment. Raises WorkerError if there is no answer.
 
-    Waits as long as another run does the same; `tell` says so.
+    Waits as long as another run does the same; `tell` says so. An answer that was there already cost no GPU seconds.
     """
     out, memory = Path(job.out), MemoryWatch()
     path = out / "job.json"
     out.mkdir(parents=True, exist_ok=True)
-    asked = time.time()
+    meter = Meter()
     with locked(out, tell) as lock:
         if isinstance(job, TrainJob) and job.ends_at is not None:
             # Waiting for another run costs nothing, and so takes nothing of what the budget allows.
-            job = job.model_copy(update={"ends_at": job.ends_at + time.time() - asked})
+            job = job.model_copy(update={"ends_at": job.ends_at + meter.queue_seconds})
         # What an earlier attempt told is no cause of this one's end.
         (out / "error.json").unlink(missing_ok=True)
         write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
         environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
         # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
-        command = [sys.executable, "-m", "lifecycle.worker", "--lock", str(lock), "--job", str(path)]
+        given = ["--lock", str(lock), "--queued", str(meter.queue_seconds), "--job", str(path)]
+        command, earlier = [sys.executable, "-m", "lifecycle.worker", *given], _written(out)
         code = run_group(command, environment, grace_seconds, look=memory.look, descriptors=(lock,))
         if code != 0:
             batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None
             raise worker_error(out, code, memory.seen(), batch)
         answer = read_result(out, job)
+        if isinstance(answer, TrainResult) and _written(out) == earlier:
+            answer = answer.model_copy(update={"gpu_seconds": 0.0})
     if answer is None:
         raise no_answer(job)
     return answer
@@ -68,6 +71,15 @@ def no_answer(job: AnyJob) -> WorkerError:
     fix = "look at the lines above; lifecycle/worker.py must end by writing result.json"
     path = str(Path(job.out) / "job.json")
     return WorkerError("the worker exited 0 without an answer to its job", fix=fix, exit_code=0, value=path)
+
+
+def _written(out: Path) -> tuple[int, int] | None:
+    """Which answer lies in the folder: another one is another file."""
+    try:
+        found = (out / "result.json").stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _python_path() -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 from lifecycle.cost.prices import Prices, load_prices
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
-from resources.settings import read_settings
+from resources.settings import read_settings, require_durable
 
 
 class Workspace(dg.ConfigurableResource):
@@ -28,8 +28,12 @@ class Workspace(dg.ConfigurableResource):
 
     @property
     def durable(self) -> Path | None:
-        """The folder that outlives this machine; looked for anew each time, since a volume may be unmounted."""
+        """The folder that outlives this machine, as it is named."""
         return read_settings().durable
+
+    def require_durable(self) -> Path | None:
+        """The same, looked for anew each time, since a volume may be unmounted. Raises SettingsError if it is gone."""
+        return require_durable(read_settings())
 
     @cached_property
     def prices(self) -> Prices:

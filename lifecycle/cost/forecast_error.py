@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lifecycle.preflight.throughput.duration import HIGH, LOW, measured_step
 from lifecycle.records import STAGES, Forecast, Frozen, PreflightReport, StageReport
 
 
 class Reckoning(Frozen):
-    """A forecast and what happened; `actual` is None until it is known, `forecast` if there was none."""
+    """A forecast and what happened; `actual` is None until it is known, `forecast` if there was none.
+
+    `why_not` says why what happened cannot be held against the forecast.
+    """
 
     name: str
     forecast: Forecast | None
     actual: float | None
+    why_not: str = ""
 
     @property
     def error(self) -> float | None:
@@ -30,21 +35,46 @@ class Reckoning(Frozen):
 
 
 def reckonings(preflight: PreflightReport, stages: Sequence[StageReport]) -> tuple[Reckoning, ...]:
-    """Memory, seconds and cost by preflight, full's validation loss by the pilot's data-learning curve.
+    """Memory, seconds, an update's seconds and cost by preflight, full's validation loss by the pilot's curve.
 
-    Memory's peak is that of the stages there are. Seconds and cost need all three stages, each in one go: of an
-    interrupted one only the last attempt is on its record.
+    Memory's peak is that of the stages there are. Seconds and cost were forecast of all updates of all three stages,
+    each in one go; an update's seconds can be told of any training.
     """
-    whole = len(stages) == len(STAGES) and not _interrupted(stages)
+    why_not = _not_whole(stages)
     peak = max((stage.metrics.get("peak_memory_bytes", 0.0) for stage in stages), default=0.0) or None
-    wall = sum(stage.cost.wall_seconds for stage in stages) if whole else None
-    spent = sum(stage.cost.usd for stage in stages) if whole else None
+    wall = None if why_not else sum(stage.cost.wall_seconds for stage in stages)
+    spent = None if why_not else sum(stage.cost.usd for stage in stages)
     return (
         Reckoning(name="memory", forecast=preflight.memory_bytes, actual=peak),
-        Reckoning(name="seconds", forecast=preflight.seconds, actual=wall),
-        Reckoning(name="cost", forecast=preflight.cost_usd, actual=spent),
+        Reckoning(name="seconds", forecast=preflight.seconds, actual=wall, why_not=why_not),
+        *filter(None, [_of_an_update(preflight, stages)]),
+        Reckoning(name="cost", forecast=preflight.cost_usd, actual=spent, why_not=why_not),
         *filter(None, [reached_by_full(stages)]),
     )
+
+
+def _not_whole(stages: Sequence[StageReport]) -> str:
+    """Why the stages' seconds are not those of the whole training; empty if they are."""
+    if len(stages) < len(STAGES):
+        return "training did not finish"
+    if _interrupted(stages):
+        return "a stage was interrupted, and only its last attempt is on record"
+    ended = [f"{stage.kind} {stage.left_out_steps:,} updates" for stage in stages if stage.left_out_steps]
+    return f"ended before the planned updates: {', '.join(ended)}" if ended else ""
+
+
+def _of_an_update(preflight: PreflightReport, stages: Sequence[StageReport]) -> Reckoning | None:
+    """Seconds of an update, rows and computing, on average; None without both figures."""
+    step = measured_step(preflight.checks)
+    measured = [stage for stage in stages if stage.seconds is not None and stage.first_step is not None]
+    updates = sum(stage.steps - (stage.first_step or 0) for stage in measured)
+    spent = sum(stage.seconds.data + stage.seconds.compute for stage in measured if stage.seconds is not None)
+    if step is None or not updates:
+        return None
+    forecast = Forecast(
+        name="update_seconds", unit="seconds", value=step.seconds, low=step.seconds * LOW, high=step.seconds * HIGH
+    )
+    return Reckoning(name="update_seconds", forecast=forecast, actual=spent / updates)
 
 
 def reached_by_full(stages: Sequence[StageReport]) -> Reckoning | None:
@@ -58,7 +88,7 @@ def reached_by_full(stages: Sequence[StageReport]) -> Reckoning | None:
 
 
 def _interrupted(stages: Sequence[StageReport]) -> bool:
-    """True if a stage ended before its end or went on from its own checkpoint.
+    """True if a stage went on from its own checkpoint, or an attempt of it ended before its end.
 
     In mode continue each goes on where the last one ended.
     """

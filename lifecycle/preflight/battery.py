@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.checks import stops_the_step
 from lifecycle.errors import TrainingError
 from lifecycle.preflight.check import Check, Found, Trial, tried, untried
+from lifecycle.training.random_state import random_kept
 
 if TYPE_CHECKING:
     import torch
@@ -118,16 +119,8 @@ def same_random_numbers() -> Iterator[None]:
     import numpy as np
     import torch
 
-    state = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    # Only where CUDA is in use: to ask would start it.
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    torch.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)
-    try:
+    with random_kept():
+        torch.manual_seed(0)
+        random.seed(0)
+        np.random.seed(0)
         yield
-    finally:
-        torch.set_rng_state(state[0])
-        torch.cuda.set_rng_state_all(cuda)
-        random.setstate(state[1])
-        np.random.set_state(state[2])

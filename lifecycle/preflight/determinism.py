@@ -16,6 +16,7 @@ from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.checkpoints.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
 from lifecycle.training.loop import TrainState, Update, train
+from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -66,8 +67,13 @@ def _equal(
     subject: Subject, one: TrainState, other: TrainState, what: str, losses: list[float], again: list[float]
 ) -> Found:
     """Equal weights and losses, else where they part."""
-    if parameters_sha256(one.model) == parameters_sha256(other.model) and losses == again:
-        return Found("pass", f"{what}: the weights are equal bit for bit")
+    equal = parameters_sha256(one.model) == parameters_sha256(other.model) and losses == again
+    parts = [name for name in one.also if not _same_value(one.also[name].state_dict(), other.also[name].state_dict())]
+    if equal and not parts:
+        more = f", and so is the state of {', '.join(one.also)}" if one.also else ""
+        return Found("pass", f"{what}: the weights are equal bit for bit{more}")
+    if equal:
+        return Found("fail", f"{what}: the weights are equal, and the state of {', '.join(parts)} is not")
     apart, largest = _differing(_tensors(one.model), _tensors(other.model)), _largest(one.model, other.model)
     evidence = f"{what}: weights differ by up to {largest:.1e} of the largest, in {_named(apart)}"
     if not apart:
@@ -99,11 +105,13 @@ def _trained(subject: Subject, state: TrainState, last: int) -> list[float]:
     rows = len(subject.training.targets)
     size = min(BATCH_ROWS * subject.recipe.accumulate, subject.plan.batch_size, rows)
     plan = subject.plan.model_copy(
-        update={"rows": rows, "batch_size": size, "steps_per_epoch": rows // size, "last_step": last}
-    )
+        update={"rows": rows, "batch_size": size, "steps_per_epoch": rows // size, "last_step": last,
+                "oversampled": None}
+    )  # fmt: skip
 
-    def noted(_: TrainState, update: Update) -> bool:
+    def noted(state: TrainState, update: Update) -> bool:
         losses.append(update.loss)
+        after_update(state, last)
         return False
 
     train(state, subject.training, plan, subject.recipe, noted)
@@ -160,6 +168,8 @@ def _same_value(one: Any, other: Any) -> bool:
 
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.shape == other.shape and torch.equal(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same_value(value, other[name]) for name, value in one.items())
     return type(one) is type(other) and one == other
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Of LBFGS; a log loss of 64 classes is within 0.1 % after 20.
 ITERATIONS = 60
+# Numbers this large have left every range that a loss has a lowest value in.
+ENDLESS = 1e12
 # How far from 1 a sum or a length may be: outputs in bfloat16 are 0.01 off.
 NEAR_ONE = 0.02
 
@@ -38,16 +40,22 @@ def lowest_loss(
     def closure() -> Tensor:
         nonlocal best, at
         optimizer.zero_grad()
+        if any(bool((parameter.detach().abs() > ENDLESS).any()) for parameter in parameters.values()):
+            raise _EndlessError
         value = mean(parameters)
         value.backward()
         if value.item() < best:
             best, at = value.item(), {name: parameter.detach().clone() for name, parameter in parameters.items()}
         return value
 
-    # Its line search ends with this error where a loss is not finite; the lowest one so far stays.
-    with contextlib.suppress(IndexError):
+    # Its line search ends with an IndexError where a loss is not finite; the lowest one so far stays.
+    with contextlib.suppress(IndexError, _EndlessError):
         optimizer.step(closure)  # pyright: ignore[reportArgumentType]
     return best, at
+
+
+class _EndlessError(Exception):
+    """Ends a search: L-BFGS would double its steps until they are no numbers."""
 
 
 def link_of(seen: Sequence[Tensor]) -> Link:
@@ -80,12 +88,6 @@ def _link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
     if is_one([t.exp().sum(dim) for t in seen]):
         return lambda t: t.log_softmax(dim)
     return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in seen]) else None
-
-
-def of_length_one(tensor: Tensor) -> bool:
-    """True for outputs that are directions: of length one along a dimension but the first."""
-    lengths = (tensor.detach().float().norm(dim=dim) for dim in range(1, tensor.ndim) if tensor.shape[dim] > 1)
-    return any(bool(((found - 1).abs() < NEAR_ONE).all()) for found in lengths)
 
 
 def _finite(tensor: Tensor) -> Tensor:

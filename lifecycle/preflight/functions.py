@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.sample import FIT_ROWS, sample_labels, sample_rows
+from lifecycle.errors import TrainingError
 from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, Trials, Wrong
 from lifecycle.task import Task
 from lifecycle.trainers.script import NETWORK_FUNCTIONS
+from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +47,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
     if "build_model" not in needed:
         return trials.result()
-    model = trials.of("build_model", lambda: _build(task, state, job.hyperparameters), state)
+    model = trials.of("build_model", lambda: _build(task, state, job), state)
     outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
     if "loss_fn" in needed:
         trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
@@ -115,15 +117,20 @@ def _depends_on_others(
                 return
 
 
-def _build(task: Task, state: dict[str, Any], hyperparameters: Mapping[str, Any]) -> tuple[Any, str, list[Wrong]]:
+def _build(task: Task, state: dict[str, Any], job: FunctionsJob) -> tuple[Any, str, list[Wrong]]:
     from torch import nn
 
-    model = task.build_model(state, hyperparameters)
+    model = task.build_model(state, job.hyperparameters)
     if not isinstance(model, nn.Module):
         return None, "", [(f"gives {type(model).__name__}, not an nn.Module", FIXES["build_model"])]
     count = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     fix = "keep layers in attributes, nn.ModuleList or nn.ModuleDict: a plain list hides them"
-    return model, f"{count:,} parameters", [] if count else [("no parameter can be trained", fix)]
+    wrong = [] if count else [("no parameter can be trained", fix)]
+    try:
+        checkpoint_activations(model, job.training.activation_checkpointing if job.training else ())
+    except TrainingError as error:
+        wrong.append((error.problem, error.fix))
+    return model, f"{count:,} parameters", wrong
 
 
 def _forward(model: nn.Module, inputs: dict[str, Tensor], rows: int) -> tuple[Any, str, list[Wrong]]:

@@ -78,8 +78,10 @@ def host_memory(result: PreflightResult, uses_cuda: bool) -> Forecast | None:
     memory, step = result.memory, result.step_memory
     if memory is None or step is None or not uses_cuda:
         return memory
-    ends = {"value": memory.value - step.value, "low": memory.low - step.low, "high": memory.high - step.high}
-    return memory.model_copy(update=ends)
+    value, low, high = step.peak
+    return memory.model_copy(
+        update={"value": memory.value - value, "low": memory.low - low, "high": memory.high - high}
+    )
 
 
 def was_held_against(checks: Iterable[CheckResult], sku: str, gpu_memory_gb: float | None) -> bool:

@@ -33,7 +33,7 @@ def not_started(trials: tuple[Trial, ...], host: Host) -> PreflightResult:
 
 def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, uses_cuda: bool) -> PreflightResult:
     """The worker's answer, the host's trials around it, and the device that each was seen on held against the job."""
-    after = _tried(AFTER_CHECKS, host.after(result.seconds))
+    after = _tried(AFTER_CHECKS, host.after(result.seconds, result.step))
     seen = tuple(for_device(trial, uses_cuda) for trial in result.trials)
     return result.model_copy(update={"trials": (*trials, *seen, *after)})
 
@@ -41,15 +41,17 @@ def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, us
 def still_holds(recorded: tuple[Trial, ...], host: Host, uses_cuda: bool) -> bool:
     """True if a recorded preflight says of this machine and these declarations what a new one would.
 
-    Compute, the interval of checkpoints and the stores are no part of its identity.
+    Compute, the interval of checkpoints and the stores are no part of its identity. What is told of the stores names
+    them: one that was not there, such as a folder for copies of checkpoints, the worker has not tried.
     """
     devices = ("host", "cuda" if uses_cuda else "cpu")
     # A GPU may be here by now, which only the worker can tell.
     if any(trial.evidence.startswith(CPU_ONLY) or trial.device not in devices for trial in recorded):
         return False
-    before = {trial.check: trial.status for trial in recorded}
-    now = (*before_worker(host), *_tried(AFTER_CHECKS, host))
-    return all(before.get(trial.check) == trial.status for trial in now)
+    before = {trial.check: trial for trial in recorded}
+    first, after = before_worker(host), _tried(AFTER_CHECKS, host)
+    known = all(trial.check in before and before[trial.check].status == trial.status for trial in (*first, *after))
+    return known and all(before[trial.check].evidence == trial.evidence for trial in first)
 
 
 def stops(trials: Iterable[Trial]) -> bool:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.movement import still_group
 from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.preflight.start.steady import steady
 from lifecycle.preflight.subject import Subject, autocast, spread_rows
 from lifecycle.training.loop import TrainData, TrainState, train_step
+from lifecycle.training.techniques.focal import focal
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,13 +57,15 @@ def rate_range(subject: Subject) -> Found:
     count, at_peak = (max(8, number // len(subject.state().optimizers)) for number in (RANGE, AT_PEAK))
     lowest = FIRST_GAIN * abs(first.loss or level) / first.gain
     rates = [lowest * 10 ** (DECADES * number / count) for number in range(count)]
-    curve = _losses(subject, data, rates, most=first.loss + DIVERGED * level)
+    curve, _ = _losses(subject, data, rates, most=first.loss + DIVERGED * level)
     planned = [subject.recipe.learning_rate(step) for step in range(subject.plan.horizon_steps)]
     peak = max(planned)
     # A short warm-up, so that no planned one can be missed.
-    run = _losses(subject, data, [peak * min(1.0, 3 * (n + 1) / at_peak) for n in range(at_peak)], most=math.inf)
+    tried = [peak * min(1.0, 3 * (n + 1) / at_peak) for n in range(at_peak)]
+    run, state = _losses(subject, data, tried, most=math.inf)
     worst = max(loss if math.isfinite(loss) else math.inf for _, loss in run)
-    return _judged(subject, first, level, curve, sum(planned), peak, worst)
+    found = _judged(subject, first, level, curve, sum(planned), peak, worst)
+    return (found.status == "pass" and still_group(subject, state, sum(planned) / sum(tried))) or found
 
 
 def suggested_range(curve: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -140,8 +144,11 @@ def _direction(subject: Subject, data: TrainData) -> Direction:
     return Direction(loss, gain / cut, momentum)
 
 
-def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: float) -> Curve:
-    """Rate and loss after each update, from a fresh state on; ends where the loss is above `most` or not finite."""
+def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: float) -> tuple[Curve, TrainState]:
+    """Rate and loss after each update, from a fresh state on, and the state after the last.
+
+    Ends where the loss is above `most` or not finite.
+    """
     import torch
 
     state, found = subject.state(), []
@@ -158,7 +165,7 @@ def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: flo
         found.append((rate, loss))
         if not loss <= most:
             break
-    return tuple(found)
+    return tuple(found), state
 
 
 def _set_rate(state: TrainState, rate: float) -> None:
@@ -172,7 +179,8 @@ def _loss(subject: Subject, model: nn.Module, data: TrainData) -> float:
 
     with torch.no_grad(), autocast(subject):
         losses = subject.recipe.loss_fn(model(data.inputs), data.targets).float()
-    # Weighted as the updates are: a rare class that counts more lets the plain loss rise while training goes well.
+    # As the updates count it: a rare class that counts more lets the plain loss rise while training goes well.
+    losses = focal(losses, subject.recipe.focal_gamma) if subject.recipe.focal_gamma else losses
     return float((losses if data.weights is None else losses * data.weights).mean())
 
 

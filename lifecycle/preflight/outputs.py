@@ -6,7 +6,10 @@ A learned temperature of no dimension, a plain number, None in the place of atte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def is_float(leaf: Any) -> bool:
@@ -30,3 +33,11 @@ def row_places(leaves: Sequence[Any], rows: int) -> list[int]:
     floats = [at for at, leaf in enumerate(leaves) if is_float(leaf) and leaf.ndim and len(leaf)]
     own = [at for at in floats if len(leaves[at]) == rows] or [at for at in floats if len(leaves[at]) % rows == 0]
     return [at for at in own if leaves[at].requires_grad] or own
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A gradient as one line of real numbers, float64: of complex ones both parts."""
+    import torch
+
+    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    return (torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense).flatten().double()

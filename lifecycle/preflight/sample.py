@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob
-from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.subject import Scored, Subject, spread_rows
+from lifecycle.preflight.throughput.blocked import spent
 from lifecycle.task import Task, fit_preprocessing, load_task
-from lifecycle.training.loop import TrainData
+from lifecycle.training.loop import Stateful, TrainData
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.rows.oversampling import oversample
 from lifecycle.training.rows.weights import row_weights
+from lifecycle.training.scoring import chunk_rows
+from lifecycle.training.techniques.parts import make_parts
+from lifecycle.training.validate import loss_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from torch import nn
 
+    from lifecycle.training_spec import TrainingSpec
+
 SAMPLE_ROWS = 20_000
 # Rows worth a loader take about a millisecond to decode each.
 SAMPLE_OF_LOADED = 2_000
+# Held-out rows that early stopping evaluates in a trial: whether it goes through and comes back, not what it costs.
+EVALUATED_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,8 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     import torch
 
     task, per_batch = load_task(Path(job.use_case_folder)), job.training.tensors == "per_batch"
-    drawn, held_out = _drawn(job, rows), _drawn(job, read_rows(job.validation_file, job.rows))
+    validation = read_rows(job.validation_file, job.rows)
+    drawn, held_out = _drawn(job, rows), _drawn(job, validation)
     seed_everything(job.training.seed)
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters)
 
@@ -57,29 +68,69 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         seed_everything(job.training.seed)
         return task.build_model(preprocessing, job.hyperparameters)
 
-    plan = make_plan(rows_of_stage(len(rows), job.training, job.stages, "full"), job.training, job.stages, "full")
+    count, labels = rows_of_stage(len(rows), job.training, job.stages, "full"), rows[job.rows.label].to_numpy()
+    # Of a reserve no more is known here than that it is stratified.
+    oversampled = oversample(labels[:count], job.training.oversampling)
+    plan = make_plan(count, job.training, job.stages, "full", oversampled)
     recipe = make_recipe(task, job.training, plan.horizon_steps)
     loaded = loaded_rows(task, drawn, preprocessing, job, device).in_loaders(recipe)[0] if per_batch else None
-    training = to_train_data(task, drawn, preprocessing, job, device)
+    # The first time that these rows are read: files that were read before may come from memory.
+    training, made = spent(lambda: to_train_data(task, drawn, preprocessing, job, device))
     given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = row_weights(drawn[job.rows.label].to_numpy(), job.training.class_weights, given)
+    weights = _weights(drawn[job.rows.label].to_numpy(), job.training, given)
     if weights is not None:
         training = replace(training, weights=torch.tensor(weights, dtype=torch.float32, device=device))
+    held_out_data = to_train_data(task, held_out, preprocessing, job, device)
     subject = Subject(
         build=build,
         optimizers=lambda model: make_optimizers(task, model, job.training.optimizer),
         recipe=recipe,
         training=training,
-        held_out=to_train_data(task, held_out, preprocessing, job, device),
+        held_out=held_out_data,
         plan=plan,
         predict=task.predict,
         groups=held_out[job.rows.group].to_numpy(),
-        labels=rows[job.rows.label].to_numpy(),
+        labels=labels,
         loaded=loaded,
+        parts=_parts(job, task, held_out_data),
+        scored=Scored(len(validation), chunk_rows(held_out_data.inputs), job.training.early_stopping is not None),
+        durable=Path(job.durable) if job.durable else None,
+        made=made,
+        activation_checkpointing=job.training.activation_checkpointing,
+        compiled=job.training.compile,
         claims=job.claims,
         device=device,
     )
     return Sample(task, drawn, preprocessing, subject)
+
+
+def _parts(job: PreflightJob, task: Task, held_out: TrainData) -> Callable[[nn.Module], dict[str, Stateful]]:
+    """What the training has beside model and optimizers, as a stage makes it; early stopping looks at every update."""
+    stopping = job.training.early_stopping
+    training = job.training.model_copy(update={"early_stopping": stopping and stopping.model_copy(update={"every": 1})})
+    # Taken here, and the loss made when it is asked for: on fake tensors both would count as the model's.
+    few = held_out.take(spread_rows(held_out, EVALUATED_ROWS).to(held_out.device))
+
+    def parts(model: nn.Module) -> dict[str, Stateful]:
+        def loss() -> float:
+            on = few.to(next(model.parameters()).device)
+            return loss_of(task, model, on, gamma=training.focal_gamma)()
+
+        return make_parts(training, model, lambda: loss)
+
+    return parts
+
+
+def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | None) -> np.ndarray | None:
+    """A stage's weights. Rows that it draws more often count as much more here: the sample's batches draw each once."""
+    import numpy as np
+
+    oversampled = oversample(labels, training.oversampling)
+    weights = row_weights(labels, training.class_weights, given, oversampled)
+    if oversampled is None:
+        return weights
+    drawn = oversampled.draws_of(len(labels)) * (np.ones(len(labels)) if weights is None else weights)
+    return drawn / drawn.mean()
 
 
 def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,19 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.throughput.blocked import Spent
 from lifecycle.training import loop
-from lifecycle.training.loop import Recipe, TrainData, TrainState
+from lifecycle.training.loop import Precision, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.techniques.recompute import checkpoint_activations
 from lifecycle.training.techniques.scaler import scaler_of
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What of the validation split is scored between updates and at the end: its rows, at most `chunk` at a time.
+
+    `kept`: its tensors stay on the device, since early stopping scores it again and again.
+    """
+
+    rows: int
+    chunk: int
+    kept: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +48,12 @@ class Subject:
     `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `labels` are those
     of all training rows, by the numbers that the plan draws; None if `training` holds all rows. `predict` turns
     outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
-    training rows where a stage has its batches made by loaders, augmentation included; else None.
+    training rows where a stage has its batches made by loaders, augmentation included; else None. `parts` are what the
+    training has beside model and optimizers, by name; early stopping's evaluates few held-out rows, at every update.
+    `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder, and
+    `made`, what making the tensors of `training` took, where that is not known.
+    `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
+    network, which has the same values, needs no update. `compiled`: a stage compiles its updates.
     """
 
     build: Callable[[], nn.Module]
@@ -46,6 +66,12 @@ class Subject:
     groups: np.ndarray | None = None
     labels: np.ndarray | None = None
     loaded: LoadedRows | None = None
+    parts: Callable[[nn.Module], dict[str, Stateful]] = lambda model: {}
+    scored: Scored | None = None
+    durable: Path | None = None
+    made: Spent | None = None
+    activation_checkpointing: tuple[str, ...] = ()
+    compiled: bool = False
     claims: PreflightSpec = field(default_factory=PreflightSpec)
     device: str = "cpu"
 
@@ -54,9 +80,14 @@ class Subject:
         return self.build().to(self.device)
 
     def state(self) -> TrainState:
-        """A fresh model and its optimizers, as a stage makes them."""
+        """A fresh model and its optimizers, as a stage makes them. Raises TrainingError as checkpoint_activations."""
         model = self.model()
-        return TrainState(model, self.optimizers(model), also={**scaler_of(self.recipe.precision)})
+        checkpoint_activations(model, self.activation_checkpointing)
+        return TrainState(model, self.optimizers(model), also=self.also(model))
+
+    def also(self, model: nn.Module, precision: Precision | None = None) -> dict[str, Stateful]:
+        """The parts of a state of this model, in another precision than the recipe's if one is given."""
+        return {**self.parts(model), **scaler_of(precision or self.recipe.precision)}
 
     def batch_rows(self) -> int:
         """Rows of a forward pass: those of an update, divided by its accumulated parts."""

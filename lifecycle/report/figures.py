@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lifecycle.preflight.learning_rate import suggested_range
 from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
+from lifecycle.report.alarms import told_marks
 from lifecycle.report.formatting import estimate, number
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
 from lifecycle.report.training_curve import told as told_curve
@@ -63,7 +64,7 @@ def _rates(records: Records) -> Figure | None:
 def _learning(stages: list[StageReport]) -> Figure:
     losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
     told = [f"{stage.kind} {number(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
-    alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}"
+    alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}{told_marks(stages)}"
     caption = f"{told_curve(stages)} Right: what more rows buy."
     if any(stage.trained for stage in stages):
         caption += " Hollow marks: other seeds."

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle import wording
 from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
-from lifecycle.report import battery, figures, first_page, formatting, origins, outcome, scaling, sections
+from lifecycle.report import alarms, battery, figures, first_page, formatting, origins, outcome, scaling, sections
 from lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def render(
             origins=origins,
             battery=battery,
             scaling=scaling,
+            alarm_rows=alarms.alarm_rows(outcome.stages_of(records)),
             sections=sections,
             format=formatting,
             reading=outcome.reading,

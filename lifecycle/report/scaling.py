@@ -37,6 +37,7 @@ def curve_sentences(records: Records) -> list[str]:
 def _row(stage: StageReport, one: SeedResult) -> SeedRow:
     notes = ["this one counts"] if one.seed == stage.seed else []
     notes += [f"would be stopped by {', '.join(one.stopped_by)}"] if one.stopped_by else []
+    notes += [f"gave no answer: {one.error}"] if one.error is not None else []
     loss, auc = (("not measured" if value is None else number(value)) for value in (one.val_loss, one.val_auc))
     return SeedRow(stage.kind, one.seed, loss, auc, "; ".join(notes))
 

@@ -207,7 +207,7 @@ def _against(one: Reckoning, why_not: str) -> ForecastRow:
     if forecast is None:
         return ForecastRow(one.name, "could not be forecast", "–", "see the checks of preflight")
     if actual is None:
-        return ForecastRow(one.name, interval(forecast), "–", why_not)
+        return ForecastRow(one.name, interval(forecast), "–", one.why_not or why_not)
     side = "inside" if one.inside else "above" if actual > forecast.high else "below"
     off = "" if one.error is None else f", {one.error:+.0%} of the forecast"
     return ForecastRow(one.name, interval(forecast), quantity(actual, forecast.unit), f"{side} the interval{off}")

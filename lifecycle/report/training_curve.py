@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.records import CurvePoint, StageReport
+from lifecycle.report.alarms import draw_marks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ def training_curve(axes: Axes, stages: Sequence[StageReport]) -> bool:
         beside = [point for point in stage.monitored if point.slice is None and _drawable(point)]
         _marks(axes, [point for point in beside if point.scored == "batches"], colour, "o", _EVALUATED)
         _marks(axes, [point for point in beside if point.scored == "reserve"], colour, "s", _RESERVE)
+    draw_marks(axes, stages)
     axes.set(xscale="log", xlabel="optimizer step", ylabel="loss while training")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
@@ -48,6 +50,8 @@ def told(stages: Sequence[StageReport]) -> str:
         parts.append("circles: the same without dropout")
     if any(point.scored == "reserve" for point in points):
         parts.append("squares: training rows that are never trained on")
+    if any(stage.alarms for stage in stages):
+        parts.append("vertical lines: alarms, dashed where they only warn")
     return "; ".join(parts) + "."
 
 

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from lifecycle.identity import canonical_json
+from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
 from lifecycle.records import Alarm
+from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpoint import WeightsNotFiniteError
 from lifecycle.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
+from lifecycle.training.failure import EXIT_HANG
 from lifecycle.training.flight import Flight, open_flight
 from lifecycle.training.loop import TrainState, train
 from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.causes import cause_and_fix
+from lifecycle.training.monitors.heartbeat import Heartbeat
+from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.row_keys import row_keys_of
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared, seed_everything
-from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.recipe import make_model, make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.parts import early_stopping_of, make_parts
+from lifecycle.training.validate import make_validation_loss
 from lifecycle.training.watching.clock import START, VALIDATION, Clock
 from lifecycle.training.watching.progressive import Progressive, make_progressive
 
@@ -71,17 +81,22 @@ def take_course(
 def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Course:
     """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
     seed_everything(job.training.seed)
-    model = prepared.task.build_model(prepared.preprocessing, job.hyperparameters).to(device)
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
-    state.also |= make_parts(job, prepared, model, device)
+    state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
     progressive, left_out = make_progressive(
         plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
         job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    monitors = all_monitors(state)
-    watch = Watch(model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan))
+    monitors = all_monitors(state, plan)
+    heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
+    box = BlackBox(job, prepared, plan, device)
+    watch = Watch(
+        model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
+        heartbeat=heartbeat,
+    )  # fmt: skip
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)
@@ -94,18 +109,28 @@ def _train(
     """Train from the course's state on, and write the last checkpoint."""
     state, stopping = course.state, early_stopping_of(course.state)
     with open_checkpoints(job, state) as checkpoints:
-        try:
-            with open_flight(
-                job, state, plan, course.progressive, checkpoints, deadline, should_stop, forward
-            ) as flight:  # fmt: skip
+        with open_flight(
+            job, state, plan, course.progressive, course.watch, checkpoints, deadline, should_stop, forward
+        ) as flight:  # fmt: skip
+            try:
                 if stopping is None or not stopping.ended:
                     course.alarm = _updates(state, course.watch, prepared, flight)
-            course.notes += flight.trace.told()
-            if not (course.alarm or job.stop_after_steps):
-                course.checkpoint = checkpoints.last(state)
-        except WeightsNotFiniteError:
-            course.alarm = course.watch.weights_are_bad(state)
-        course.notes += checkpoints.told()
+                if not (course.alarm or job.stop_after_steps):
+                    course.checkpoint = checkpoints.last(state)
+            except WeightsNotFiniteError:
+                course.alarm = course.watch.weights_are_bad(state)
+        course.notes += (*checkpoints.told(), *flight.trace.told())
+
+
+def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
+    """On the heartbeat's thread: tell it, and end the process if that is declared: the one that hangs cannot."""
+    _, fix = cause_and_fix(finding.monitor)
+    say(f"{job.stage}: {finding.symptom}: {finding.evidence}")
+    if job.training.monitors.hang == "stop":
+        told = {"problem": f"{finding.symptom}: {finding.evidence}", "value": None, "fix": fix}
+        write_atomic(Path(job.out) / "error.json", canonical_json(told))
+        os._exit(EXIT_HANG)
+    watch.hangs.append(finding)
 
 
 def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight) -> Alarm | None:
@@ -115,4 +140,5 @@ def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight
     if flight.progressive is not None:
         flight.progressive.before_first_step(state)
         state.clock.lap(VALIDATION)
-    return train(state, data, flight.plan, recipe, flight.after_step, watch)
+    with watch.heart():
+        return train(state, data, flight.plan, recipe, flight.after_step, watch)

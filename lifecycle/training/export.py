@@ -10,6 +10,7 @@ from lifecycle.training.loop import TrainState
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared, require_same_code
 from lifecycle.training.scoring import predict_rows
+from lifecycle.training.techniques.compiled import uncompiled
 
 
 def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[str, str]:
@@ -30,7 +31,7 @@ def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) ->
     return write_artifact(
         Path(job.out) / "artifact",
         task_folder=Path(job.use_case_folder),
-        model=state.model,
+        model=uncompiled(state.model),
         example=prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing),
         preprocessing=prepared.preprocessing,
         calibration=calibration,

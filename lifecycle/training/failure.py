@@ -5,27 +5,28 @@ Pure: an exit code, what the worker told, and what was seen of memory come in; w
 cause            known by                                                       what follows
 preempted        exit 75, or a signal that asks (SIGTERM, SIGINT, SIGHUP)       goes on; free while steps are gained
 killed           another signal and no word                                     goes on, at most MOST_RESUMED times
-storage_outage   exit 74 with an error that may pass by itself                  goes on once
+hang             exit 76: the heartbeat ended it, as declared                   goes on, at most MOST_RESUMED times
+storage_outage   exit 74 with an error that may pass by itself                  goes on once, after OUTAGE_SECONDS
 out_of_memory    exit 71, or a kill that the kernel counted                     stops: the same would run out again
 bad_input, bug, disk_full, storage, lease_lost                                  stops
 """
 
 from __future__ import annotations
 
-import errno
 import math
 import signal
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
 
 from lifecycle.errors import WorkerError
 from lifecycle.records import Attempt, Cause, Frozen
 
 EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
-EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED = 73, 74, 75
+EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED, EXIT_HANG = 73, 74, 75, 76
 # How often a training goes on after ends that gained nothing or that nobody asked for.
 MOST_RESUMED = 3
+# How long a storage that was away is given before the one further try: a file server that restarts or hands over.
+OUTAGE_SECONDS = 60.0
 # How much of its limit a killed process must have had for memory to be the likely cause where no counter can be read.
 NEARLY_ALL = 0.9
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -35,17 +36,8 @@ _CAUSES: dict[int, Cause] = {
     EXIT_OUT_OF_MEMORY: "out_of_memory",
     EXIT_DISK_FULL: "disk_full",
     EXIT_PREEMPTED: "preempted",
+    EXIT_HANG: "hang",
 }
-# What a network or its file server gives while it is away; a missing file or a refused right stays.
-_PASSES = (
-    "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EBUSY", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "ENETDOWN",
-    "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "EREMOTEIO", "ENOLINK",
-)  # fmt: skip
-PASSING_ERRNOS = frozenset(getattr(errno, name) for name in _PASSES if hasattr(errno, name))
-# torch tells of memory in a RuntimeError's words, on a CPU and in cuBLAS.
-_MEMORY_WORDS = (
-    "can't allocate memory", "Cannot allocate memory", "out of memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED",
-)  # fmt: skip
 
 
 class MemorySeen(Frozen):
@@ -128,7 +120,7 @@ def why_not_again(attempts: Sequence[Attempt], seconds_left: float = math.inf) -
     `seconds_left` is what the budget still allows.
     """
     last = attempts[-1]
-    if last.cause not in ("preempted", "killed", "storage_outage"):
+    if last.cause not in ("preempted", "killed", "hang", "storage_outage"):
         return ""
     if last.cause == "storage_outage" and sum(attempt.cause == "storage_outage" for attempt in attempts) > 1:
         return "it had gone on after the first time"
@@ -136,9 +128,14 @@ def why_not_again(attempts: Sequence[Attempt], seconds_left: float = math.inf) -
         stuck = all(attempt.to_step == last.to_step for attempt in attempts[-2:])
         where = f", and no checkpoint after step {last.to_step} was reached since the time before" if stuck else ""
         return f"it had gone on {MOST_RESUMED} times{where}"
-    if sum(attempt.seconds for attempt in attempts) >= seconds_left:
+    if sum(attempt.seconds for attempt in attempts) + pause_seconds(last) >= seconds_left:
         return "the budget of the run does not allow another try"
     return None
+
+
+def pause_seconds(attempt: Attempt) -> float:
+    """How long to wait after an end before the next try."""
+    return OUTAGE_SECONDS if attempt.cause == "storage_outage" else 0.0
 
 
 def counted(attempts: Sequence[Attempt]) -> int:
@@ -180,41 +177,6 @@ def smaller_batch(batch_size: int, accumulate: int) -> tuple[int, int] | None:
     exact = (parts for parts in range(2 * accumulate, 4 * accumulate + 1) if rows % parts == 0)
     parts = next(exact, None)
     return (math.ceil(batch_size / 2), 2 * accumulate) if parts is None else (rows // parts, parts)
-
-
-def ran_out_of_memory(error: BaseException) -> bool:
-    """True if the error, or one that it was raised for, says that memory could not be had. Imports no torch."""
-    return any(
-        isinstance(one, MemoryError)
-        or any(kind.__name__ == "OutOfMemoryError" for kind in type(one).__mro__)
-        or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
-        or (isinstance(one, RuntimeError) and any(words in str(one) for words in _MEMORY_WORDS))
-        for one in _chain(error)
-    )
-
-
-def in_an_update(error: BaseException) -> bool:
-    """True if the error, or one that it was raised for, came up through the training loop."""
-    return any(
-        frame.tb_frame.f_globals.get("__name__") == "lifecycle.training.loop"
-        for one in _chain(error)
-        for frame in _frames(one.__traceback__)
-    )
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    found: BaseException | None = error
-    seen: set[int] = set()
-    while found is not None and id(found) not in seen:
-        seen.add(id(found))
-        yield found
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
-
-
-def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
 
 
 def _counted(end: End) -> bool:

@@ -15,12 +15,14 @@ from lifecycle.progress import Progress
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.checkpoints.checkpointing import Checkpoints
 from lifecycle.training.loop import TrainState, Update
+from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.parts import after_update
 from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 from lifecycle.training.watching.progressive import Progressive
 from lifecycle.training.watching.trace import Trace
+from lifecycle.training.watching.window_signals import window_signals
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20
@@ -37,6 +39,7 @@ class Flight:
     job: TrainJob
     plan: Plan
     progressive: Progressive | None
+    watch: Watch
     checkpoints: Checkpoints
     deadline: Deadline
     trace: Trace
@@ -44,6 +47,7 @@ class Flight:
     metrics: MetricsFile
     should_stop: Callable[[], bool]
     _windows: int = field(default=0)
+    _alarms: int = field(default=0)
 
     def after_step(self, state: TrainState, update: Update) -> bool:
         """True if the training ends here. Raises PreemptedError, with the checkpoint written, if asked to end."""
@@ -64,12 +68,17 @@ class Flight:
         return ended or state.step == self.job.stop_after_steps
 
     def _watch(self, state: TrainState) -> None:
-        """Write the window that this update closed, and what was scored beside it."""
+        """Write the window that this update closed, what was scored beside it, and new alarms."""
         closed = state.curve.points[-1] if len(state.curve.points) > self._windows else None
         beside = () if self.progressive is None else self.progressive.after_step(state, closed)
         if closed is not None:
             self._windows = len(state.curve.points)
-            self.metrics.write([closed, *beside])
+            signals = window_signals(self.watch, state.step, self.plan.window)
+            self.metrics.write([closed, *beside, *([signals] if signals else [])])
+            self.watch.after_points(state, (closed, *beside))
+        if len(self.watch.alarms) > self._alarms:
+            self.metrics.write(self.watch.alarms[self._alarms :])
+            self._alarms = len(self.watch.alarms)
 
 
 @contextmanager
@@ -78,6 +87,7 @@ def open_flight(
     state: TrainState,
     plan: Plan,
     progressive: Progressive | None,
+    watch: Watch,
     checkpoints: Checkpoints,
     deadline: Deadline,
     should_stop: Callable[[], bool],
@@ -92,9 +102,8 @@ def open_flight(
         stack.callback(metrics.close)
         trace = Trace(None if job.stop_after_steps else job.training.profile, folder)
         stack.callback(trace.close)
-        # What a kill may have kept from the file.
-        metrics.write([*state.curve.points, *(() if progressive is None else progressive.points)])
+        metrics.begin(state.step, [*state.curve.points, *(() if progressive is None else progressive.points)])
         yield Flight(
-            job, plan, progressive, checkpoints, deadline, trace, progress, metrics, should_stop,
+            job, plan, progressive, watch, checkpoints, deadline, trace, progress, metrics, should_stop,
             _windows=len(state.curve.points),
         )  # fmt: skip

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from lifecycle.errors import TrainingError
 from lifecycle.records import Alarm
+from lifecycle.training.monitors.beside import row_numbers
 from lifecycle.training.monitors.non_finite import finite, not_finite_alarm
 from lifecycle.training.plan import Plan, step_seed
+from lifecycle.training.techniques.focal import focal
 from lifecycle.training.techniques.scaler import Scaler
 from lifecycle.training.watching.clock import COMPUTE, DATA, SKIPPED, Clock
 from lifecycle.training.watching.curve import Curve
@@ -123,6 +125,7 @@ class Recipe:
 
     `learning_rate` gives the rate of a step; a parameter group multiplies it by its own `lr_scale`. `augment` changes
     inputs and targets of a batch; its generator depends on (seed, step) only, so that a resumed run draws the same.
+    `focal_gamma` lets rows that are right already count less (techniques/focal.py), 0 for all the same.
     """
 
     loss_fn: LossFn
@@ -131,6 +134,7 @@ class Recipe:
     precision: Precision = "fp32"
     accumulate: int = 1
     augment: Augment | None = None
+    focal_gamma: float = 0.0
     seed: int = 0
 
     def generator(self, step: int) -> torch.Generator | None:
@@ -188,12 +192,21 @@ def train(
             if update.skipped:
                 state.curve.pass_over(state.step, rate, plan.window, plan.steps_per_epoch)
             else:
-                state.curve.add(
-                    state.step, len(rows), update.loss, update.squared, rate, plan.window, plan.steps_per_epoch
-                )
+                scored = _scored(state, update, plan.counted(state.step - 1))
+                state.curve.add(state.step, *scored, rate, plan.window, plan.steps_per_epoch)
             if after_step(state, update):
                 return None
     return None
+
+
+def _scored(state: TrainState, update: Update, counted: Tensor | None) -> tuple[int, float, float]:
+    """Rows of the batch that the curve counts, their mean loss and mean squared loss; `counted` None for all."""
+    assert state.row_losses is not None
+    if counted is None:
+        return len(state.row_losses), update.loss, update.squared
+    losses = state.row_losses[counted.to(state.row_losses.device)].double()
+    total, squared = (losses.sum().item(), losses.dot(losses).item())
+    return len(losses), total / max(1, len(losses)), squared / max(1, len(losses))
 
 
 def train_step(
@@ -229,7 +242,7 @@ def train_step(
         torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
     norms = torch._foreach_norm(gradients)  # pyright: ignore[reportPrivateImportUsage]
     update = _read(state, state.row_losses, norms)
-    if watch is not None and not watch.may_apply(state, update, len(rows)):
+    if watch is not None and not watch.may_apply(state, update, len(rows), row_numbers(data, rows)):
         update = update._replace(skipped=True)
     if finite(update.loss, update.grad_norm) and not update.skipped:
         # Multiplying by 1 would read and write every gradient for nothing. 1e-6 is what torch adds to the norm.
@@ -289,7 +302,8 @@ def backward(
     assert losses.shape == (len(rows),), (
         f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
     )
-    weighted = losses if data.weights is None else losses * data.weights[rows]
+    counted = focal(losses, recipe.focal_gamma) if recipe.focal_gamma else losses
+    weighted = counted if data.weights is None else counted * data.weights[rows]
     share = scale * len(rows) / of
     # Most updates are of one part, and two operations more show in a small network's step.
     (weighted.mean() if share == 1.0 else weighted.mean() * share).backward()

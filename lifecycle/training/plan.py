@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pydantic import ConfigDict
+
 from lifecycle.records import STAGES, Frozen
+from lifecycle.training.rows.oversampling import Oversampled, repeated_draws
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 
 if TYPE_CHECKING:
@@ -21,8 +24,11 @@ WINDOWS = 40
 class Plan(Frozen):
     """Steps `first_step` to `last_step` of a schedule over `horizon_steps`, in batches of `batch_size` of `rows`.
 
-    `batch_size` counts the rows of an update, over all accumulated parts.
+    `batch_size` counts the rows of an update, over all accumulated parts. An epoch has `draws`, each row once and some
+    more often if they are `oversampled`.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     rows: int
     batch_size: int
@@ -31,6 +37,12 @@ class Plan(Frozen):
     first_step: int
     last_step: int
     seed: int
+    oversampled: Oversampled | None = None
+
+    @property
+    def draws(self) -> int:
+        """Rows that an epoch draws, those drawn again among them."""
+        return self.rows + (self.oversampled.repeats if self.oversampled else 0)
 
     @property
     def window(self) -> int:
@@ -40,19 +52,30 @@ class Plan(Frozen):
     def batch(self, step: int) -> torch.Tensor:
         """Row numbers of a step's batch, shape (batch_size,). The order of an epoch depends on (seed, epoch) only."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        order = _epoch_order(self.seed, epoch, self.rows)
+        order = _epoch_order(self.seed, epoch, self.rows, self.oversampled)[0]
         return order[position * self.batch_size : (position + 1) * self.batch_size]
 
+    def counted(self, step: int) -> torch.Tensor | None:
+        """Places in a step's batch of the rows that its epoch meets for the first time; None if all are."""
+        if self.oversampled is None:
+            return None
+        epoch, position = divmod(step, self.steps_per_epoch)
+        first = _epoch_order(self.seed, epoch, self.rows, self.oversampled)[1]
+        return first[position * self.batch_size : (position + 1) * self.batch_size].nonzero().flatten()
 
-def make_plan(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str) -> Plan:
-    """Plan of a stage over `rows` training rows.
 
-    A batch is never larger than the rows; rows that do not fill a last batch are left to another
+def make_plan(
+    rows: int, training: TrainingSpec, stages: StagesSpec, stage: str, oversampled: Oversampled | None = None
+) -> Plan:
+    """Plan of a stage over `rows` training rows, some of them drawn again in each epoch if they are `oversampled`.
+
+    A batch is never larger than an epoch; draws that do not fill a last batch are left to another
     epoch's order. Epochs are added until there are MIN_STEPS. In mode continue, `rows` are all
     training rows, and a stage goes from the end of the one before to its fraction of the steps.
     """
-    batch_size = min(training.batch_size * training.accumulate, rows)
-    steps_per_epoch = rows // batch_size
+    draws = rows + (oversampled.repeats if oversampled else 0)
+    batch_size = min(training.batch_size * training.accumulate, draws)
+    steps_per_epoch = draws // batch_size
     horizon = steps_per_epoch * max(training.epochs, math.ceil(MIN_STEPS / steps_per_epoch))
     first, last = (0, horizon) if stages.mode == "restart" else _pause(stages, stage, horizon)
     return Plan(
@@ -63,6 +86,7 @@ def make_plan(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str)
         first_step=first,
         last_step=last,
         seed=training.seed,
+        oversampled=oversampled,
     )
 
 
@@ -70,6 +94,13 @@ def rows_of_stage(rows: int, training: TrainingSpec, stages: StagesSpec, stage: 
     """How many of all training rows a stage's plan is made for; stage_rows rounds up once a label value."""
     chosen = rows if stages.mode == "continue" else math.ceil(stages.fraction(stage) * rows)
     return chosen - round(training.reserve * chosen)
+
+
+def plan_of_counts(rows: int, positives: int, training: TrainingSpec, stages: StagesSpec, stage: str) -> Plan:
+    """A stage's plan where only the numbers of all training rows and of positive ones are known: it draws no batch."""
+    count = rows_of_stage(rows, training, stages, stage)
+    repeats = repeated_draws(count, round(positives * count / rows), training.oversampling)
+    return make_plan(count, training, stages, stage, Oversampled.unknown(repeats) if repeats else None)
 
 
 def monitored_rows(plan: Plan, training: TrainingSpec) -> int:
@@ -140,17 +171,33 @@ def step_seed(seed: int, step: int) -> int:
     return (seed * 0x9E3779B1 + step * 0xC2B2AE35 + 2) % 2**63
 
 
-_ORDER: dict[tuple[int, int, int], torch.Tensor] = {}
+_ORDER: dict[tuple[int, int, int, Oversampled | None], tuple[torch.Tensor, torch.Tensor]] = {}
 
 
-def _epoch_order(seed: int, epoch: int, rows: int) -> torch.Tensor:
-    """The permutation of one epoch; only the newest is kept."""
+def _epoch_order(
+    seed: int, epoch: int, rows: int, oversampled: Oversampled | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row numbers of one epoch's draws in order, and of each whether it is its row's first; only the newest is kept."""
     import torch
 
-    key = (seed, epoch, rows)
+    key = (seed, epoch, rows, oversampled)
     if key not in _ORDER:
         _ORDER.clear()
         # One stream of its own per (seed, epoch): large odd constants keep neighbours apart.
-        generator = torch.Generator().manual_seed((seed * 0x9E3779B1 + epoch * 0x85EBCA77 + 1) % 2**63)
-        _ORDER[key] = torch.randperm(rows, generator=generator)
+        epoch_seed = (seed * 0x9E3779B1 + epoch * 0x85EBCA77 + 1) % 2**63
+        generator = torch.Generator().manual_seed(epoch_seed)
+        if oversampled is None:
+            _ORDER[key] = torch.randperm(rows, generator=generator), torch.ones(0, dtype=torch.bool)
+        else:
+            drawn = oversampled.drawn(rows, epoch_seed + 1)
+            _ORDER[key] = _with_first(drawn[torch.randperm(len(drawn), generator=generator)])
     return _ORDER[key]
+
+
+def _with_first(order: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    import numpy as np
+    import torch
+
+    first = torch.zeros(len(order), dtype=torch.bool)
+    first[torch.from_numpy(np.unique(order.numpy(), return_index=True)[1])] = True
+    return order, first

@@ -19,6 +19,7 @@ from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import stage_rows, without_reserve
 from lifecycle.training.rows.features import prepared_features
 from lifecycle.training.rows.loading import LoadedRows, usual_loaders
+from lifecycle.training.rows.oversampling import Oversampled, log_odds_of_draws, oversample
 from lifecycle.training.rows.weights import log_odds_shift, row_weights
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Prepared:
     preprocessing: dict[str, Any]
     data: TrainData | LoadedRows
     log_odds_shift: float = 0.0
+    oversampled: Oversampled | None = None
     reserve: TrainData | None = None
     notes: tuple[str, ...] = ()
 
@@ -56,11 +58,13 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     preprocessing = fit_preprocessing(task, features, job.hyperparameters)
     data, notes = _data(job, task, rows, preprocessing, rows_sha256, code, device)
     labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = row_weights(labels, job.training.class_weights, given)
+    oversampled = oversample(labels, job.training.oversampling)
+    weights = row_weights(labels, job.training.class_weights, given, oversampled)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
     reserve = to_train_data(task, held_back, preprocessing, job, device) if len(held_back) else None
-    return Prepared(task, code, rows, preprocessing, data, log_odds_shift(labels, weights), reserve, notes)
+    shift = log_odds_shift(labels, weights) + log_odds_of_draws(labels, oversampled)
+    return Prepared(task, code, rows, preprocessing, data, shift, oversampled, reserve, notes)
 
 
 def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:

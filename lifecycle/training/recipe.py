@@ -1,18 +1,34 @@
-"""What a use case declares of its updates, made ready for the loop: optimizers, learning rate, augmentation."""
+"""What a use case declares of its updates, made ready for the loop: model, optimizers, learning rate, augmentation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.training.loop import Recipe
 from lifecycle.training.plan import learning_rate
+from lifecycle.training.techniques.compiled import compile_updates
+from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
     import torch
 
     from lifecycle.task import Task
     from lifecycle.training_spec import OptimizerSpec, TrainingSpec
+
+
+def make_model(
+    task: Task, preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any], training: TrainingSpec
+) -> torch.nn.Module:
+    """The use case's model on the CPU, as it is trained. The caller has set the seed.
+
+    Raises TrainingError if what is declared of its modules fits none.
+    """
+    model = task.build_model(preprocessing, hyperparameters)
+    checkpoint_activations(model, training.activation_checkpointing)
+    if training.compile:
+        compile_updates(model)
+    return model
 
 
 def make_recipe(task: Task, training: TrainingSpec, horizon_steps: int) -> Recipe:
@@ -24,6 +40,7 @@ def make_recipe(task: Task, training: TrainingSpec, horizon_steps: int) -> Recip
         precision=training.precision,
         accumulate=training.accumulate,
         augment=getattr(task, "augment", None),
+        focal_gamma=training.focal_gamma or 0.0,
         seed=training.seed,
     )
 

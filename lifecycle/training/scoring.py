@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,10 @@ def _chunk_rows(features: pd.DataFrame, task: Task, preprocessing: Mapping[str, 
     """Rows of a chunk, by the bytes of one row's inputs."""
     if len(features) < 2:
         return CHUNK_ROWS
-    one = task.to_tensors(features.iloc[:1], preprocessing)
-    row_bytes = sum(tensor.numel() * tensor.element_size() for tensor in one.values())
+    return chunk_rows(task.to_tensors(features.iloc[:1], preprocessing))
+
+
+def chunk_rows(inputs: Mapping[str, Tensor]) -> int:
+    """Rows of a chunk, by the bytes of one row of these inputs, each `(N, ...)`."""
+    row_bytes = sum(math.prod(tensor.shape[1:]) * tensor.element_size() for tensor in inputs.values())
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // max(1, row_bytes)))

@@ -17,7 +17,7 @@ from lifecycle.training.flight import PREFIX_STEPS
 from lifecycle.training.plan import make_plan
 from lifecycle.training.prepare import prepare
 from lifecycle.training.scoring import choose_device
-from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.techniques.deadline import make_deadline
 from lifecycle.training.techniques.parts import early_stopping_of, put_final_weights, told
 from lifecycle.training.validate import validate
 from lifecycle.training.watching import clock
@@ -47,8 +47,8 @@ def _run(
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began
-    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
-    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
+    deadline = make_deadline(job, prepared, plan, prepare_seconds)
     began = time.perf_counter()
     course = take_course(job, prepared, plan, device, seconds, deadline, should_stop, forward)
     trained = time.perf_counter() - began
@@ -66,6 +66,7 @@ def _run(
         rows=len(prepared.rows),
         steps=state.step,
         planned_steps=plan.last_step,
+        first_step=plan.first_step if job.start else 0,
         ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
         resumed_from_step=course.resumed_from,
         notes=prepared.notes + course.notes + told(state, plan.last_step),

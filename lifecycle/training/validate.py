@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
-from lifecycle.training.loop import TrainState
+from lifecycle.training.loop import TrainData, TrainState
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
-from lifecycle.training.scoring import CHUNK_ROWS, predict_rows
+from lifecycle.training.scoring import chunk_rows, predict_rows
+from lifecycle.training.techniques.focal import class_probabilities
 from lifecycle.training.watching.progressive import undisturbed
-
-if TYPE_CHECKING:
-    import torch
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+
+    from lifecycle.task import Task
 
 
 def validate(
@@ -26,7 +26,7 @@ def validate(
 ) -> tuple[dict[str, float], Learned | None]:
     """Metrics on the validation split, and at the pilot whether the network has learned something.
 
-    Every row counts once, and what the training's weights added to the log-odds is taken out.
+    Every row counts once. What a focal loss and the training's weights did to the probabilities is taken out.
     """
     import numpy as np
 
@@ -40,6 +40,8 @@ def validate(
     probabilities = predict_rows(
         prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device
     )
+    if job.training.focal_gamma is not None:
+        probabilities = class_probabilities(probabilities, job.training.focal_gamma)
     if prepared.log_odds_shift:
         probabilities = apply_platt(probabilities, {"slope": 1.0, "intercept": -prepared.log_odds_shift})
     prior = float(prepared.rows[job.rows.label].mean())
@@ -69,23 +71,32 @@ def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
 def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> Callable[[], float]:
     """What gives the log loss of the model, as it is then, on the validation split, and draws no random number.
 
-    The rows are made to tensors once. What the training's weights added to the log-odds is taken out, as in validate.
+    The rows are made to tensors once. What the training did to the probabilities is taken out, as in validate.
     """
+    rows = read_rows(job.validation_file, job.rows)
+    data = to_train_data(prepared.task, rows, prepared.preprocessing, job, device)
+    return loss_of(prepared.task, model, data, prepared.log_odds_shift, job.training.focal_gamma)
+
+
+def loss_of(
+    task: Task, model: torch.nn.Module, data: TrainData, log_odds_shift: float = 0.0, gamma: float | None = None
+) -> Callable[[], float]:
+    """What gives the log loss of the model, as it is then, on rows that lie on its device. `gamma`: of a focal loss."""
     import torch
 
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import log_loss
 
-    rows = read_rows(job.validation_file, job.rows)
-    data, labels = to_train_data(prepared.task, rows, prepared.preprocessing, job, device), rows[job.rows.label]
-    shift = {"slope": 1.0, "intercept": -prepared.log_odds_shift}
+    shift, chunk = {"slope": 1.0, "intercept": -log_odds_shift}, chunk_rows(data.inputs)
 
     def loss() -> float:
-        parts = []
+        parts, labels = [], data.targets.double().cpu().numpy()
         with undisturbed(model), torch.no_grad():
-            for chosen in torch.arange(len(rows), device=device).split(CHUNK_ROWS):
+            for chosen in torch.arange(len(data.targets), device=data.device).split(chunk):
                 outputs = model({name: tensor[chosen] for name, tensor in data.inputs.items()})
-                parts.append(prepared.task.predict(outputs).double().reshape(-1))
-        return float(log_loss(labels.to_numpy(), apply_platt(torch.cat(parts).cpu().numpy(), shift)).mean())
+                parts.append(task.predict(outputs).double().reshape(-1))
+        found = torch.cat(parts).cpu().numpy()
+        found = found if gamma is None else class_probabilities(found, gamma)
+        return float(log_loss(labels, apply_platt(found, shift)).mean())
 
     return loss

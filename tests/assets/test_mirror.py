@@ -1,13 +1,14 @@
-"""A training's windows in a real MLflow while it trains: within its life, after an outage, none lost and none twice."""
+"""A training's windows in a real MLflow while it trains: after an outage, after a kill, none lost and none twice."""
 
 import threading
 from types import SimpleNamespace
 
 import pytest
 
+from assets import mirror as mirrors
 from assets.mirror import Mirror, mirrored
 from lifecycle.records import CurvePoint
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile, windows_in
 from resources.mlflow import Tracking
 
 WAIT_SECONDS = 60
@@ -52,10 +53,17 @@ def run(request):
     )
 
 
-def write(folder, *steps: int) -> None:
+def write(folder, *steps: int, loss: float = 1.0, goes_on_from: int | None = None) -> None:
+    """Windows as a worker writes them; `goes_on_from` begins an attempt."""
     file = MetricsFile(folder / FILE_NAME)
-    file.write([CurvePoint(step=n, rows=8, loss=1 / n, standard_error=0.1, learning_rate=0.1) for n in steps])
+    if goes_on_from is not None:
+        file.begin(goes_on_from, [])
+    file.write([CurvePoint(step=n, rows=8, loss=loss / n, standard_error=0.1, learning_rate=0.1) for n in steps])
     file.close()
+
+
+def checkpoint(folder, step: int) -> None:
+    (folder / "checkpoints" / f"step-{step:08d}").mkdir(parents=True)
 
 
 def logged(run) -> list[tuple[int, float]]:
@@ -65,15 +73,62 @@ def logged(run) -> list[tuple[int, float]]:
 
 def test_windows_reach_mlflow_while_the_training_goes_on(run, tmp_path):
     with mirrored(run, tmp_path):
-        write(tmp_path, 1, 2)
+        write(tmp_path, 1, 2, 3)
+        checkpoint(tmp_path, 2)
         assert run.tracking.wrote.wait(WAIT_SECONDS)
+        # Of the third it is not known yet whether it will be lost.
         assert logged(run) == [(1, 1.0), (2, 0.5)]
         write(tmp_path, 4)
-    assert logged(run) == [(1, 1.0), (2, 0.5), (4, 0.25)]
+    assert logged(run) == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
+
+
+def test_values_of_a_lost_attempt_never_reach_mlflow(run, tmp_path):
+    write(tmp_path, 1, 2, 3, 4, 8, goes_on_from=0)
+    checkpoint(tmp_path, 2)
+    mirror = Mirror(tmp_path / FILE_NAME, lambda lines: run.tracking.log_curve(run.tracked(), run.step, lines), print)
+    assert mirror.catch_up()
+    # Elsewhere, as on another GPU, the same windows come out a little different, and the end may lie earlier.
+    write(tmp_path, 3, 4, loss=2.0, goes_on_from=2)
+    assert mirror.catch_up()
+    checkpoint(tmp_path, 4)
+    assert mirror.catch_up()
+    assert logged(run) == [(1, 1.0), (2, 0.5), (3, 2 / 3), (4, 0.5)]
+    mirror.start()
+    mirror.stop(WAIT_SECONDS)
+    assert logged(run) == [(1, 1.0), (2, 0.5), (3, 2 / 3), (4, 0.5)]
+
+
+def test_second_write_that_the_first_one_overtakes_doubles_nothing(run, tmp_path, monkeypatch):
+    write(tmp_path, 1, 2)
+    lines = windows_in(tmp_path / FILE_NAME)
+    # What a write sees that began before the other one's values were there.
+    monkeypatch.setattr(run.tracking.real.client, "get_metric_history", lambda run_id, name: [])
+    for _ in range(2):
+        run.tracking.real.log_curve(run.tracked(), "smoke", lines)
+    monkeypatch.undo()
+    assert logged(run) == [(1, 1.0), (2, 0.5)]
+
+
+def test_mlflow_that_hangs_keeps_no_stage_waiting(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(mirrors, "END_SECONDS", 0.01)
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs(*given):
+        asked.set()
+        assert answers.wait(WAIT_SECONDS)
+
+    run.tracking.log_curve = hangs
+    with mirrored(run, tmp_path):
+        write(tmp_path, 1)
+        checkpoint(tmp_path, 1)
+        assert asked.wait(WAIT_SECONDS)
+    assert "come with the stage's record" in run.told[0]
+    answers.set()
 
 
 def test_mlflow_that_is_down_for_a_while_stops_nothing_and_gets_all_of_it_afterwards(run, tmp_path):
     run.tracking.down.set()
+    checkpoint(tmp_path, 2)
     with mirrored(run, tmp_path):
         write(tmp_path, 1)
         assert run.tracking.failed.wait(WAIT_SECONDS)
@@ -101,6 +156,7 @@ def test_answer_that_got_lost_on_the_way_doubles_nothing(run, tmp_path):
             raise TimeoutError("written, and the answer got lost")
 
     write(tmp_path, 1, 2)
+    checkpoint(tmp_path, 2)
     mirror = Mirror(tmp_path / FILE_NAME, send, run.told.append)
     assert [mirror.catch_up(), mirror.catch_up()] == [False, True]
     assert logged(run) == [(1, 1.0), (2, 0.5)]

@@ -18,6 +18,7 @@ from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError
 from lifecycle.evaluation.metrics import require_both_classes
 from lifecycle.folder_lock import Lease, locked
+from lifecycle.incidents.incident import read_incident, write_manifest
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.storage.records import FileRecordStore
@@ -95,6 +96,13 @@ def checkpoint_error(folder: Path) -> None:
     verify_checkpoint(path)
 
 
+def incident_error(folder: Path) -> None:
+    (folder / "incident.json").write_text("{}")
+    write_manifest(folder)
+    (folder / "incident.json").write_text('{"step": 3}')
+    read_incident(folder)
+
+
 def worker_error(folder: Path) -> None:
     kill = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
     raise error_of_worker(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
@@ -134,6 +142,7 @@ PROVOKED: dict[str, Callable[[Path], object]] = {
     "DatasetError": lambda folder: published_version(TOY, "toy_rows", "v7"),
     "RecordError": lambda folder: upstream_records(FileRecordStore(StateFolder(folder)), "toy", "smoke", "run"),
     "CheckpointError": checkpoint_error,
+    "IncidentError": incident_error,
     "WorkerError": worker_error,
     "TrainingError": training_error,
     "LeaseLostError": lease_lost_error,

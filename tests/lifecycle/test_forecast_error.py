@@ -1,8 +1,10 @@
 import pytest
 import report_records
 
+from lifecycle.checks import CheckResult
 from lifecycle.cost.forecast_error import error_figures, reckonings
-from lifecycle.records import Attempt, Cost
+from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.records import Attempt, Cost, StageSeconds
 
 
 def stages(**changed):
@@ -40,3 +42,42 @@ def test_time_of_a_training_that_was_not_seen_whole_is_no_error(given):
 def test_continued_stages_are_a_whole_training():
     made = stages(resumed_from_step=40)
     assert "forecast_seconds_error" in error_figures(report_records.preflight(), made)
+
+
+def test_stage_that_ended_early_is_told_and_is_no_error_of_the_forecast():
+    made = stages(left_out_steps=332)
+    assert error_figures(report_records.preflight(), made) == {}
+    told = {one.name: one.why_not for one in reckonings(report_records.preflight(), made)}
+    assert told["seconds"] == told["cost"] == "ended before the planned updates: full 332 updates"
+
+
+STEP = StepTime(
+    seconds=0.01, rows_seconds=0.001, augment_seconds=0.0, checkpoint_seconds=0.1, cores_busy=1.9, others_busy=0.0,
+    cores=2, flops=1e9, operations=200, joules=None, device="cpu",
+)  # fmt: skip
+
+
+def preflight_with_step():
+    made = report_records.preflight()
+    details = (STEP.model_dump(mode="json"),)
+    check = CheckResult(name="cost_forecast", status="pass", details=details)
+    return made.model_copy(update={"checks": (check,)})
+
+
+@pytest.mark.parametrize(
+    ("steps", "first_steps", "left_out"),
+    [((20, 40, 400), (0, 0, 0), 0), ((20, 40, 100), (0, 0, 0), 300), ((20, 60, 460), (0, 20, 60), 0)],
+    ids=["whole", "ended early", "continued"],
+)
+def test_an_updates_seconds_are_compared_however_many_updates_there_were(steps, first_steps, left_out):
+    made = []
+    for stage, step, first in zip(stages(left_out_steps=left_out), steps, first_steps, strict=True):
+        own = step - first
+        seconds = StageSeconds(data=0.002 * own, compute=0.01 * own, start=5.0)
+        made.append(stage.model_copy(update={"steps": step, "first_step": first, "seconds": seconds}))
+    assert error_figures(preflight_with_step(), made)["forecast_update_seconds_error"] == pytest.approx(0.2)
+
+
+def test_an_updates_seconds_are_left_out_of_records_that_do_not_say_where_a_stage_began():
+    names = [one.name for one in reckonings(preflight_with_step(), stages())]
+    assert "update_seconds" not in names

@@ -1,10 +1,14 @@
 """The report's picture and words of a training: what a window is called, and where the time went."""
 
+from typing import Any
+
 import report_records as example
 from matplotlib.figure import Figure
 
-from lifecycle.records import StageReport, StageSeconds
+from lifecycle.records import Alarm, StageReport, StageSeconds
 from lifecycle.report import sections
+from lifecycle.report.alarms import alarm_rows
+from lifecycle.report.render import render
 from lifecycle.report.training_curve import told, training_curve
 
 
@@ -46,3 +50,50 @@ def test_report_says_what_share_of_the_time_made_progress_and_what_took_the_rest
     seconds = StageSeconds(start=1.0, compute=7.0, replayed=2.0, data=0.001, replayed_steps=1200)
     told_seconds = sections.goodput(stage.model_copy(update={"seconds": seconds}))
     assert told_seconds == "70% of 10.0 s (replayed 20%, start 10%; 1,200 steps done again)"
+
+
+def alarm(step: int, monitor: str, severity: str, **changes: Any) -> Alarm:
+    values = {
+        "step": step, "onset": step, "last_step": step, "monitor": monitor, "severity": severity,
+        "symptom": "the loss jumped", "evidence": "loss 9.1, median 0.5", "cause": "one bad batch", "fix": "look at it",
+        "action": "warn",
+    }  # fmt: skip
+    return Alarm(**(values | changes))
+
+
+def stage_with_alarms(*alarms: Alarm) -> StageReport:
+    return example.stage("full", 1000, 40, 0.45).model_copy(update={"alarms": alarms})
+
+
+def test_alarms_are_marked_where_they_were_raised_with_number_and_name():
+    axes = Figure().subplots()
+    stage = stage_with_alarms(alarm(30, "loss_spike", "warning"), alarm(7, "non_finite_loss", "critical"))
+    assert training_curve(axes, [stage])
+    marks = [line for line in axes.lines if str(line.get_label()).startswith("alarm")]
+    assert {(line.get_xdata()[0], line.get_linestyle()) for line in marks} == {(8, "-"), (31, "--")}
+    assert [text.get_text() for text in axes.texts] == ["1 non finite loss", "2 loss spike"]
+    assert "vertical lines: alarms" in told([stage])
+    assert "alarms" not in told([example.stage("full", 1000, 40, 0.45)])
+
+
+def test_many_alarms_are_marked_by_number_and_the_table_has_them_all():
+    stage = stage_with_alarms(*(alarm(step, "loss_spike", "warning") for step in range(30)))
+    axes = Figure().subplots()
+    training_curve(axes, [stage])
+    assert [text.get_text() for text in axes.texts] == [str(number) for number in range(1, 21)]
+    assert len(alarm_rows([stage])) == 30
+
+
+def test_report_lists_alarms_with_cause_fix_and_the_command_that_replays_them():
+    hostile = alarm(
+        30, "loss_spike", "warning", evidence="<script>alert(1)</script>", row_keys=({"id": "17"},), count=3,
+        last_step=36, incident="toy/0123/full/30-loss_spike",
+    )  # fmt: skip
+    page = render({**example.experiment(), "full": stage_with_alarms(hostile)}, {})
+    assert "trainworthy replay toy/0123/full/30-loss_spike" in page
+    assert "step 30 to 36, 3 times" in page
+    assert "One bad batch. Look at it." in page
+    assert "First of 1 rows: id=17." in page
+    assert "<script>alert(1)" not in page
+    assert "Alarms: loss spike at step 30 of full" in page
+    assert "Alarms of the monitors" not in render(example.experiment(), {})

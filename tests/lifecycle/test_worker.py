@@ -123,6 +123,7 @@ def test_job_that_cannot_be_done_ends_with_its_code_and_a_word(splits, tmp_path,
         ("raise OSError(28, 'No space left on device')", EXIT_DISK_FULL),
         ("raise RuntimeError('write failed: No space left on device')", EXIT_DISK_FULL),
         ("raise OSError(5, 'Input/output error')", EXIT_STORAGE),
+        ("raise TimeoutError('timed out')", EXIT_STORAGE),
     ],
 )
 def test_model_that_raises_ends_with_its_code_and_line(splits, tmp_path, source, code):
@@ -133,6 +134,7 @@ def test_model_that_raises_ends_with_its_code_and_line(splits, tmp_path, source,
     assert run_here(job) == code
     lines = (use_case / "model.py").read_text().splitlines()
     assert told(job)["value"] == f"model.py:{lines.index(f'    {source}') + 1} in loss_fn"
+    assert told(job).get("passes") is (True if code == EXIT_STORAGE else None)
     assert not (tmp_path / "out" / "result.json").exists()
 
 

@@ -90,3 +90,16 @@ def test_preflight_job_of_sums_that_cannot_work_starts_no_worker(toy):
     assert any("configuration.steps" in line for line in lines)
     assert any("more were not tried" in line for line in lines)
     assert "preflight: one batch" not in done.out
+
+
+def test_preflight_job_with_a_folder_for_copies_that_is_not_there_starts_no_worker_and_with_one_fits(toy):
+    unmounted, volume = toy.root / "unmounted", toy.root / "volume"
+    done = toy.finish(toy.start(toy.command("preflight_toy"), TRAINWORTHY_DURABLE=str(unmounted)))
+    assert done.code == 1
+    assert any("configuration.stores_reachable" in line for line in table_of(done, "preflight"))
+    assert "preflight: one batch" not in done.out
+    assert not unmounted.exists()
+    volume.mkdir()
+    done = toy.finish(toy.start(toy.command("preflight_toy"), TRAINWORTHY_DURABLE=str(volume)))
+    assert done.code == 0, done.out[-3000:]
+    assert list(volume.iterdir()) == []

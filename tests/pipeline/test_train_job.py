@@ -8,7 +8,7 @@ from toy_project import FIRST
 
 from lifecycle.records import STEPS
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import read_from
+from lifecycle.training.watching.metrics_file import windows_in
 
 COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
 LINEAGE = [
@@ -151,8 +151,8 @@ def test_train_first_run_is_one_finished_mlflow_run_linked_both_ways(trained, sh
 def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_each_once(trained):
     found = trained.toy.mlflow_run(trained.done.run_id)
     (file,) = (trained.toy.var / "training" / "toy").glob("*/full/metrics.jsonl")
-    lines, _ = read_from(file, 0)
-    wanted = {(line.point.figure, line.point.step, line.at_ms) for line in lines if line.point.slice is None}
+    lines = [(line.at_ms, line.point) for line in windows_in(file) if line.point]
+    wanted = {(point.figure, point.step, at_ms) for at_ms, point in lines if point.slice is None}
     with trained.toy.tracking() as tracking:
         logged = [
             (figure, metric.step, metric.timestamp)
@@ -162,6 +162,11 @@ def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_e
     assert {figure for figure, _, _ in wanted} == {"progressive_loss", "training_loss"}
     assert sorted(logged) == sorted(wanted)
     assert 0 < found.data.metrics["full/goodput"] < 1
+    # What the monitors saw of each window is drawn beside it.
+    signals = {line.signals.step for line in lines if line.signals}
+    assert signals == {line.point.step for line in lines if line.point and line.point.mode == "training"}
+    assert 0 < found.data.metrics["full/update_ratio"] < 1
+    assert found.data.metrics["full/gradient_norm"] > 0
 
 
 def test_train_first_run_artifacts_hold_records_report_and_model(trained):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.check import Check
+from lifecycle.preflight.configuration.compiles import compiles
 from lifecycle.preflight.configuration.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
+from lifecycle.preflight.configuration.focal import loss_is_a_log_likelihood
 from lifecycle.preflight.configuration.parameters import optimizers_hold_the_parameters, precision_fits
+from lifecycle.preflight.configuration.recomputed import recomputes_the_same
 from lifecycle.preflight.configuration.room import checkpoints_have_room
 from lifecycle.preflight.configuration.schedule import schedule_fits
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
+from lifecycle.training.techniques.compiled import FIX
 
 HOST_CHECKS: tuple[Check[Host], ...] = (
     Check(
@@ -58,6 +62,30 @@ CHECKS: tuple[Check[Subject], ...] = (
         fix="set training.precision: fp32, or train on a device with bfloat16",
         look=precision_fits,
         severity="warning",
+    ),
+    Check(
+        "configuration.activation_checkpointing",
+        question="Are the modules that training.activation_checkpointing names recomputed, to the same gradients?",
+        symptom="memory stays as it was, or the loss falls slower than without checkpointing",
+        cause="a module that keeps a state outside its buffers, so that its second pass is another one than its first",
+        fix="hold such a state in buffers, or leave the module out of training.activation_checkpointing",
+        look=recomputes_the_same,
+    ),
+    Check(
+        "configuration.focal_loss",
+        question="With training.focal_gamma: is the loss of a row minus the logarithm of the probability of its label?",
+        symptom="the loss falls and predictions are wrong, or rows that are far from right count least",
+        cause="a loss with smoothed labels or own weights, a squared error, or a sum over several terms",
+        fix="let loss_fn be the plain log loss, as binary_cross_entropy_with_logits, or remove training.focal_gamma",
+        look=loss_is_a_log_likelihood,
+    ),
+    Check(
+        "configuration.compile",
+        question="With training.compile: is there a compiler, and are compiled updates those of the plain model?",
+        symptom="the training ends at its first update for want of a compiler, or is slower than without",
+        cause="no C++ compiler on the machine, or a forward pass that has to be compiled anew with every batch",
+        fix=FIX,
+        look=compiles,
     ),
 )
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lifecycle.preflight.check import Found
+from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.provenance import without_credentials
 from lifecycle.records import STAGES, Forecast
-from lifecycle.training.checkpoints.interval import DURABLE_SECONDS
-from lifecycle.training.judging.seeds import updates_of_stages
-from lifecycle.training.plan import MIN_STEPS, Plan, make_plan, rows_of_stage
+from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, Interruptions, longest_seconds
+from lifecycle.training.plan import MIN_STEPS, Plan, plan_of_counts
 from lifecycle.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
@@ -23,26 +23,29 @@ LOST_DISKS = ("tmpfs", "ramfs", "overlay", "aufs")
 
 @dataclass(frozen=True)
 class Host:
-    """What is known before the worker starts.
+    """What is known before the worker starts; `positives` of the training rows have the label 1.
 
-    `stores` are by name what opens a store, or raises. `disk` is the file system of the folder that checkpoints
-    are copied to, of the state folder if there is none; `seconds` the forecast of the three stages, once there is one.
+    `stores` are by name what opens a store, or raises. `durable` is the folder that checkpoints are copied to, `disk`
+    its file system, that of the state folder if there is none. `seconds` are forecast of the three stages and `step` is
+    measured, once they are.
     """
 
     spec: UseCaseSpec
     training_rows: int
+    positives: int
     stores: Mapping[str, Callable[[], object]]
     disk: str
     seconds: Forecast | None = None
+    durable: Path | None = None
+    step: StepTime | None = None
 
-    def after(self, seconds: Forecast | None) -> Host:
-        """The same with the worker's forecast."""
-        return replace(self, seconds=seconds)
+    def after(self, seconds: Forecast | None, step: StepTime | None) -> Host:
+        """The same with what the worker found."""
+        return replace(self, seconds=seconds, step=step)
 
     def plan(self, stage: str) -> Plan:
         """A stage's plan, as the worker will make it."""
-        rows = rows_of_stage(self.training_rows, self.spec.training, self.spec.stages, stage)
-        return make_plan(rows, self.spec.training, self.spec.stages, stage)
+        return plan_of_counts(self.training_rows, self.positives, self.spec.training, self.spec.stages, stage)
 
 
 def steps_add_up(host: Host) -> Found:
@@ -50,18 +53,19 @@ def steps_add_up(host: Host) -> Found:
     training, plan = host.spec.training, host.plan("full")
     update = training.batch_size * training.accumulate
     declared = f"{training.batch_size} rows × {training.accumulate} accumulated = {update:,} rows an update"
-    if update > plan.rows:
-        told = f"{declared}, and the training split has {plan.rows:,}: an epoch has no whole update"
+    if update > plan.draws:
+        told = f"{declared}, and the training split has {plan.draws:,}: an epoch has no whole update"
         cause = (
             "the batch is larger than the data" if training.accumulate == 1 else "accumulated over more than an epoch"
         )
-        return Found("fail", told, update, plan.rows, cause=cause)
+        return Found("fail", told, update, plan.draws, cause=cause)
     epochs = plan.horizon_steps // plan.steps_per_epoch
     told = f"{declared}; full: {plan.horizon_steps:,} updates, {epochs} epochs of {plan.steps_per_epoch:,}"
     if epochs > ADDED_EPOCHS * training.epochs:
         told += f", where training.epochs is {training.epochs}: fewer than {MIN_STEPS} updates train nothing"
         return Found("insufficient", told, epochs, training.epochs)
-    left = plan.rows - plan.steps_per_epoch * update
+    told += f", {plan.draws - plan.rows:,} rows of the rare class again in each" if plan.draws > plan.rows else ""
+    left = plan.draws - plan.steps_per_epoch * update
     told += f", {left:,} rows left out of each" if left else ""
     smaller = [stage for stage in STAGES if host.plan(stage).batch_size < update]
     return Found("pass", told + (f"; all rows of {', '.join(smaller)} are one update" if smaller else ""), epochs)
@@ -83,34 +87,53 @@ def stores_are_reachable(host: Host) -> Found:
 
 
 def checkpoints_survive(host: Host) -> Found:
-    """On a spot machine: how much work lies between two checkpoints, and whether they outlive the machine."""
+    """On a spot machine: how old the newest state may be that outlives it, and whether its disk does."""
     if not host.spec.compute.spot:
         return Found("not_applicable", "compute.spot is false: the machine stays")
-    if host.seconds is None:
+    if host.seconds is None or host.step is None:
         return Found("insufficient", "there is no forecast of the seconds a step")
-    plans = [host.plan(stage) for stage in STAGES]
-    # The forecast is of all trainings of a stage, one a seed.
-    steps = sum(updates_of_stages(host.training_rows, host.spec.training, host.spec.stages).values())
-    every = host.spec.training.checkpoint_every_steps
-    # A stage ends with a checkpoint, however far apart the others are. Left out, the bound is kept as the training
-    # runs, and only an update that takes longer could break it.
-    between = min(every or 1, max(plan.last_step - plan.first_step for plan in plans))
-    likely, high = (between * seconds / steps for seconds in (host.seconds.value, host.seconds.high))
-    told = f"a checkpoint every {between:,} steps, " if every else "checkpoints as often as pays; an update "
-    told += f"{_minutes(likely)} apart" if every else f"takes {_minutes(likely)}"
-    told += f" and at most {_minutes(high)} by the forecast"
+    likely, high, told = _oldest(host, host.seconds, host.step)
     if likely > DURABLE_SECONDS:
         return Found("fail", told, round(likely), DURABLE_SECONDS)
-    told += f"; they lie on {host.disk}"
+    told += f"; {'copies' if host.durable else 'they'} lie on {host.disk}"
     if host.disk.startswith(LOST_DISKS):
         cause = "checkpoints lie in memory or in a container's own layer, which go with the machine"
         return Found("fail", told, host.disk, cause=cause, fix=_ELSEWHERE)
+    if host.durable is None and not host.disk.startswith(NETWORK_DISKS):
+        told += ", this machine's own disk, and TRAINWORTHY_DURABLE names no folder beside it"
+        return Found("fail", told, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
     if high > DURABLE_SECONDS:
         return Found("insufficient", told, round(high), DURABLE_SECONDS)
     if not host.disk.startswith(NETWORK_DISKS):
         told += ", a local disk: whether it outlives the machine cannot be seen from here"
         return Found("insufficient", told, host.disk, fix=f"{_ELSEWHERE}; {_DECLARE}")
     return Found("pass", told, round(high), DURABLE_SECONDS)
+
+
+def _oldest(host: Host, forecast: Forecast, step: StepTime) -> tuple[float, float, str]:
+    """Seconds that the newest durable state may be old, likely and at most, and why.
+
+    A checkpoint counts when its copy is whole: between two of them lie the updates and a write.
+    """
+    every = host.spec.training.checkpoint_every_steps
+    # A stage ends with a checkpoint, however far apart the others are.
+    longest = max(plan.last_step - plan.first_step for plan in map(host.plan, STAGES))
+    updates, write = min(every or 1, longest) * step.seconds, step.write_seconds
+    shares = (1.0, forecast.high / forecast.value if forecast.value else 1.0)
+    if every is not None:
+        likely, high = (share * (updates + write) for share in shares)
+        told = f"a checkpoint every {min(every, longest):,} steps"
+    else:
+        # As often as pays, and never later than the bound allows that training keeps.
+        bounds = [longest_seconds(share * write, Interruptions(spot=True)) for share in shares]
+        likely, high = (
+            max(share * updates, bound) + share * write for share, bound in zip(shares, bounds, strict=True)
+        )
+        told = f"checkpoints as often as pays; an update takes {_minutes(updates)}"
+    told += (
+        f", {_minutes(write)} until one is stored: the newest is {_minutes(likely)} old and at most {_minutes(high)}"
+    )
+    return likely, high, told
 
 
 _ELSEWHERE = "name a folder on storage that outlives the machine in TRAINWORTHY_DURABLE"
@@ -124,6 +147,13 @@ def _minutes(seconds: float) -> str:
 def is_writable(folder: Path) -> None:
     """Raises OSError unless files can be made in the folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
+    takes_files(folder)
+
+
+def takes_files(folder: Path) -> None:
+    """Raises OSError unless files can be made in the folder, which is never made: a volume may not be mounted."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is no folder: mount it, or name another one in TRAINWORTHY_DURABLE")
     with tempfile.TemporaryFile(dir=folder):
         pass
 

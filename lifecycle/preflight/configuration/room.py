@@ -1,9 +1,10 @@
-"""The room that checkpoints and artifact will take, against what is free where they will lie."""
+"""The room that checkpoints, their copies and the artifact will take, against what is free where they will lie."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,8 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.records import STAGES
 from lifecycle.training.checkpoints.checkpoint import KEEP
 from lifecycle.training.judging.seeds import seeds_of
-from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.plan import plan_of_counts
+from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,29 +27,65 @@ ARTIFACTS = 3
 MARGIN = 2.0
 
 
+@dataclass(frozen=True)
+class Place:
+    """A disk and the bytes that training will take there; `free` is None where it tells no size."""
+
+    name: str
+    free: int | None
+    needed: int
+    variable: str = "TRAINWORTHY_VAR"
+
+
 def checkpoints_have_room(seen: tuple[PreflightJob, Sample]) -> Found:
-    """Free bytes of the folder of answers, whose disk the checkpoints share."""
+    """The folder of answers, whose disk the checkpoints share, and the one that they are copied to."""
     job, sample = seen
+    labels = sample.subject.labels
+    assert labels is not None
     folder = next(path for path in (Path(job.out), *Path(job.out).parents) if path.exists())
-    return room(sample.subject, checkpoints(job, sample.subject.plan.rows), shutil.disk_usage(folder).free)
-
-
-def room(subject: Subject, count: int, free_bytes: int) -> Found:
-    """The model's tensors and its optimizers' after one update, as often as they will be kept."""
-    weights, moments = state_bytes(subject)
-    needed = count * (weights + moments) + ARTIFACTS * weights
-    told = (
-        f"{free_bytes / 1e9:.1f} GB free; {count} checkpoints of {(weights + moments) / 1e6:.1f} MB and the artifact "
-        f"take {needed / 1e9:.3g} GB, and {MARGIN:g} times that is asked"
+    count = checkpoints(job, len(labels), int((labels == 1).sum()))
+    weights, beside = state_bytes(sample.subject)
+    copies, own = count * (weights + beside), count * (weights + beside) + ARTIFACTS * weights
+    what = f"{count} checkpoints of {(weights + beside) / 1e6:.1f} MB"
+    if job.durable is None:
+        return room(what, [_place("here", folder, own)])
+    if same_disk(folder, Path(job.durable)):
+        return room(what, [_place("here and for their copies", folder, own + copies)])
+    return room(
+        what, [_place("here", folder, own), _place("for copies", Path(job.durable), copies, "TRAINWORTHY_DURABLE")]
     )
-    enough = free_bytes >= MARGIN * needed
-    return Found("pass" if enough else "fail", told, free_bytes, int(MARGIN * needed))
 
 
-def checkpoints(job: PreflightJob, rows: int) -> int:
-    """Checkpoints on disk at the end of the full stage, and the one that is being written."""
-    counts = {stage: rows_of_stage(rows, job.training, job.stages, stage) for stage in STAGES}
-    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
+def _place(name: str, folder: Path, needed: int, variable: str = "TRAINWORTHY_VAR") -> Place:
+    usage = shutil.disk_usage(folder)
+    # Buckets that are mounted as folders may have no size.
+    return Place(name, usage.free if usage.total else None, needed, variable)
+
+
+def same_disk(*folders: Path) -> bool:
+    return len({folder.stat().st_dev for folder in folders}) == 1
+
+
+def room(what: str, places: Sequence[Place]) -> Found:
+    """Whether each disk has MARGIN times what is needed there; the one that is shortest of it decides."""
+    told = "; ".join(
+        f"{place.name} {'an unknown size' if place.free is None else f'{place.free / 1e9:.1f} GB'} free, and "
+        f"{MARGIN:g} times {place.needed / 1e9:.3g} GB is asked"
+        for place in places
+    )
+    known = [place for place in places if place.free is not None]
+    evidence = f"{what} and the artifact: {told}"
+    if not known:
+        return Found("insufficient", evidence)
+    worst = min(known, key=lambda place: (place.free or 0) - MARGIN * place.needed)
+    enough = (worst.free or 0) >= MARGIN * worst.needed
+    fix = f"free space {worst.name}, or name a larger disk in {worst.variable}"
+    return Found("pass" if enough else "fail", evidence, worst.free, int(MARGIN * worst.needed), fix=fix)
+
+
+def checkpoints(job: PreflightJob, rows: int, positives: int) -> int:
+    """Checkpoints on disk at the end of the full stage, and the one that is being written; of all training rows."""
+    plans = {stage: plan_of_counts(rows, positives, job.training, job.stages, stage) for stage in STAGES}
     # Left out, as often as pays: as if each stage were long enough for all that are kept.
     every = job.training.checkpoint_every_steps or 1
     return 1 + sum(
@@ -57,7 +95,7 @@ def checkpoints(job: PreflightJob, rows: int) -> int:
 
 
 def state_bytes(subject: Subject) -> tuple[int, int]:
-    """Bytes of the model's state and of its optimizers' after an update with gradients of zero."""
+    """Bytes of the model's state, and of all else that a checkpoint holds after an update with gradients of zero."""
     import torch
 
     state = subject.state()
@@ -65,9 +103,12 @@ def state_bytes(subject: Subject) -> tuple[int, int]:
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     for optimizer in state.optimizers:
         optimizer.step()
+    # Early stopping keeps the weights of its best evaluation.
+    after_update(state, last_step=state.step)
     weights = sum(t.numel() * t.element_size() for t in state.model.state_dict().values() if torch.is_tensor(t))
-    moments = (tensor for optimizer in state.optimizers for tensor in _tensors(optimizer.state_dict()))
-    return weights, sum(tensor.numel() * tensor.element_size() for tensor in moments)
+    beside = [optimizer.state_dict() for optimizer in state.optimizers]
+    beside += [part.state_dict() for part in state.also.values()]
+    return weights, sum(tensor.numel() * tensor.element_size() for tensor in _tensors(beside))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -42,8 +42,9 @@ def ask(subject: Subject) -> Asked:
     with torch.no_grad():
         outputs, losses = row_losses(replace(subject, device="cpu"), model, inputs, targets)
     if isinstance(outputs, torch.Tensor):
-        outputs = outputs.float()
-    return Asked(subject, targets, outputs, losses)
+        outputs = outputs.detach().float()
+    # A network that takes a derivative in forward has a graph under no_grad too.
+    return Asked(subject, targets, outputs, losses.detach())
 
 
 def extreme_rows(subject: Subject) -> Tensor:

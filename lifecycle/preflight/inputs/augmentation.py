@@ -1,21 +1,27 @@
 """Does the augmentation vary, by its generator alone, and rest in evaluation?
 
 A worker that was forked has a copy of the global generators of its parent: two of them draw the same. That state is
-put back here before each call, so that what still differs was drawn from the generator of (seed, step).
+put back here before each call, so that what still differs was drawn from the generator of (seed, step). Where a stage
+has its batches made by loaders, those make them here as well, once as many as declared and once another number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.probe import MOST_ROWS, rows_of, step_generator
 from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.training.plan import Plan
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from lifecycle.training.rows.loading import LoadedRows
 
 # Steps until a change that is made with a small probability should have been seen.
 STEPS = 12
@@ -27,15 +33,16 @@ def varies(subject: Subject) -> Found:
         return Found("not_applicable", "there is no augmentation")
     rows = spread_rows(subject.training, MOST_ROWS // 2)
     plain = _flat(*rows_of(subject.training, rows, subject.device))
-    steps = [_augmented(subject, rows, step, globally=0) for step in range(STEPS)]
-    for step, seen in enumerate(steps):
-        if not _equal(seen, _augmented(subject, rows, step, globally=0)):
-            cause = "a generator of its own that goes on from call to call, or one without a seed"
-            return Found("fail", f"step {step} is augmented otherwise when done again", False, True, cause=cause)
-        if not _equal(seen, _augmented(subject, rows, step, globally=1)):
-            told = f"step {step} is augmented differently under other states of the global generators"
-            cause = "draws of torch, numpy or random that do not name the generator"
-            return Found("fail", f"{told}: forked workers would all draw the same", False, True, cause=cause)
+    if subject.loaded is None:
+        steps = [_augmented(subject, rows, step, globally=0) for step in range(STEPS)]
+        wrong = _other_again(subject, rows, steps)
+    else:
+        few = _few(subject.loaded, rows)
+        steps, others = _made(few, subject.plan.seed), _another(few.loaders)
+        again = _made(replace(few, loaders=others), subject.plan.seed)
+        wrong = _other_in_other_loaders(few.loaders, others, steps, again)
+    if wrong is not None:
+        return wrong
     if all(_equal(seen, plain) for seen in steps):
         cause = "a probability of zero, or a result that is not returned"
         return Found("fail", f"augmentation changes nothing in {STEPS} steps", 0, 1, cause=cause)
@@ -47,7 +54,65 @@ def varies(subject: Subject) -> Found:
         cause, fix = "the network augments by itself, in evaluation too", "augment only where self.training is true"
         return Found("fail", "in evaluation two passes over equal rows differ", True, False, cause=cause, fix=fix)
     different = 1 + sum(not any(_equal(a, b) for b in steps[:i]) for i, a in enumerate(steps) if i)
-    return Found("pass", f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible")
+    told = f"{different} different augmentations of equal rows in {STEPS} steps, each reproducible"
+    made = subject.loaded
+    return Found("pass", told + (f"; by {made.loaders} and {_another(made.loaders)} loaders" if made else ""))
+
+
+def _another(loaders: int) -> int:
+    """Another number of loaders; no more than declared where that can be, since each takes a core."""
+    return loaders - 1 if loaders > 1 else 2
+
+
+def _other_again(subject: Subject, rows: Tensor, steps: list[list[Tensor]]) -> Found | None:
+    """A step that is not the same again, here or in a forked worker."""
+    for step, seen in enumerate(steps):
+        if not _equal(seen, _augmented(subject, rows, step, globally=0)):
+            cause = "a generator of its own that goes on from call to call, or one without a seed"
+            return Found("fail", f"step {step} is augmented otherwise when done again", False, True, cause=cause)
+        if not _equal(seen, _augmented(subject, rows, step, globally=1)):
+            told = f"step {step} is augmented differently under other states of the global generators"
+            cause = "draws of torch, numpy or random that do not name the generator"
+            return Found("fail", f"{told}: forked workers would all draw the same", False, True, cause=cause)
+    return None
+
+
+def _other_in_other_loaders(
+    loaders: int, others: int, steps: list[list[Tensor]], again: list[list[Tensor]]
+) -> Found | None:
+    """A step that is not the same where another loader process makes it."""
+    other = [step for step, (a, b) in enumerate(zip(steps, again, strict=True)) if not _equal(a, b)]
+    if not other:
+        return None
+    told = f"{len(other)} of {STEPS} steps are augmented otherwise by {others} loaders than by {loaders}"
+    cause = "a generator of its own, which every loader process has a copy of, or one without a seed"
+    return Found("fail", told, len(other), 0, cause=cause)
+
+
+def _few(loaded: LoadedRows, rows: Tensor) -> LoadedRows:
+    """The rows alone, by their place in `rows`."""
+    at = rows.cpu()
+    return replace(loaded, features=loaded.features.iloc[at.numpy()], targets=loaded.targets[at], weights=None)
+
+
+class EqualRows(Plan):
+    """Every step is another epoch, and has all rows in one order: what differs is the augmentation."""
+
+    def batch(self, step: int) -> Tensor:
+        import torch
+
+        return torch.arange(self.rows)
+
+
+def _made(few: LoadedRows, seed: int) -> list[list[Tensor]]:
+    """Each step's batch, from real loader processes."""
+    rows = len(few.targets)
+    plan = EqualRows(
+        rows=rows, batch_size=rows, steps_per_epoch=1, horizon_steps=STEPS, first_step=0, last_step=STEPS, seed=seed
+    )
+    with contextlib.closing(few.batches(plan, 0)) as batches:
+        # Copies, since a loader's memory goes with it.
+        return [[tensor.clone() for tensor in _flat(data.inputs, data.targets)] for data, _ in batches]
 
 
 def augmented(

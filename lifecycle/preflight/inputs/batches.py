@@ -26,7 +26,7 @@ ALIKE, ALIKE_ERRORS = 0.1, 6.0
 def shuffled(subject: Subject) -> Found:
     """Labels spread evenly over windows; neighbours in the file not together if they are alike; another order next."""
     plan = subject.plan
-    if plan.batch_size >= plan.rows:
+    if plan.batch_size >= plan.draws:
         return Found("pass", "every batch holds all rows")
     windows = _windows(plan)
     labels = _labels(subject)

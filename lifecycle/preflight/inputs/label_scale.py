@@ -7,6 +7,7 @@ import math
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.asked import ROWS, ask
 from lifecycle.preflight.inputs.probe import rows_of
+from lifecycle.preflight.outputs import flat
 from lifecycle.preflight.subject import Subject, spread_rows
 
 # Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
@@ -49,7 +50,7 @@ def _reach(subject: Subject) -> float:
     inputs, _ = rows_of(subject.training, spread_rows(subject.training, ROWS), subject.device)
     outputs = state.model.eval()(inputs)
     outputs.float().mean().backward()
-    gradients = [p.grad.to_dense().flatten().float() for p in state.model.parameters() if p.grad is not None]
+    gradients = [flat(p.grad) for p in state.model.parameters() if p.grad is not None]
     if not gradients:
         return math.inf
     every = torch.cat(gradients)

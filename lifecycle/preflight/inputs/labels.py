@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.free_outputs import of_length_one
 from lifecycle.preflight.inputs.asked import Asked, ask, class_count, extreme_rows, is_used, shown
 from lifecycle.preflight.inputs.probe import rows_of
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.confined import is_confined
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,11 +133,14 @@ def _is_padding(every: Tensor, value: float) -> bool:
 
 
 def _unbounded(asked: Asked) -> Found | None:
-    """Labels that a two-class loss rewards without bound, found by asking for the same with labels of 0 and 1."""
+    """Labels that a two-class loss rewards without bound, found by asking for the same with labels of 0 and 1.
+
+    Outputs that never come so far, as directions and a tanh do not, are not asked for.
+    """
     import torch
 
     outputs, targets = asked.outputs, asked.targets
-    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or of_length_one(outputs):
+    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel():
         return None
     within = (targets > 0.5).to(targets.dtype)
     for near, far in FURTHER:
@@ -147,7 +150,7 @@ def _unbounded(asked: Asked) -> Found | None:
             continue
         # Ever lower, and not only low: a Poisson loss is below zero at its least.
         falls = (given[1] < UNBOUNDED) & (given[1] < given[0] - 1)
-        if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10:
+        if bool(falls.any()) and float(bounded.min()) > UNBOUNDED / 10 and not is_confined(asked.subject):
             told = shown(asked.subject, asked.subject.training.targets.unique())
             fix = "make the labels 0 and 1: a loss for two classes has no lower bound for others"
             return Found("fail", f"{told}, and the loss falls on and on, at outputs of {far:.3g} too", fix=fix)

@@ -67,7 +67,7 @@ def _never(plan: Plan, sets: list[np.ndarray], met: np.ndarray) -> str:
 
     missed = plan.rows - len(met)
     draws = plan.steps_per_epoch * plan.batch_size
-    if missed <= max(NEVER * plan.rows, plan.rows - draws if len(sets) == 1 else 0):
+    if missed <= max(NEVER * plan.rows, plan.draws - draws if len(sets) == 1 else 0):
         return ""
     if len(sets) > 1 and all(np.array_equal(sets[0], one) for one in sets[1:]):
         return f"the same {missed:,} are left out each time"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import Precision, TrainData, TrainState, train_step
-from lifecycle.training.techniques.scaler import scaler_of
+from lifecycle.training.techniques.parts import average_of, move_average
+from lifecycle.training.techniques.recompute import checkpoint_activations, recomputed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -36,8 +37,10 @@ class Timeline:
 
     `held[i]` is held when `operations[i]` has made its outputs, and `inside[i]` how much more its kernel held
     meanwhile; only a real step shows it, and its `calls` (replay.py). `before` is the most that was held before the
-    step. `kinds` are those of the peak; `state` are parameters, gradients and optimizer state together. `values_read`
-    counts how often model or loss asked for a value, which a fake tensor does not have.
+    step. `kinds` are those of the peak; `state` are parameters, gradients, optimizer state and an average of the
+    weights together. `values_read` counts how often model or loss asked for a value, which a fake tensor does not have.
+    `blocks` are the modules that the trace itself put activation checkpointing around, as
+    training.activation_checkpointing would name them.
     """
 
     rows: int
@@ -50,6 +53,7 @@ class Timeline:
     state: int = 0
     parameters: int = 0
     values_read: int = 0
+    blocks: tuple[str, ...] = ()
 
     @property
     def peak(self) -> int:
@@ -76,26 +80,24 @@ def trace_step(
     Raises TraceError if there are no blocks or the limit of time is passed, and what the model raises.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     parts = min(TRACED_PARTS, accumulate)
-    counter = _counter(round_to)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    # A module's deepcopy would copy the mode as well: its weights would be foreign tensors, counted at each use anew.
-    vars(mode)["__deepcopy__"] = lambda memo: mode
+    mode, counter = fake_counter(round_to)
     with mode:
-        data = _empty(subject.training, rows * parts)
+        data = empty_rows(subject.training, rows * parts)
         with counter:
             model = subject.build()
-            if blocks:
-                _checkpoint_blocks(model)
-            state = TrainState(model, subject.optimizers(model), also={**scaler_of(precision)})
+            checkpoint_activations(model, subject.activation_checkpointing)
+            around = repeated_blocks(model) if blocks else ()
+            checkpoint_activations(model, around)
+            state = TrainState(model, subject.optimizers(model), also=subject.also(model, precision))
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
             before = 0
             for state.step in range(updates):
                 before = counter.new_step()
                 train_step(state, data, torch.arange(rows * parts), recipe)
+                move_average(state)
             kinds, kept = counter.kinds(state)
     return Timeline(
         rows=rows,
@@ -106,10 +108,21 @@ def trace_step(
         state=kept,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         values_read=counter.values_read,
+        blocks=around,
     )
 
 
-def _empty(data: TrainData, rows: int) -> TrainData:
+def fake_counter(round_to: int = 1) -> tuple[Any, Any]:
+    """A mode in which tensors have no storage, and what counts their bytes within it."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # A module's deepcopy would copy the mode as well: its weights would be foreign tensors, counted at each use anew.
+    vars(mode)["__deepcopy__"] = lambda memo: mode
+    return mode, _counter(round_to)
+
+
+def empty_rows(data: TrainData, rows: int) -> TrainData:
     """Rows of the same form; called within FakeTensorMode, they have no storage."""
     import torch
 
@@ -120,24 +133,25 @@ def _empty(data: TrainData, rows: int) -> TrainData:
     return TrainData({name: like(tensor) for name, tensor in data.inputs.items()}, like(data.targets), weights)
 
 
-def _checkpoint_blocks(model: nn.Module) -> None:
-    """Activation checkpointing around the outermost repeated blocks: equal modules in a row, with parameters."""
-    from functools import partial
+def repeated_blocks(model: nn.Module) -> tuple[str, ...]:
+    """The outermost repeated blocks, equal modules in a row, as training.activation_checkpointing names them: blocks.*.
 
+    Raises TraceError if there are none that are not checkpointed already.
+    """
     from torch import nn
-    from torch.utils.checkpoint import checkpoint
 
-    wrapped: set[nn.Module] = set()
-    for module in model.modules():
+    found: list[str] = []
+    within: set[nn.Module] = {part for one in recomputed(model).values() for part in one.module.modules()}
+    for name, module in model.named_modules():
         children = list(module.children())
         repeated = isinstance(module, nn.ModuleList | nn.Sequential) and len({type(child) for child in children}) == 1
-        if not repeated or len(children) < 2 or module in wrapped or not any(True for _ in children[0].children()):
+        if not repeated or len(children) < 2 or module in within or not any(True for _ in children[0].children()):
             continue
-        for child in children:
-            child.forward = partial(checkpoint, child.forward, use_reentrant=False)
-            wrapped.update(child.modules())
-    if not wrapped:
+        found.append(f"{name}.*" if name else "*")
+        within.update(part for child in children for part in child.modules())
+    if not found:
         raise TraceError("the model has no repeated blocks")
+    return tuple(found)
 
 
 def _counter(round_to: int) -> Any:
@@ -211,7 +225,8 @@ def _counter(round_to: int) -> Any:
             """What is held at the step's peak, by kind; and the bytes of all that is kept from step to step."""
             peak = max(range(len(self.held)), key=self.held.__getitem__)
             known = _storages(state)
-            found: dict[str, int] = dict.fromkeys(("parameters", "gradients", "optimizer", "activations"), 0)
+            names = ("parameters", "gradients", "optimizer", "activations")
+            found: dict[str, int] = dict.fromkeys((*names, *(("average",) if average_of(state) else ())), 0)
             there = [(key, size) for key, (size, born, _) in self.alive.items() if born is None or born <= peak]
             there += [(-1, size) for _, size, born, died in self.dead if (born is None or born <= peak) and died > peak]
             for key, size in there:
@@ -233,6 +248,9 @@ def _storages(state: TrainState) -> dict[int, str]:
     for parameter in state.model.parameters():
         if parameter.grad is not None:
             found[id(parameter.grad.untyped_storage())] = "gradients"
+    average = average_of(state)
+    for tensor in () if average is None else average.weights.values():
+        found[id(tensor.untyped_storage())] = "average"
     for tensor in (*state.model.parameters(), *state.model.buffers()):
         found[id(tensor.untyped_storage())] = "parameters"
     return found

@@ -48,7 +48,7 @@ def step_memory(
     followed, gpus = _traced(subject, gpu_memory_gb, told)
     problem = f"the model could not be followed on tensors without values: {followed.problem}" * (not followed.trusted)
     gpus = gpus if followed.trusted else ((), problem)
-    forecast = from_trace(subject, followed.timeline) if followed.timeline else None
+    forecast = from_trace(subject, followed, followed.timeline) if followed.timeline else None
     if forecast is not None and not may_run(forecast):
         return StepMemory(forecast, *gpus)
     try:
@@ -74,7 +74,7 @@ def _traced(
 
     def traced() -> str:
         followed = follow(subject, told)
-        gpus = _gpus(subject, gpu_memory_gb, told) if followed.trusted else ((), "")
+        gpus = _gpus(subject, gpu_memory_gb, followed.scoring, told) if followed.trusted else ((), "")
         return kind.dump_json((followed, gpus)).decode()
 
     try:
@@ -84,10 +84,10 @@ def _traced(
 
 
 def _gpus(
-    subject: Subject, gpu_memory_gb: dict[str, float], told: Callable[[BaseException], str]
+    subject: Subject, gpu_memory_gb: dict[str, float], scoring: int, told: Callable[[BaseException], str]
 ) -> tuple[tuple[GpuFit, ...], str]:
     try:
-        return gpu_fits(subject, gpu_memory_gb), ""
+        return gpu_fits(subject, gpu_memory_gb, scoring), ""
     except Exception as error:
         return (), f"not estimated for GPUs: {told(error)}"
 
@@ -98,11 +98,12 @@ def fits_here(memory: Forecast, step: MemoryForecast, limit_bytes: int, device: 
         return memory.high <= limit_bytes
     import torch
 
-    return memory.high - step.high <= limit_bytes and step.high <= torch.cuda.mem_get_info()[0]
+    high = step.peak[2]
+    return memory.high - high <= limit_bytes and high <= torch.cuda.mem_get_info()[0]
 
 
 def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: MemoryForecast) -> Forecast:
-    """Peak bytes of the full stage's process, an update among them wherever it is made."""
+    """Peak bytes of the full stage's process, an update or scoring among them wherever it is made."""
     import psutil
 
     held = psutil.Process().memory_info().rss
@@ -113,15 +114,24 @@ def forecast_memory(job: PreflightJob, sample: Sample, rows: pd.DataFrame, step:
     tensors = sum(t.element_size() * t.numel() for t in sample.data.inputs.values()) * scale
     # Preparing tensors holds a copy of the feature columns for a while.
     copied = rows[list(job.rows.features)].memory_usage(deep=False).sum()
-    beside, state = held + tensors + copied, state_copy_bytes(step)
+    scored = sample.subject.scored
+    kept = scored is not None and scored.kept
+    scale = scored.rows / len(sample.subject.held_out.targets) if scored is not None and kept else 0.0
+    tensors += sum(t.element_size() * t.numel() for t in sample.subject.held_out.inputs.values()) * scale
+    beside, state = held + tensors + copied, state_copy_bytes(step, best_weights=kept)
+    value, low, high = step.peak
     return Forecast(
-        name="memory", unit="bytes", value=float(beside + state + step.value),
-        low=beside * LOW + state + step.low, high=beside * HIGH + state + step.high,
+        name="memory", unit="bytes", value=float(beside + state + value),
+        low=beside * LOW + state + low, high=beside * HIGH + state + high,
     )  # fmt: skip
 
 
-def state_copy_bytes(step: MemoryForecast) -> int:
-    """What a checkpoint's copy of weights and optimizers takes; AdamW's if they were not followed."""
-    if step.kinds:
-        return step.kinds.get("parameters", 0) + step.kinds.get("optimizer", 0)
-    return 3 * 4 * step.parameter_count
+def state_copy_bytes(step: MemoryForecast, *, best_weights: bool = False) -> int:
+    """What a checkpoint's copy of weights, optimizers and average takes; AdamW's if they were not followed.
+
+    `best_weights`: early stopping holds those of its best evaluation on the host, which are copied as well.
+    """
+    if not step.kinds:
+        return (3 + 2 * best_weights) * 4 * step.parameter_count
+    of = step.kinds
+    return of.get("parameters", 0) * (1 + 2 * best_weights) + of.get("optimizer", 0) + of.get("average", 0)

@@ -33,15 +33,20 @@ class Curve:
     fewer: Timeline
     more: Timeline
     data_bytes: int
+    scoring: int = 0
 
     def held(self, rows: int) -> int:
-        """Bytes of tensors, rounded as CUDA does; of many operations the one that needs most at these rows."""
+        """Bytes of tensors, rounded as CUDA does: of an update, or of scoring where that needs more."""
+        return max(self._of_an_update(rows), self.scoring) + self.data_bytes
+
+    def _of_an_update(self, rows: int) -> int:
+        """Of many operations the one that needs most at these rows."""
         fewer, more = self.fewer, self.more
         if fewer.operations != more.operations or fewer.rows == more.rows:
-            return round(line(((fewer.rows, fewer.peak), (more.rows, more.peak)), rows)) + self.data_bytes
+            return round(line(((fewer.rows, fewer.peak), (more.rows, more.peak)), rows))
         lines = zip((fewer.before, *fewer.held), (more.before, *more.held), strict=True)
         share = (rows - fewer.rows) / (more.rows - fewer.rows)
-        return round(max(low + (high - low) * share for low, high in lines)) + self.data_bytes
+        return round(max(low + (high - low) * share for low, high in lines))
 
     def high(self, rows: int) -> int:
         return round(self.held(rows) * (1 + FREE_BETWEEN)) + CONTEXT_BYTES
@@ -57,9 +62,9 @@ class Curve:
         return low
 
 
-def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float]) -> tuple[GpuFit, ...]:
-    """An answer for each GPU, by SKU. Raises what following the step raises."""
-    curve = cache(lambda accumulate, precision, blocks: _curve(subject, accumulate, precision, blocks))
+def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float], scoring: int = 0) -> tuple[GpuFit, ...]:
+    """An answer for each GPU, by SKU; `scoring` are the bytes held then. Raises what following the step raises."""
+    curve = cache(lambda accumulate, precision, blocks: _curve(subject, accumulate, precision, blocks, scoring))
     return tuple(_fit(subject, sku, gb, curve) for sku, gb in gpu_memory_gb.items())
 
 
@@ -76,19 +81,21 @@ def with_unfollowed(gpu: GpuFit, rows: int, more_bytes: int) -> GpuFit:
     return gpu.model_copy(update=changed)
 
 
-def _curve(subject: Subject, accumulate: int, precision: Precision, blocks: bool) -> Curve:
+def _curve(subject: Subject, accumulate: int, precision: Precision, blocks: bool, scoring: int) -> Curve:
     rows = part_rows(subject)
     sizes = (max(1, rows // 2), max(2, rows))
     traced = (
         trace_step(subject, size, accumulate=accumulate, precision=precision, blocks=blocks, round_to=BLOCK_BYTES)
         for size in sizes
     )
-    return Curve(*traced, data_bytes=_data_bytes(subject))
+    return Curve(*traced, data_bytes=_data_bytes(subject), scoring=scoring)
 
 
 def _data_bytes(subject: Subject) -> int:
-    """All training rows: the loop keeps them on the device."""
+    """All training rows: the loop keeps them on the device. With early stopping those of validation as well."""
     data, rows = subject.training, subject.plan.rows
+    if subject.scored is not None and subject.scored.kept:
+        rows += subject.scored.rows
     tensors = [*data.inputs.values(), data.targets, *([] if data.weights is None else [data.weights])]
     return sum(tensor.element_size() * math.prod(tensor.shape[1:]) * rows for tensor in tensors)
 
@@ -100,7 +107,9 @@ def _fit(subject: Subject, sku: str, gb: float, curve: Callable[..., Curve]) -> 
     fits = high <= limit
     ways = () if fits else _ways(subject, limit, curve)
     start = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB"
-    if fits:
+    if declared.high(0) > limit and declared.scoring:
+        told = f"{start}: does not fit, since scoring the validation split takes {declared.scoring / 1e9:.1f} GB"
+    elif fits:
         told = f"{start}: fits; up to {largest} rows a forward pass do"
     elif ways:
         told = f"{start}: does not fit; it does with {', or with '.join(ways)}"
@@ -124,12 +133,16 @@ def _ways(subject: Subject, limit: float, curve: Callable[..., Curve]) -> tuple[
         found.append("precision: bf16")
     blocks = _blocks(curve, parts, recipe.precision)
     if blocks and blocks.high(rows) <= limit:
-        found.append("activation checkpointing around each block")
+        found.append(_declared(blocks))
     if not found and (together := _blocks(curve, 2, "bf16") or curve(2, "bf16", False)):
         largest = together.largest(limit, rows)
-        named = "bf16, activation checkpointing and " if blocks else "bf16 and "
+        named = f"precision: bf16, {_declared(blocks)} and " if blocks else "precision: bf16 and "
         found += [f"{named}accumulate: {math.ceil(batch / largest)} together"] if largest else []
     return tuple(found)
+
+
+def _declared(blocks: Curve) -> str:
+    return f"activation_checkpointing: [{', '.join(blocks.more.blocks)}]"
 
 
 def _blocks(curve: Callable[..., Curve], accumulate: int, precision: Precision) -> Curve | None:

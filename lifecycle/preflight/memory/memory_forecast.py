@@ -9,13 +9,18 @@ from lifecycle.records import Frozen
 Source = Literal["traced", "calibrated", "corrected", "extrapolated"]
 
 
+# Low and high end of what scoring holds, over the value: a trace's, since no real step is made of it.
+SCORING = (0.94, 1.3)
+
+
 class MemoryForecast(Frozen):
     """Peak bytes of an update with `rows` rows a forward pass; the training rows themselves are not among them.
 
     `source`: traced on fake tensors; calibrated by real steps on a few rows; corrected by them, since operations keep
     more than fake tensors show; or extrapolated from these alone. `kinds` sum up to `value`: parameters (with buffers),
     gradients, optimizer, activations (all that is for a while), and kernels, which is what real operations hold over
-    what was followed. They are empty if extrapolated.
+    what was followed. They are empty if extrapolated. `average` is among them if the training keeps one of its weights.
+    `scoring` is the peak while the validation split is scored, 0 where that is not known: never found by a real step.
     """
 
     rows: int
@@ -27,6 +32,14 @@ class MemoryForecast(Frozen):
     value: int
     low: int
     high: int
+    scoring: int = 0
+
+    @property
+    def peak(self) -> tuple[int, int, int]:
+        """Value, low and high end of the most that training holds, be it an update or scoring."""
+        scoring = (self.scoring, *(round(self.scoring * share) for share in SCORING))
+        low, high = max(self.low, scoring[1]), max(self.high, scoring[2])
+        return max(self.value, self.scoring), low, high
 
 
 class GpuFit(Frozen):
@@ -54,7 +67,8 @@ def step_in_words(step: MemoryForecast) -> str:
     kinds = sorted(((size, kind) for kind, size in step.kinds.items() if size), reverse=True)
     parts = ", ".join(f"{kind} {_megabytes(size)}" for size, kind in kinds)
     rule = _megabytes(RULE_BYTES * step.parameter_count)
-    return (
+    scoring = f"scoring the validation split holds more: {_megabytes(step.scoring)}; " * (step.scoring > step.value)
+    return scoring + (
         f"an update of {step.rows} rows a forward pass in {step.precision} holds {_megabytes(step.value)} "
         f"({parts or step.source}); 40 GB a billion parameters would be {rule}"
     )

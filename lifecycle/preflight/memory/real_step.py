@@ -16,6 +16,7 @@ from lifecycle.preflight.memory.fake_step import Timeline
 from lifecycle.preflight.memory.replay import Call, call_of
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import train_step
+from lifecycle.training.techniques.parts import move_average
 
 # Marks an operation among the profiler's events.
 _MARK = "trainworthy operation "
@@ -46,6 +47,7 @@ def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) 
             mode.begin()
             with mode:
                 train_step(state, data, torch.arange(size, device=subject.device), recipe)
+                move_average(state)
 
     levels = on_device(subject.device, run)
     return Timeline(rows, levels.operations, levels.held, levels.inside, levels.calls)

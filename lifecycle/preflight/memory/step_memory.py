@@ -7,6 +7,7 @@ corrected, with a wide interval. A step that cannot be followed is measured by t
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import Counter, defaultdict
@@ -18,6 +19,7 @@ from lifecycle.preflight.memory.line import line
 from lifecycle.preflight.memory.memory_forecast import MemoryForecast, Source
 from lifecycle.preflight.memory.real_step import real_step
 from lifecycle.preflight.memory.replay import Call, call_at, replay
+from lifecycle.preflight.memory.scoring import scoring_bytes
 from lifecycle.preflight.memory.unfollowed import unfollowed
 from lifecycle.preflight.subject import Subject
 
@@ -43,11 +45,13 @@ class Followed:
     """A followed step, or why it could not be; `trusted` if no value was asked for that decides its shapes.
 
     `few` are first updates of one part on FEW_ROWS, to compare real ones with; none if they could not be followed.
+    `scoring` is the peak while the validation split is scored; 0 if there is none, or it could not be followed.
     """
 
     timeline: Timeline | None
     problem: str = ""
     few: tuple[Timeline, ...] = ()
+    scoring: int = 0
 
     @property
     def trusted(self) -> bool:
@@ -62,19 +66,22 @@ def part_rows(subject: Subject) -> int:
 def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
     """The declared update on fake tensors: nothing is allocated."""
     rows, accumulate, precision = part_rows(subject), subject.recipe.accumulate, subject.recipe.precision
-    timeline = None
+    timeline, scoring = None, 0
     try:
         timeline = trace_step(subject, rows, accumulate=accumulate, precision=precision)
+        with contextlib.suppress(Exception):
+            # One that trains and cannot be evaluated is told by one_batch.
+            scoring = scoring_bytes(subject, timeline)
         few = (trace_step(subject, size, accumulate=1, precision=precision, updates=1) for size in _few(rows))
-        return Followed(timeline, few=tuple(few))
+        return Followed(timeline, few=tuple(few), scoring=scoring)
     except Exception as error:
         # Whatever a use case's code raises where a tensor has no values, or on so few rows.
-        return Followed(timeline, told(error))
+        return Followed(timeline, told(error), scoring=scoring)
 
 
-def from_trace(subject: Subject, timeline: Timeline) -> MemoryForecast:
+def from_trace(subject: Subject, followed: Followed, timeline: Timeline) -> MemoryForecast:
     """The forecast of a followed step alone: before anything is allocated."""
-    return _forecast(subject, timeline, "traced", timeline.peak, timeline.kinds)
+    return _forecast(subject, timeline, "traced", timeline.peak, timeline.kinds, followed.scoring)
 
 
 def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
@@ -83,12 +90,12 @@ def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
     if followed.timeline is None or not followed.trusted:
         parameters = sum(parameter.numel() for parameter in subject.build().parameters())
         timeline = Timeline(rows, (), (), parameters=parameters)
-        return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {})
+        return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {}, 0)
     few = tuple(real_step(subject, size) for size in _few(rows))
     timeline, source, held = _corrected(subject, followed, followed.timeline, few)
     peak = max(timeline.before, *held)
     kinds = timeline.kinds | {"kernels": peak - followed.timeline.peak}
-    return _forecast(subject, timeline, source, peak, kinds)
+    return _forecast(subject, timeline, source, peak, kinds, followed.scoring)
 
 
 def _corrected(
@@ -186,10 +193,11 @@ def _extrapolated(real: tuple[Timeline, ...], rows: int) -> int:
 
 
 def _forecast(
-    subject: Subject, timeline: Timeline, source: Source, value: int, kinds: dict[str, int]
+    subject: Subject, timeline: Timeline, source: Source, value: int, kinds: dict[str, int], scoring: int
 ) -> MemoryForecast:
     low, high = INTERVALS[source]
     return MemoryForecast(
         rows=timeline.rows, accumulate=subject.recipe.accumulate, precision=subject.recipe.precision, source=source,
         parameter_count=timeline.parameters, kinds=kinds, value=value, low=round(value * low), high=round(value * high),
+        scoring=scoring,
     )  # fmt: skip

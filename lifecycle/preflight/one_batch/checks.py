@@ -15,6 +15,7 @@ from lifecycle.preflight.one_batch.shipped import exports, predicts
 from lifecycle.preflight.one_batch.update import forward_rows, update_rows, updated
 from lifecycle.preflight.overfit.fit import outputs_of
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
+from lifecycle.training.loop import SPARSE
 
 if TYPE_CHECKING:
     from lifecycle.preflight.one_batch.update import Seen
@@ -28,7 +29,7 @@ def trains(seen: Seen) -> Found:
     try:
         state, loss, norm = updated(seen)
     except TrainingError as error:
-        return Found("fail", error.problem, NO_UPDATE, cause="layers with sparse=True", fix=error.fix)
+        return Found("fail", error.problem, NO_UPDATE, cause=_cause(error), fix=error.fix)
     if not abs(loss) < float("inf"):
         return Found("fail", f"the loss is {loss}")
     if not 0 < norm < float("inf"):
@@ -36,6 +37,10 @@ def trains(seen: Seen) -> Found:
     if not parameters_finite(state.model):
         return Found("fail", "after the update some weights are not finite")
     return Found("pass", f"{len(update_rows(seen))} rows: loss {loss:.4f}, gradient norm {norm:.4f}")
+
+
+def _cause(error: TrainingError) -> str:
+    return "layers with sparse=True" if SPARSE in error.problem else "use_case.yaml and model.py do not fit together"
 
 
 def validates(seen: Seen) -> Found:

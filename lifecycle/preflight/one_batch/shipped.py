@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from lifecycle.artifact import load_artifact, write_artifact
 from lifecycle.golden import draw_requests
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.one_batch.update import forward_rows, updated
+from lifecycle.preflight.one_batch.update import evaluated, forward_rows
 from lifecycle.training.scoring import predict_rows
+from lifecycle.training.techniques.parts import put_final_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +51,8 @@ def predicts(seen: Seen) -> Found:
 def exports(seen: Seen) -> Found:
     """Export, reload in load_artifact, and predict one row and all as the model itself does."""
     job, sample = seen
-    state, features = updated(seen)[0], _features(seen)
+    state, features = evaluated(seen), _features(seen)
+    put_final_weights(state)
     # With an example of one row, torch.export would fix the batch size to one.
     several = sample.rows[list(job.rows.features)].head(max(2, forward_rows(seen)))
     with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.sample import Sample
 from lifecycle.training.loop import TrainState, train_step
+from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,13 @@ def updated(seen: Seen) -> tuple[TrainState, float, float]:
     loss, _, norm, *_ = train_step(state, seen[1].data, update_rows(seen), seen[1].subject.recipe)
     state.step = 1
     return state, loss, norm
+
+
+def evaluated(seen: Seen) -> TrainState:
+    """A state after one update and what follows one: the average moves, early stopping evaluates."""
+    state = updated(seen)[0]
+    after_update(state, last_step=state.step)
+    return state
 
 
 def forward_rows(seen: Seen) -> int:

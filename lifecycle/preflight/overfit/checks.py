@@ -22,7 +22,7 @@ from lifecycle.preflight.overfit.fit import (
     outputs_of,
 )
 from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
-from lifecycle.preflight.overfit.replaced import Outputs
+from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
@@ -37,6 +37,8 @@ SHARE, OF_LINE, LEAST = 0.5, 0.9, 0.005
 BETWEEN = 0.5
 # Of what is at stake, on inputs that tell the rows apart no more; the best constant output is exact.
 MARGIN = 0.02
+# Of the first loss: free outputs below it fall without end.
+ENDLESS = -100.0
 ZEROED_STEPS = 100
 # Share of right pairs below which predictions go the wrong way round; by chance it is a half.
 WRONG_WAY = 0.35
@@ -51,7 +53,8 @@ def overfits(subject: Subject) -> Found:
         return NO_ROWS
     if not loss_uses_labels(subject, data, batches):
         return _falls(subject, data, batches, float(start.losses().mean()))
-    marks = measure_yardsticks(subject, data, batches)
+    measured = measuring(subject, start)
+    marks = measure_yardsticks(measured, data, batches)
     if not marks.bounded:
         evidence = "the loss of one output for all rows falls without end: it has no lowest value"
         return Found("fail" if _backwards(subject, data, batches) else "insufficient", evidence, cause=_SIGN[0], 
@@ -61,7 +64,7 @@ def overfits(subject: Subject) -> Found:
         return Found(
             "insufficient", f"one output for all of the {start.rows} rows is as good as any: {marks.floor:.4f}"
         )
-    found = fit(subject, data, batches, _until(target, marks.constant))
+    found = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
     if _wrong_way(subject, found, data, batches):
         evidence = f"after {found.updates} updates, positive rows have the lower probabilities"
         return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
@@ -106,8 +109,10 @@ def _until(target: float, constant: float) -> Callable[[float, int], bool]:
 def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: float) -> Found:
     """A loss without labels has no yardstick but its start: does it fall?"""
     floor = measure_yardsticks(subject, data, batches).floor
-    target = before - 0.1 * (before - min(floor, before))
-    found = fit(subject, data, batches, _until(target, before))
+    # Of a loss that the network gives itself, nothing tells how low it can go.
+    way = before - min(floor, before) if floor > ENDLESS * max(1.0, abs(before)) else abs(before)
+    target = before - 0.1 * way
+    found = fit(subject, data, batches, _until(target, before), measured=subject)
     evidence = (
         f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {found.loss:.4f} after "
         f"{found.updates} updates, wanted {target:.4f}"
@@ -127,12 +132,14 @@ def learns_without_inputs(subject: Subject) -> Found:
     if not loss_uses_labels(subject, data, batches):
         return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
     alike, how = _alike(subject, data, batches)
+    measured = measuring(subject, _start(subject, alike, batches))
     # On the inputs that it trains on: a loss that holds a reconstruction is lower where there is nothing to rebuild.
-    real, marks = measure_yardsticks(subject, data, batches), measure_yardsticks(subject, alike, batches, linked=data)
+    real, marks = measure_yardsticks(measured, data, batches), measure_yardsticks(measured, alike, batches, linked=data)
     if not (real.bounded and marks.bounded):
         return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
     limit = marks.constant - _margin(real, marks)
-    found = fit(subject, alike, batches, lambda loss, done: loss < limit or done >= ZEROED_STEPS, every=50)
+    enough: Callable[[float, int], bool] = lambda loss, done: loss < limit or done >= ZEROED_STEPS
+    found = fit(subject, alike, batches, enough, every=50, measured=measured)
     evidence = (
         f"{how}: loss {found.loss:.4f} after {found.updates} updates; the best output that is the same "
         f"for all rows has {marks.constant:.4f}"

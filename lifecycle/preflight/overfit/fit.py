@@ -50,13 +50,16 @@ def fit(
     batches: Sequence[Tensor],
     enough: Callable[[float, int], bool],
     every: int = 10,
-    judge: bool = True,
+    measured: Subject | None = None,
 ) -> Fit:
     """Train on the batches, over and over, until `enough` of loss and updates; asked every so many updates.
 
-    Without `judge` the loss is not measured, and stays infinite.
+    The loss is that of `measured`, whose loss function may hold what the subject's does not (auxiliary.py); without it
+    the loss is not measured, and stays infinite.
     """
-    state, rate, recipe = subject.state(), peak_rate(subject), replace(subject.recipe, accumulate=1)
+    state, rate = subject.state(), peak_rate(subject)
+    # A focal loss is least at other outputs than the plain one, by which a fit is judged.
+    recipe = replace(subject.recipe, accumulate=1, focal_gamma=0.0)
     started, loss, state.step = time.process_time(), float("inf"), 0
     for done in count(1):
         state.model.train()
@@ -67,7 +70,7 @@ def fit(
         state.step += 1
         late = time.process_time() - started > SECONDS
         if done % every == 0 or late:
-            loss = mean_loss(subject, state.model, data, batches) if judge else loss
+            loss = loss if measured is None else mean_loss(measured, state.model, data, batches)
             if late or enough(loss, done):
                 return Fit(state, loss, done, late)
     raise AssertionError("unreachable")

@@ -7,17 +7,15 @@ direction correlates a little with anything, so that a significant rise alone sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.free_outputs import lowest_loss
 from lifecycle.preflight.overfit.fit import batch_statistics, fit, full_batches, judged, outputs_of
-from lifecycle.preflight.overfit.line import line_basis
-from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs
+from lifecycle.preflight.overfit.neighbours import labels_of_neighbours
+from lifecycle.preflight.overfit.replaced import Outputs, measuring
+from lifecycle.preflight.overfit.rise import Rise, line_rise, rise_of
 from lifecycle.preflight.overfit.yardsticks import loss_uses_labels
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.judging.learned import PERMUTATIONS, permutations_within
 from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:
@@ -32,17 +30,6 @@ SHOWN, LINE_SHOWN, NOT_SEEN = 3.0, 5.0, 1.5
 TIMES_SHUFFLED, CLEARLY = 2.0, 6.0
 # With fewer held-out rows a correlation of 0.2 stays below SHOWN standard errors.
 FEWEST_ROWS = 225
-
-
-@dataclass(frozen=True)
-class Rise:
-    """Mean rise of the loss by permutation, and how many standard errors, by group, it lies above 0."""
-
-    value: float
-    errors: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} ({self.errors:.1f} standard errors)"
 
 
 def learns_for_unseen_rows(subject: Subject) -> Found:
@@ -60,7 +47,8 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
     if TIMES_SHUFFLED <= real.value / max(abs(shuffled[0].value), 1e-12) < CLEARLY:
         # A rise of this size may be chance; with a second draw it seldom is.
         shuffled.append(_after(subject, _shuffled(data, 2), batches, rows, groups, updates)[0])
-    start = rise_of(_outputs(subject, subject.model(), rows), groups)
+    begun = _outputs(subject, subject.model(), rows)
+    start, measured = rise_of(begun, groups), measuring(subject, begun)
     chance = max(abs(one.value) for one in shuffled)
     evidence = (
         f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates, "
@@ -68,7 +56,8 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
     )
     if real.errors >= SHOWN and (real.value >= TIMES_SHUFFLED * chance or start.value >= real.value / 2):
         return Found("pass", evidence, real.value, TIMES_SHUFFLED * chance)
-    return _not_shown(evidence, real, chance, _line(subject, rows, groups), len(groups))
+    line = line_rise(measured, subject.held_out, rows, groups)
+    return labels_of_neighbours(measured, evidence, real, line) or _not_shown(evidence, real, chance, line, len(groups))
 
 
 def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) -> Found:
@@ -85,7 +74,7 @@ def _after(
     subject: Subject, data: TrainData, batches: list[Tensor], rows: list[Tensor], groups: np.ndarray, updates: int
 ) -> tuple[Rise, int]:
     """The rise after so many updates, or those that there was time for."""
-    found = fit(subject, data, batches, lambda loss, done: done >= updates, every=updates, judge=False)
+    found = fit(subject, data, batches, lambda loss, done: done >= updates, every=updates)
     return rise_of(_outputs(subject, found.state.model, rows), groups), found.updates
 
 
@@ -114,56 +103,3 @@ def _outputs(subject: Subject, model: nn.Module, rows: list[Tensor]) -> Outputs:
     with batch_statistics(model):
         other = outputs_of(subject, model, subject.held_out, rows)
     return other if float(other.losses().mean()) < float(found.losses().mean()) else found
-
-
-def rise_of(outputs: Outputs, groups: np.ndarray, values: dict[int, Tensor] | None = None) -> Rise:
-    """Rise of the rows' losses when their targets are permuted within groups, the mean of a few permutations."""
-    import numpy as np
-    import torch
-
-    targets, size = torch.cat(outputs.targets), len(outputs.targets[0])
-    loss = outputs.losses(values).double()
-    rise = torch.zeros_like(loss)
-    for order in permutations_within(groups, seed=0):
-        permuted = targets[torch.from_numpy(order).to(targets.device)]
-        rise += (outputs.losses(values, permuted.split(size)).double() - loss) / PERMUTATIONS
-    rises = rise.cpu().numpy()
-    if not np.isfinite(rises).all():
-        return Rise(0.0, 0.0)
-    return Rise(float(rises.mean()), float(rises.mean()) / max(_standard_error(rises, groups), 1e-12))
-
-
-def _standard_error(values: np.ndarray, groups: np.ndarray) -> float:
-    """Of the mean; by group where these are enough for it."""
-    import numpy as np
-
-    from lifecycle.evaluation.interval import MINIMUM_GROUPS, mean_estimate
-
-    if len(np.unique(groups)) >= MINIMUM_GROUPS:
-        return mean_estimate(values, groups).standard_error
-    return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else float("inf")
-
-
-def _line(subject: Subject, rows: list[Tensor], groups: np.ndarray) -> Rise:
-    """The rise of a line over the inputs, each half of the held-out groups by a fit on the other half.
-
-    Fitted on the training rows it would be fooled by whatever is wrong with their labels.
-    """
-    import numpy as np
-    import torch
-
-    outputs = linked_outputs(subject, subject.held_out, rows)
-    device = outputs.targets[0].device
-    basis = line_basis(subject.held_out, outputs, rows)
-    first = torch.from_numpy(np.unique(groups, return_inverse=True)[1] % 2 == 0).to(device)
-    values = {place: torch.zeros_like(outputs.whole(place)) for place in outputs.free}
-    for scored in (first, ~first):
-        start = {n: torch.zeros(basis.shape[1], *value.shape[1:], device=device) for n, value in values.items()}
-
-        def mean(parameters: dict[int, Tensor], fitted: Tensor = ~scored) -> Tensor:
-            return outputs.losses(outputs.spread(basis, parameters))[fitted].mean()
-
-        _, parameters = lowest_loss(start, mean)
-        for place, value in outputs.spread(basis, parameters).items():
-            values[place][scored] = value[scored].detach()
-    return rise_of(outputs, groups, values)

@@ -6,9 +6,10 @@ What the outputs keep to, with other weights too, their replacements keep to: se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.preflight.auxiliary import without_auxiliary
 from lifecycle.preflight.free_outputs import link_of, same
 from lifecycle.preflight.outputs import is_float, row_places
 from lifecycle.preflight.subject import Subject, autocast
@@ -105,3 +106,11 @@ def start_and_changed(subject: Subject, data: TrainData, batches: Sequence[Tenso
             if parameter.is_floating_point():
                 parameter.add_(0.5 * torch.randn_like(parameter))
         return outputs, network_outputs(subject, model, data, batches)
+
+
+def measuring(subject: Subject, start: Outputs) -> Subject:
+    """The subject with a loss whose auxiliary terms are held, as one batch of these outputs shows them."""
+    several = (n for n, targets in enumerate(start.targets) if not bool((targets == targets[:1]).all()))
+    batch = next(several, 0)
+    loss_fn = without_auxiliary(subject.recipe.loss_fn, start.trees()[batch], start.targets[batch])
+    return replace(subject, recipe=replace(subject.recipe, loss_fn=loss_fn))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.free_outputs import lowest_loss
+from lifecycle.preflight.free_outputs import lowest_loss, same
 from lifecycle.preflight.overfit.line import line_basis
-from lifecycle.preflight.overfit.replaced import linked_outputs, network_outputs, start_and_changed
+from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs, network_outputs, start_and_changed
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import TrainData
 
@@ -68,26 +68,44 @@ def measure_yardsticks(
     if linked:
         outputs = replace(network_outputs(subject, subject.model().eval(), data, batches), free=outputs.free)
     whole = {place: outputs.whole(place) for place in outputs.free}
-
-    def lowest(basis: Tensor | None) -> tuple[float, float]:
-        """The lowest loss of outputs `basis @ parameters`, or of a parameter a row; and of ten times as far."""
-        size = outputs.rows if basis is None else basis.shape[1]
-        start = {n: 0.1 * torch.randn(size, *value.shape[1:], device=value.device) for n, value in whole.items()}
-
-        def mean(parameters: dict[int, Tensor]) -> Tensor:
-            return outputs.losses(outputs.spread(basis, parameters)).mean()
-
-        found, at = lowest_loss(start, mean)
-        with torch.no_grad():
-            return found, float(mean({n: start[n] + 10 * (at[n] - start[n]) for n in start}))
-
     basis = line_basis(data, outputs, batches)
-    constant, further = lowest(basis[:, :1])
-    line = min(lowest(basis)[0], constant)
-    floor, beyond = lowest(None)
+    # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
+    own = {at: value.mean(0, keepdim=True) for at, value in whole.items() if outputs.free[at] is same}
+    constant, further, at = _lowest(outputs, basis[:, :1], whole, own)
+    # Each search begins at the end of the one before too, so that more freedom never ends higher.
+    line, _, at = _lowest(outputs, basis, whole, {n: _padded(value, basis.shape[1]) for n, value in at.items()})
+    floor, beyond, _ = _lowest(outputs, None, whole, {n: torch.tensordot(basis, value, 1) for n, value in at.items()})
     # A likelihood has no lowest value where rows are free to be sure of themselves: the line is what is left.
     floor = line if _endless(floor, beyond) else min(floor, line)
-    return Yardsticks(constant, line, floor, bounded=not _endless(constant, further))
+    return Yardsticks(constant, min(line, constant), floor, bounded=not _endless(constant, further))
+
+
+def _lowest(
+    outputs: Outputs, basis: Tensor | None, whole: dict[int, Tensor], begin: dict[int, Tensor]
+) -> tuple[float, float, dict[int, Tensor]]:
+    """The lowest loss of outputs `basis @ parameters`, or of a parameter a row; of ten times as far; the parameters.
+
+    Searched from near zero, and from `begin`; what this leaves out begins near zero.
+    """
+    import torch
+
+    size = outputs.rows if basis is None else basis.shape[1]
+    near = {n: 0.1 * torch.randn(size, *value.shape[1:], device=value.device) for n, value in whole.items()}
+
+    def mean(parameters: dict[int, Tensor]) -> Tensor:
+        return outputs.losses(outputs.spread(basis, parameters)).mean()
+
+    starts = (near, near | begin)
+    found, at, start = min(((*lowest_loss(one, mean), one) for one in starts), key=lambda one: one[0])
+    with torch.no_grad():
+        return found, float(mean({n: start[n] + 10 * (at[n] - start[n]) for n in start})), at
+
+
+def _padded(value: Tensor, rows: int) -> Tensor:
+    """The same first rows, and zeros below."""
+    import torch
+
+    return torch.cat([value, value.new_zeros(rows - len(value), *value.shape[1:])])
 
 
 def _endless(lowest: float, further: float) -> bool:

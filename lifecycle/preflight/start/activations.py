@@ -87,14 +87,27 @@ def _weighted(module: nn.Module) -> bool:
 
 def _enter(seen: Seen, module: nn.Module, name: str, args: Any) -> None:
     seen.where.append(name or "the network")
-    if seen.first is not None and _weighted(module) and args and is_float(args[0]) and args[0].numel():
-        seen.entered.append(_layer(name, args[0]))
+    entering = _plain(args[0]) if args and is_float(args[0]) else None
+    if seen.first is not None and _weighted(module) and entering is not None and entering.numel():
+        seen.entered.append(_layer(name, entering))
 
 
 def _leave(seen: Seen, module: nn.Module, output: Any) -> None:
     name = seen.where.pop()
-    if seen.first is None and _weighted(module) and is_float(output) and output.numel():
-        seen.first = _layer(name, output)
+    leaving = _plain(output) if is_float(output) else None
+    if seen.first is None and _weighted(module) and leaving is not None and leaving.numel():
+        seen.first = _layer(name, leaving)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The values behind the wrappers of torch.func: what vmap hides of a batch comes first again, and can be read."""
+    from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        hidden = _functorch.maybe_get_bdim(tensor) if _functorch.is_batchedtensor(tensor) else None
+        tensor = _functorch.get_unwrapped(tensor)
+        tensor = tensor if hidden is None else tensor.movedim(hidden, 0)
+    return tensor.detach()
 
 
 def _layer(name: str, tensor: Tensor) -> Layer:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.preflight.auxiliary import without_auxiliary
 from lifecycle.preflight.free_outputs import link_of, lowest_loss, same
 from lifecycle.preflight.outputs import is_float
 
@@ -32,11 +33,12 @@ def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targ
     """Losses of constants in the place of these outputs, which say only what shape and range an output has.
 
     A constant may differ along each axis of an output but the first, by a sum over the axes: so it knows the shares of
-    classes and no row.
+    classes and no row. Auxiliary terms stay as the network gave them.
     """
     import torch
     from torch.utils._pytree import tree_flatten, tree_unflatten
 
+    loss_fn = without_auxiliary(loss_fn, outputs, targets)
     leaves, spec = tree_flatten(outputs)
     leaves = [leaf.detach().float() if is_float(leaf) else leaf for leaf in leaves]
     links = {at: link_of([leaf]) for at, leaf in enumerate(leaves) if is_float(leaf)}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.outputs import has_rows, is_float
+from lifecycle.preflight.outputs import flat, has_rows, is_float
 from lifecycle.preflight.start.steady import evaluating
 from lifecycle.preflight.subject import Subject, autocast, spread_rows
 from lifecycle.training.loop import Recipe, TrainData, backward
@@ -179,7 +179,7 @@ def _gradients(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, 
     for part in rows.tensor_split(parts):
         backward(model, data, part, recipe, generator, of=len(rows))
     found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    return torch.cat([grad.to_dense().flatten().double() for grad in found]) if found else torch.zeros(1)
+    return torch.cat([flat(gradient) for gradient in found]) if found else torch.zeros(1)
 
 
 def _apart(one: Tensor, other: Tensor) -> float:

@@ -27,7 +27,7 @@ def waits_little(subject: Subject) -> Found:
     """Share of an update that goes by before the network computes, and the slowest of its parts by name."""
     step = step_time(subject)
     total = subject.plan.last_step - subject.plan.first_step
-    lost = (step.rows_seconds + step.augment_seconds) * total
+    lost = step.waiting_seconds * total
     bad = step.waiting > MOST_WAITING and lost > WORTH_SECONDS
     name, fix = _bottleneck(step)
     return Found(
@@ -43,8 +43,9 @@ def waits_little(subject: Subject) -> Found:
 def _parts(step: StepTime) -> str:
     """The update in words: what it takes, and the share of each part."""
     rows = f"waiting for {step.loaders} loader{'s' * (step.loaders > 1)}" if step.loaders else "choosing rows"
-    shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds}
+    shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds, "telling it": step.logging_seconds}
     told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
+    told += f" ({_making(step)})" if step.loaders else ""
     return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint blocks {_milliseconds(step)}"
 
 
@@ -52,15 +53,41 @@ def _milliseconds(step: StepTime) -> str:
     return f"{step.checkpoint_seconds * 1e3:.1f} ms and is written in {step.write_seconds * 1e3:.0f} ms"
 
 
+def _making(step: StepTime) -> str:
+    """What loaders do while they are waited for."""
+    if step.read_share is None:
+        return "whether they read or decode cannot be told here"
+    return f"making tensors was {step.read_share:.0%} reading"
+
+
 def _bottleneck(step: StepTime) -> tuple[str, str]:
+    if step.logging_seconds > max(step.rows_seconds, step.augment_seconds):
+        return "telling of the updates (logging)", "let stderr go to a file or a faster terminal"
     if step.loaders:
-        return (
-            "for loaders that decode and augment",
-            "raise compute.loaders while there are cores, or keep the rows in a form that decodes faster",
-        )
+        return _of_loaders(step)
     if step.augment_seconds > step.rows_seconds:
         return "augmentation (decode)", "do once in to_tensors what is no augmentation, and vectorise what is"
     return "choosing rows (loading)", "give narrower tensors: fewer columns, smaller types, indices instead of one-hot"
+
+
+def _of_loaders(step: StepTime) -> tuple[str, str]:
+    """What loaders wait for themselves: reading, else a core each."""
+    if step.read_share is not None and step.read_share > 0.5:
+        return (
+            "for loaders that read (disk or network)",
+            "keep the rows' files on a local or faster disk, few large ones in place of many small ones; more "
+            "compute.loaders than cores read more of them at once",
+        )
+    also = "" if step.read_share is not None else ", or read: here that cannot be told apart"
+    if step.loaders + 1 < step.cores:
+        return (
+            f"for loaders (workers) that decode and augment{also}",
+            f"raise compute.loaders: {step.loaders} of {step.cores} cores make batches",
+        )
+    return (
+        f"for loaders that decode and augment{also}",
+        "keep the rows in a form that decodes faster; compute.loaders has a core for each loader already",
+    )
 
 
 CHECKS = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from lifecycle.checks import CheckResult
 from lifecycle.records import Forecast, Frozen
 
 # Ends of the interval, as shares of the forecast: docs/benchmarks.md has the errors that they were chosen by.
@@ -16,7 +19,10 @@ class StepTime(Frozen):
     `write_seconds` what passes beside the updates until it is on disk. `cores_busy` of `cores` is how many this process
     kept busy, `others_busy` how many other work did. `operations` counts what computes something in an update's forward
     and backward passes (no view, no allocation, not the optimizer), `flops` theirs in matrix products and convolutions.
-    `joules` of the whole machine, None if it has no readable meter.
+    `joules` of the whole machine, None if it has no readable meter. `logging_seconds` is what telling an update takes:
+    progress and metrics. `read_share` is the share of making tensors that is neither computing nor waiting for a core,
+    which is reading files or a network; None where it cannot be told.
+    `compile_seconds` is what a worker's first updates take longer with training.compile.
     """
 
     seconds: float
@@ -32,18 +38,27 @@ class StepTime(Frozen):
     joules: float | None
     device: str
     write_seconds: float = 0.0
+    compile_seconds: float = 0.0
+    logging_seconds: float = 0.0
+    read_share: float | None = None
+
+    @property
+    def waiting_seconds(self) -> float:
+        """What of an update goes by while the network does not compute."""
+        return self.rows_seconds + self.augment_seconds + self.logging_seconds
 
     @property
     def waiting(self) -> float:
-        """Share of an update that goes by before the network computes."""
-        return (self.rows_seconds + self.augment_seconds) / self.seconds
+        """The same as a share of the update."""
+        return self.waiting_seconds / self.seconds
 
 
 class RunTime(Frozen):
     """Wall seconds of the three stages by part, and the updates that they make.
 
     `start_seconds` are the starts of the `workers` until rows are read, `prepare_seconds` the features of the rows,
-    `train_seconds` the updates, `checkpoint_seconds` waiting for checkpoints, `finish_seconds` validation and export.
+    `train_seconds` the updates, `evaluate_seconds` early stopping's looks at the validation split between them,
+    `checkpoint_seconds` waiting for checkpoints, `finish_seconds` validation and export.
     """
 
     start_seconds: float
@@ -53,10 +68,11 @@ class RunTime(Frozen):
     finish_seconds: float
     updates: int
     workers: int = 3
+    evaluate_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
-        return self.beside_seconds + self.train_seconds + self.checkpoint_seconds
+        return self.beside_seconds + self.train_seconds + self.evaluate_seconds + self.checkpoint_seconds
 
     @property
     def beside_seconds(self) -> float:
@@ -69,10 +85,17 @@ class RunTime(Frozen):
         return Forecast(name="seconds", unit="seconds", value=value, low=value * LOW, high=value * HIGH)
 
 
+def measured_step(checks: Iterable[CheckResult]) -> StepTime | None:
+    """The update's time that recorded checks of preflight hold; None if there is none."""
+    told = (row for check in checks if check.name == "cost_forecast" for row in check.details)
+    return next((StepTime.model_validate(row) for row in told if "rows_seconds" in row), None)
+
+
 def in_words(whole: RunTime, step: StepTime) -> str:
     """Where the time goes, and the energy where it could be measured."""
     parts = {
         "starts": whole.start_seconds, "preparing": whole.prepare_seconds, "updates": whole.train_seconds,
+        **({"evaluations": whole.evaluate_seconds} if whole.evaluate_seconds else {}),
         "checkpoints": whole.checkpoint_seconds, "validating and exporting": whole.finish_seconds,
     }  # fmt: skip
     told = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
@@ -16,8 +16,9 @@ from lifecycle.task import fit_preprocessing
 from lifecycle.training.checkpoints.interval import expected_checkpoints
 from lifecycle.training.judging.learned import cross_fitted_linear
 from lifecycle.training.judging.seeds import seeds_of, updates_of_stages
-from lifecycle.training.plan import make_plan, monitored_rows, rows_of_stage
+from lifecycle.training.plan import monitored_rows, plan_of_counts
 from lifecycle.training.scoring import predict_rows
+from lifecycle.training.validate import loss_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,9 +40,9 @@ def run_time(
 
     row_seconds = _prepare_seconds(job, sample)
     trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
-    counts = {stage: rows_of_stage(len(rows), job.training, job.stages, stage) for stage in STAGES}
-    plans = {stage: make_plan(count, job.training, job.stages, stage) for stage, count in counts.items()}
-    updates = updates_of_stages(len(rows), job.training, job.stages)
+    positives = int((rows[job.rows.label] == 1).sum())
+    plans = {stage: plan_of_counts(len(rows), positives, job.training, job.stages, stage) for stage in STAGES}
+    updates = updates_of_stages(len(rows), positives, job.training, job.stages)
     workers = sum(trainings.values())
     every = job.training.checkpoint_every_steps
     blocked, written = step.checkpoint_seconds, step.write_seconds
@@ -55,9 +56,10 @@ def run_time(
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
     export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
     return RunTime(
-        start_seconds=workers * start_seconds,
+        start_seconds=workers * (start_seconds + step.compile_seconds),
         prepare_seconds=sum(plan.rows * trainings[stage] for stage, plan in plans.items()) * row_seconds,
         train_seconds=sum(updates.values()) * step.seconds + monitored * score_seconds,
+        evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),
         # Each training waits for its last one's write, too.
         checkpoint_seconds=checkpoints * blocked + workers * written,
         finish_seconds=judged * (workers + trainings["full"]) * score_seconds
@@ -66,6 +68,25 @@ def run_time(
         updates=sum(updates.values()),
         workers=workers,
     )
+
+
+def _evaluations(job: PreflightJob, updates: Mapping[str, int]) -> int:
+    """How often early stopping looks at the validation split if it ends no training."""
+    stopping, found = job.training.early_stopping, 0
+    if stopping is None:
+        return 0
+    for stage, total in updates.items():
+        trainings = len(seeds_of(job.training, stage))
+        found += trainings * math.ceil(total / trainings / stopping.every)
+    return found
+
+
+def _evaluate_seconds(job: PreflightJob, sample: Sample) -> float:
+    """Seconds a row that such a look takes, on the held-out rows of the sample, whose tensors are there already."""
+    if job.training.early_stopping is None:
+        return 0.0
+    held_out = sample.subject.held_out
+    return _second_call(loss_of(sample.task, sample.subject.model(), held_out)) / len(held_out.targets)
 
 
 def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:

@@ -14,16 +14,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from lifecycle.cost.energy import joules
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.progress import Progress
+from lifecycle.records import CurvePoint
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed
 from lifecycle.training.rows.loading import AHEAD, LoadedRows
+from lifecycle.training.techniques.compiled import compile_updates, uncompiled
+from lifecycle.training.techniques.parts import move_average
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from lifecycle.training.loop import TrainState
 
+# Updates that are told; few, since a terminal that is slow is slow at once.
+LOGGED = 20
 # An update of several optimizers is as many of their steps, and the fewer updates are timed.
 WARM_UP, TIMED_STEPS, FEWEST_STEPS = 3, 12, 4
 # Beside views: what only allocates, or gives another shape to the same bytes.
@@ -34,30 +41,44 @@ def measure_step(subject: Subject) -> StepTime:
     """Median over updates on random rows of the sample, as a stage draws them: TIMED_STEPS optimizer steps."""
     import os
 
+    import torch
+
     state = subject.state()
+    if subject.compiled:
+        # As a stage's worker, which traces the model anew and finds on disk what was compiled before.
+        torch.compiler.reset()
+        compile_updates(state.model)
     state.model.train()
     timed_steps = max(FEWEST_STEPS, TIMED_STEPS // max(1, len(state.optimizers)))
     batches = _batches(subject, WARM_UP + timed_steps)
-    for rows in batches[:WARM_UP]:
+
+    def update(rows: Tensor) -> None:
         train_step(state, subject.training, rows, subject.recipe)
+        move_average(state)
+
+    began = time.perf_counter()
+    for rows in batches[:WARM_UP]:
+        update(rows)
+    warm_seconds = time.perf_counter() - began
     timed = batches[WARM_UP:]
     before, busy, cpu, wall = joules(), _machine_seconds(), time.process_time(), time.perf_counter()
     # train_step reads its loss, so that the device has finished.
-    seconds = _median(lambda rows: train_step(state, subject.training, rows, subject.recipe), timed)
+    seconds = _median(update, timed)
     cpu, wall, after = time.process_time() - cpu, time.perf_counter() - wall, joules()
     busy, parts = _machine_seconds() - busy, _Parts(seconds, _median(lambda rows: _taken(subject, rows), timed))
     if subject.loaded is None:
         parts = parts._replace(augmenting=_augment_seconds(subject, timed))
     else:
         parts = _with_loaders(subject, subject.loaded, state)
-    checkpoint_seconds, write_seconds = _checkpoint_seconds(state)
-    try:
-        flops, operations = _counted(subject, state, batches[0])
-    except Exception:
-        # Torch cannot count within a derivative of a derivative; then other machines have no least time.
-        flops, operations = 0.0, 0
+    uncompiled(state.model)
+    logging_seconds = _logging_seconds(subject)
+    checkpoint_seconds, write_seconds = _checkpoint_seconds(state, subject.durable)
+    flops, operations = _counted(subject, state, batches[0])
     return StepTime(
-        seconds=parts.update,
+        seconds=parts.update + logging_seconds,
+        logging_seconds=logging_seconds,
+        read_share=None if subject.made is None else subject.made.share,
+        compile_seconds=max(0.0, warm_seconds - WARM_UP * parts.update) if subject.compiled else 0.0,
         rows_seconds=parts.rows,
         augment_seconds=parts.augmenting,
         loaders=subject.loaded.loaders if subject.loaded else 0,
@@ -91,7 +112,7 @@ def _with_loaders(subject: Subject, loaded: LoadedRows, state: TrainState) -> _P
     first, steps = WARM_UP + ready, WARM_UP + TIMED_STEPS + 2 * ready
     plan = subject.plan.model_copy(
         update={"rows": len(loaded.targets), "batch_size": size, "steps_per_epoch": len(loaded.targets) // size,
-                "first_step": 0, "last_step": steps},
+                "first_step": 0, "last_step": steps, "oversampled": None},
     )  # fmt: skip
     recipe, waited, took = replace(subject.recipe, augment=None), 0.0, 0.0
     with contextlib.closing(loaded.batches(plan, 0)) as batches:
@@ -100,6 +121,7 @@ def _with_loaders(subject: Subject, loaded: LoadedRows, state: TrainState) -> _P
             data, rows = next(batches)
             come = time.perf_counter()
             train_step(state, data, rows, recipe)
+            move_average(state)
             if step >= first:
                 waited, took = waited + come - began, took + time.perf_counter() - began
     return _Parts(took / TIMED_STEPS, waited / TIMED_STEPS)
@@ -146,10 +168,36 @@ def _augment_seconds(subject: Subject, batches: Sequence[Tensor]) -> float:
     return _median(lambda rows: augment(*taken[id(rows)], generator), batches)
 
 
-def _checkpoint_seconds(state: TrainState) -> tuple[float, float]:
-    """Seconds that a second checkpoint blocks, and that its writing takes: the first one's copy also makes buffers."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = Writer(Path(folder), "preflight")
+def _logging_seconds(subject: Subject) -> float:
+    """Seconds an update that progress and the metrics of a stage take, as flight.py writes them."""
+    window = subject.plan.window
+    point = CurvePoint(step=1, rows=1, loss=0.5, standard_error=0.1, learning_rate=0.1)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as open_until:
+        progress = Progress("preflight: an update", 2 * LOGGED)
+        open_until.callback(progress.close)
+        metrics = MetricsFile(Path(folder) / FILE_NAME)
+        open_until.callback(metrics.close)
+        # A window's line at least once, and no oftener than windows close.
+        lines = max(1, LOGGED // window)
+        started = time.perf_counter()
+        for _ in range(LOGGED):
+            progress.advance(f"loss {point.loss:.4f}")
+        told = (time.perf_counter() - started) / LOGGED
+        started = time.perf_counter()
+        for _ in range(lines):
+            metrics.write([point])
+        written = (time.perf_counter() - started) / lines
+    return told + written / window
+
+
+def _checkpoint_seconds(state: TrainState, durable: Path | None) -> tuple[float, float]:
+    """Seconds that a second checkpoint blocks, and that its writing takes: the first one's copy also makes buffers.
+
+    Written where stages write: to this machine's disk, and its copy to the folder that outlives the machine.
+    """
+    beside = contextlib.nullcontext(None) if durable is None else tempfile.TemporaryDirectory(dir=durable)
+    with tempfile.TemporaryDirectory() as folder, beside as copies:
+        writer = Writer(Path(folder), "preflight", Path(copies) if copies else None)
         try:
             writer.begin(state)
             writer.finish()
@@ -164,19 +212,23 @@ def _counted(subject: Subject, state: TrainState, rows: Tensor) -> tuple[float, 
     """Floating-point operations, and calls that start a kernel, of the forward and backward passes of one update."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils.flop_counter import flop_registry
 
     class Calls(TorchDispatchMode):
-        count = 0
+        """Torch's own FlopCounterMode follows modules by hooks too, which a derivative within forward does not bear."""
+
+        count, flops = 0, 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             self.count += not (func.is_view or func.overloadpacket.__name__ in NO_KERNEL)
-            return func(*args, **(kwargs or {}))
+            output, of = func(*args, **(kwargs or {})), flop_registry.get(func.overloadpacket)
+            self.flops += of(*args, **(kwargs or {}), out_val=output) if of else 0
+            return output
 
     # Else each gradient is added to the one before.
     state.model.zero_grad()
     recipe, generator = subject.recipe, torch.Generator().manual_seed(subject.recipe.seed)
-    with FlopCounterMode(display=False) as flops, Calls() as calls:
+    with Calls() as calls:
         for part in rows.tensor_split(min(recipe.accumulate, len(rows))):
             backward(state.model, subject.training, part, recipe, generator, of=len(rows))
-    return float(flops.get_total_flops()), calls.count
+    return float(calls.flops), calls.count

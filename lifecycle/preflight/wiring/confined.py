@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.wiring.passes import forward
+from lifecycle.preflight.outputs import row_places
+from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.passes import few, forward, stirred
 from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:
@@ -15,6 +17,18 @@ LAST_LAYERS, DRAWS, FACTORS = 3, 4, (10.0, 1000.0)
 FOLLOWS = 1.5
 
 Box = list[tuple["Tensor", "Tensor"]]
+
+
+def is_confined(subject: Subject) -> bool:
+    """Whether every output stays between two ends, whatever the last layers' size."""
+    from torch.utils._pytree import tree_leaves
+
+    model, data = stirred(subject.model()).eval(), few(subject)
+    base, ended = traced(model, data)
+    places, leaves = row_places(tree_leaves(base), len(data.targets)), tree_leaves(base)
+    pushed = pushed_outputs(model, data, last_layers(ended, [leaves[at] for at in places]))
+    box = reach_of([[[tree_leaves(one)[at] for at in places] for one in some] for some in pushed])
+    return bool(box) and all(bool(low.isfinite().all() & high.isfinite().all()) for low, high in box)
 
 
 def pushed_outputs(model: nn.Module, data: TrainData, layers: dict[nn.Module, bool]) -> list[list[Any]]:

@@ -113,14 +113,15 @@ def _without_gradient(subject: Subject, trainable: list[str]) -> tuple[list[str]
 def _reached(model: nn.Module) -> set[str]:
     """Parameters with a gradient that is not all zero, under all their names.
 
-    Zeros are no fault where another parameter of the layer is reached: a bias before a normalisation has none.
+    Zeros are no fault where another parameter of the layer is reached: a bias before a normalisation has none. Of
+    torch's own layers none at all is none either: a last bias drops out where the derivative is the output.
     """
     reached = set[str]()
     for path, module in model.named_modules():
         own = {f"{path}.{name}".lstrip("."): p for name, p in module.named_parameters(recurse=False)}
         known = {name: p.grad for name, p in own.items() if p.grad is not None}
         if any(_any(gradient) for gradient in known.values()):
-            reached |= set(known)
+            reached |= set(own) if type(module).__module__.startswith("torch.nn") else set(known)
     return reached
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import row_places
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.bounded import cut_logits, other_axis, without_logarithm
 from lifecycle.preflight.wiring.confined import Box, last_layers, pushed_outputs, reach_of, traced
 from lifecycle.preflight.wiring.lowest import endless, held_losses, loss_of_outputs, lowest_loss_within
 from lifecycle.preflight.wiring.passes import FEW_ROWS, few, stirred
@@ -19,6 +20,8 @@ from lifecycle.training.loop import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lifecycle.preflight.wiring.lowest import LossOf
 
 # Rows among which different targets are looked for.
 SEARCHED = 1024
@@ -40,10 +43,12 @@ def logits(subject: Subject) -> Found:
     places = row_places(tree_leaves(base), len(data.targets))
     if not places:
         return Found("not_applicable", "no output has a part of each row, so that no row has a best output of its own")
-    held = _held_by_the_loss(subject, base, places, data)
-    if held is not None:
-        return held
-    pushed = pushed_outputs(model, data, last_layers(ended, _chosen(base, places)))
+    own, loss_of = _chosen(base, places), loss_of_outputs(subject, base, places, data.targets)
+    wrong = _held_by_the_loss(loss_of, own) or without_logarithm(loss_of, own, data.targets)
+    wrong = wrong or other_axis(loss_of, own, data.targets)
+    if wrong is not None:
+        return wrong
+    pushed = pushed_outputs(model, data, last_layers(ended, own))
     box = reach_of([[_chosen(one, places) for one in some] for some in pushed])
     if all(not bool(low.isfinite().any() | high.isfinite().any()) for low, high in box):
         return Found("pass", "outputs are not confined: they follow the last layers' size without bound", "none")
@@ -52,13 +57,14 @@ def logits(subject: Subject) -> Found:
     if blocked is not None:
         told = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
         return Found("fail", told, blocked[1], 1.0)
-    return _judged(subject, base, places, box, data, reach)
+    given = [[_chosen(one, places) for one in some] for some in pushed]
+    cut = cut_logits(loss_of, own, box, given)
+    return cut or _judged(loss_of, own, box, reach)
 
 
-def _judged(subject: Subject, base: Any, places: list[int], box: Box, data: TrainData, reach: str) -> Found:
+def _judged(loss_of: LossOf, outputs: list[Tensor], box: Box, reach: str) -> Found:
     """Whether the loss within reach comes near to its own minimum."""
-    loss_of = loss_of_outputs(subject, base, places, data.targets)
-    start = [output.detach().float().cpu() for output in _chosen(base, places)]
+    start = [output.detach().float().cpu() for output in outputs]
     try:
         now = float(loss_of(start).detach().mean())
         lowest = [lowest_loss_within(loss_of, start, one) for one in (box, endless(start))]
@@ -68,7 +74,7 @@ def _judged(subject: Subject, base: Any, places: list[int], box: Box, data: Trai
     if within is None or free is None or free < min(0.0, within) - 0.01:
         return Found("pass", f"{reach}, and the loss needs it: without, it has no lower bound")
     share = (within - free) / max(now - free, 1e-6)
-    told = f"{reach}: the loss of {len(data.targets)} rows can't fall below {within:.4g}; its own minimum is {free:.4g}"
+    told = f"{reach}: the loss of {len(start[0])} rows can't fall below {within:.4g}; its own minimum is {free:.4g}"
     if share > TOO_FAR:
         return Found("fail", told, share, TOO_FAR)
     if share > WITHIN:
@@ -76,11 +82,11 @@ def _judged(subject: Subject, base: Any, places: list[int], box: Box, data: Trai
     return Found("pass", f"{reach}, which lets the loss fall to {within:.4g} of at least {free:.4g}", share, TOO_FAR)
 
 
-def _held_by_the_loss(subject: Subject, base: Any, places: list[int], data: TrainData) -> Found | None:
+def _held_by_the_loss(loss_of: LossOf, outputs: list[Tensor]) -> Found | None:
     """What is wrong if the loss itself is held between two ends, for any outputs, and the lower one is high."""
-    start = [output.detach().float().cpu() for output in _chosen(base, places)]
+    start = [output.detach().float().cpu() for output in outputs]
     try:
-        ends = held_losses(loss_of_outputs(subject, base, places, data.targets), start)
+        ends = held_losses(loss_of, start)
     except (RuntimeError, ValueError, IndexError):
         # A loss that takes no such outputs; those that the network gives are asked below.
         return None
@@ -92,7 +98,7 @@ def _held_by_the_loss(subject: Subject, base: Any, places: list[int], data: Trai
         return None
     lowest, neutral, highest = (float(one.mean()) for one in ends)
     told = (
-        f"for any outputs the loss of {len(data.targets)} rows stays between {lowest:.4g} and {highest:.4g}; "
+        f"for any outputs the loss of {len(ends[0])} rows stays between {lowest:.4g} and {highest:.4g}; "
         f"for outputs of 0 it is {neutral:.4g}"
     )
     cause = "loss_fn squashes the outputs (sigmoid, softmax, tanh) and gives them to a loss that squashes them again"

@@ -138,6 +138,11 @@ def modes(subject: Subject) -> Found:
         cause = "running statistics that are not updated, so that evaluation normalises by their start values"
         fix = "update the buffer in training mode, in place: self.running_mean.lerp_(mean, momentum)"
         return Found("fail", told, len(stale), 0, cause=cause, fix=fix)
+    if _sets_the_seed(subject, model, data):
+        told = "after a training pass the random numbers are the same, whichever they were before it"
+        cause = "forward sets the seed (torch.manual_seed), so that each dropout mask and each noise is the first one"
+        fix = "set no seed in forward; for a noise of its own take a torch.Generator, or torch.random.fork_rng"
+        return Found("fail", told, cause=cause, fix=fix)
     return Found("pass", "no random numbers in evaluation, training mode reaches what trains, statistics are updated")
 
 
@@ -154,6 +159,15 @@ def _drawn_in_evaluation(subject: Subject, model: nn.Module, data: Any) -> str:
     active = [name for name, module in model.named_modules() if module.training and getattr(module, "p", 0)]
     names = f": eval() does not reach {', '.join(active[:4])}" if active else ""
     return f"outputs in evaluation mode differ by {by_seed:.2g} of their size with other random numbers{names}"
+
+
+def _sets_the_seed(subject: Subject, model: nn.Module, data: Any) -> bool:
+    import torch
+
+    model.train()
+    with torch.no_grad():
+        one, other = (losses(model, data, subject.recipe.loss_fn, seed).random_state for seed in (1, 2))
+    return one.equal(other)
 
 
 def _stuck(subject: Subject, model: nn.Module, data: Any, frozen: set[str]) -> list[str]:

@@ -142,7 +142,8 @@ def floats(outputs: Any) -> list[Tensor]:
 
 def largest(difference: Tensor) -> float:
     """Largest absolute value; what is not finite counts as none, and an empty tensor as 0."""
-    return float(difference.detach().float().nan_to_num(0.0, 0.0, 0.0).abs().max()) if difference.numel() else 0.0
+    plain = difference.detach().abs() if difference.is_complex() else difference.detach().float()
+    return float(plain.nan_to_num(0.0, 0.0, 0.0).abs().max()) if plain.numel() else 0.0
 
 
 Statistics = list[tuple[Any, Any]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
+from lifecycle.preflight.outputs import flat
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, floats, forward, largest, losses, others, stirred
 from lifecycle.training.loop import TrainData
@@ -93,14 +94,20 @@ def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> t
     if found.requires_grad:
         found.mean().backward()
     parts = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    dense = [part.to_dense() if part.is_sparse else part for part in parts]
-    return found.detach(), torch.cat([part.flatten().float() for part in dense]) if dense else torch.zeros(1)
+    return found.detach(), torch.cat([flat(part) for part in parts]).float() if parts else torch.zeros(1)
 
 
 def uses_inputs(subject: Subject) -> Found:
     """Each input in turn gets the values of other rows; the output must change. One of several that has no effect
     is only told."""
+    import torch
+
     model, data = stirred(subject.model()), few(subject)
+    with torch.no_grad():
+        if not floats(forward(model.eval(), data.inputs)):
+            told = "no number is seen in the outputs: they are of a class that torch does not look into"
+            fix = "give a tensor, tuple, dict or NamedTuple, or register the class: torch.export.register_dataclass"
+            return Found("insufficient", told, required=True, cause="outputs in a class of their own", fix=fix)
     without, constant = [], []
     for name in data.inputs:
         changed = _other_values(subject, data, name)

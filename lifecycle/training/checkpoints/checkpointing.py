@@ -21,7 +21,6 @@ from lifecycle.training.checkpoints.checkpoint import (
 from lifecycle.training.checkpoints.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import TrainState
-from lifecycle.training.watching.clock import CHECKPOINT
 
 
 class Checkpoints:
@@ -40,6 +39,7 @@ class Checkpoints:
         self._began = self._newest_at = now()
         self._late = False
         self._blocked = 0.0
+        self._asked_at, self._update = self._began, 0.0
         self.written, self.blocked_seconds, self.late_steps = 0, 0.0, 0
 
     def after_step(self, state: TrainState) -> None:
@@ -48,6 +48,8 @@ class Checkpoints:
         Raises what the write before it raised.
         """
         busy = self._writer.busy()
+        asked_at, self._asked_at = self._asked_at, self._now()
+        self._update = self._asked_at - asked_at
         if not self._late and not self._due(state.step):
             return
         self._late = busy
@@ -62,7 +64,7 @@ class Checkpoints:
         started = self._now()
         reference = self._last(state)
         self.blocked_seconds += self._now() - started
-        state.clock.lap(CHECKPOINT)
+        state.clock.checkpoint_saved(state.step)
         return reference
 
     def _last(self, state: TrainState) -> CheckpointRef:
@@ -105,11 +107,13 @@ class Checkpoints:
 
     def _due(self, step: int) -> bool:
         waited = self._now() - self._newest_at
-        if self._every_steps is None:
-            return waited >= self.interval_seconds
-        newest = self._writer.newest
-        longest = longest_seconds(newest.seconds if newest else 0.0, self._machine)
-        return step % self._every_steps == 0 or (self._machine.spot and waited >= longest)
+        if self._machine.spot:
+            newest = self._writer.newest
+            longest = longest_seconds(newest.seconds if newest else 0.0, self._machine)
+            # It would be due within the next update: then it is due now.
+            if waited + self._update > longest:
+                return True
+        return waited >= self.interval_seconds if self._every_steps is None else step % self._every_steps == 0
 
     def _begin(self, state: TrainState) -> None:
         self._newest_at = self._now()

@@ -7,10 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from lifecycle.checks import CheckResult
+from lifecycle.errors import WorkerError
 from lifecycle.jobs import TrainResult
 from lifecycle.records import STAGES, SeedResult
 from lifecycle.training.judging.gate import training_checks
-from lifecycle.training.plan import make_plan, rows_of_stage
+from lifecycle.training.plan import plan_of_counts
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 
 MEASURED = ("val_loss", "val_auc")
@@ -27,14 +28,14 @@ def of_seed(training: TrainingSpec, seed: int) -> TrainingSpec:
     return training.model_copy(update={"seed": seed, "pilot_seeds": 1, "full_seeds": 1})
 
 
-def updates_of_stages(rows: int, training: TrainingSpec, stages: StagesSpec) -> dict[str, int]:
-    """Updates of all trainings of each stage, `rows` being all training rows.
+def updates_of_stages(rows: int, positives: int, training: TrainingSpec, stages: StagesSpec) -> dict[str, int]:
+    """Updates of all trainings of each stage; `rows` are all training rows, `positives` the positive ones of them.
 
     In mode continue the declared seed goes on where the stage before ended, and every other one starts anew.
     """
     updates = {}
     for stage in STAGES:
-        plan = make_plan(rows_of_stage(rows, training, stages, stage), training, stages, stage)
+        plan = plan_of_counts(rows, positives, training, stages, stage)
         others = len(seeds_of(training, stage)) - 1
         updates[str(stage)] = plan.last_step - plan.first_step + others * plan.last_step
     return updates
@@ -55,19 +56,33 @@ def one_that_counts(stage: str, results: Mapping[int, TrainResult]) -> int:
     return ordered[(len(ordered) - 1) // 2]
 
 
-def seed_results(stage: str, results: Mapping[int, TrainResult]) -> tuple[SeedResult, ...]:
-    """Each training in brief; empty for one."""
-    if len(results) < 2:
+def seed_results(
+    stage: str, results: Mapping[int, TrainResult], lost: Mapping[int, WorkerError] | None = None
+) -> tuple[SeedResult, ...]:
+    """Each training in brief; empty for one. `lost` are those without an answer, and what ended them."""
+    lost = lost or {}
+    if len(results) + len(lost) < 2:
         return ()
-    return tuple(
+    answered = tuple(
         SeedResult(
             seed=seed,
-            **{name: _finite(result.metrics.get(name)) for name in MEASURED},
+            val_loss=_finite(result.metrics.get("val_loss")),
+            val_auc=_finite(result.metrics.get("val_auc")),
             resumed_from_step=result.resumed_from_step,
             stopped_by=tuple(check.name for check in training_checks(stage, result) if check.stops),
         )
         for seed, result in results.items()
     )
+    unanswered = (
+        SeedResult(seed=seed, val_loss=None, val_auc=None, resumed_from_step=0, error=error.problem)
+        for seed, error in lost.items()
+    )
+    return (*answered, *unanswered)
+
+
+def lost_gpu_seconds(device: str, lost: Mapping[int, WorkerError]) -> float:
+    """What those without an answer used of the answered ones' device: nobody knows when it was idle."""
+    return sum(attempt.seconds for error in lost.values() for attempt in error.attempts) if device == "cuda" else 0.0
 
 
 def spread(trained: Sequence[SeedResult]) -> dict[str, float]:
@@ -81,13 +96,21 @@ def spread(trained: Sequence[SeedResult]) -> dict[str, float]:
 
 
 def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> CheckResult:
-    """Warns if another seed would have been stopped; the one that counts has its own checks and stops for itself."""
+    """Warns if another seed would have been stopped, or gave no answer and so was not measured.
+
+    The one that counts has its own checks and stops for itself.
+    """
     if not trained:
         told = f"one training: how far another seed would lie is not known; training.{stage}_seeds: 3 measures it"
         return CheckResult(name="seeds", status="not_applicable", severity="warning", evidence=told)
     stopped = [one for one in trained if one.stopped_by]
+    lost = "; ".join(f"seed {one.seed} gave no answer: {one.error}" for one in trained if one.error is not None)
     apart = ", ".join(f"sd of {name.removesuffix('_sd')} {sd:.2g}" for name, sd in spread(trained).items())
     told = f"{len(trained)} trainings, of which seed {counts} counts; {apart or 'no spread: too few were validated'}"
+    told = f"{told}; {lost}" if lost else told
+    if lost and not stopped:
+        fix = f"mend what ended them, and train the {stage} again for a spread over all seeds"
+        return CheckResult(name="seeds", status="insufficient", severity="warning", evidence=told, fix=fix)
     if not stopped:
         return CheckResult(name="seeds", status="pass", severity="warning", evidence=told)
     named = "; ".join(f"seed {one.seed} by {', '.join(one.stopped_by)}" for one in stopped)

@@ -4,12 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lifecycle.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
+from lifecycle.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
+from lifecycle.training.monitors.gradients import NotZeroed, StaleGradients
+from lifecycle.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
 from lifecycle.training.monitors.monitor import Monitor
+from lifecycle.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio
 
 if TYPE_CHECKING:
     from lifecycle.training.loop import TrainState
+    from lifecycle.training.plan import Plan
 
 
-def all_monitors(state: TrainState) -> tuple[Monitor, ...]:
-    """Fresh ones for this state."""
-    return ()
+def all_monitors(
+    state: TrainState,
+    plan: Plan,
+    *,
+    frozen: tuple[str, ...] = (),
+    prior_loss: float | None = None,
+    memory_limit_bytes: float | None = None,
+) -> tuple[Monitor, ...]:
+    """Fresh ones for this state, the surest first.
+
+    `frozen` are patterns of parameters that are declared not to train. `prior_loss` is that of the best answer which
+    looks at no input, None where it is not known, and for weighted rows: the losses that are seen are unweighted.
+    """
+    last = plan.last_step
+    return (
+        StaleGradients(), NotZeroed(), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen), DeadLayer(),
+        Unchanged(frozen), RoundedAway(), UpdateRatio(), ConstantPredictions(), Plateau(last, prior_loss),
+        RiseAboveBest(), Overfitting(), WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes),
+        GpuIdle(), ReplicasApart(),
+    )  # fmt: skip

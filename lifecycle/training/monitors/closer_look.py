@@ -1,7 +1,7 @@
 """The closer look at one update: forward hooks while it runs, weights before and after, and one read of the device.
 
-Large tensors are looked at in part: MOST_ELEMENTS of a parameter and MOST_FEATURES of an output, evenly spread. Only
-what must not be missed, a value that is not finite, is looked for in all of them.
+Large tensors are looked at in part: MOST_ELEMENTS of a parameter, MOST_FEATURES of MOST_ROWS rows of an output, evenly
+spread. Only what must not be missed, a value that is not finite, is looked for in all of them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lifecycle.training.monitors.beside import content_of, gpu_busy, left_out, replica_checksums, row_sums
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Layer, Sample
 
 if TYPE_CHECKING:
@@ -20,39 +21,44 @@ if TYPE_CHECKING:
 
     from lifecycle.training.loop import TrainState
 
-MOST_ELEMENTS, MOST_FEATURES, MOST_LAYERS = 1024, 64, 64
+MOST_ELEMENTS, MOST_ROWS, MOST_FEATURES, MOST_LAYERS = 512, 128, 32, 64
 
 
 class CloserLooks:
     """What all closer looks at one model share."""
 
     def __init__(self, model: nn.Module) -> None:
+        import numpy as np
+
         named = [(name, p) for name, p in model.named_parameters() if p.is_floating_point() and p.numel()]
         self.model = model
         self.names = tuple(name for name, _ in named)
         self.parameters = [parameter for _, parameter in named]
         self.strides = [_stride(parameter) for parameter in self.parameters]
-        self.sizes = [len(range(0, p.numel(), k)) for p, k in zip(self.parameters, self.strides, strict=True)]
+        sizes = [len(range(0, p.numel(), k)) for p, k in zip(self.parameters, self.strides, strict=True)]
+        self.looked_at = sum(sizes)
+        self.starts = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(int)
+        # What was looked at stands for the whole tensor.
+        self.whole = np.array([parameter.numel() for parameter in self.parameters]) / np.array(sizes)
         self.layers = _leaves(model)
 
     def begin(self, state: TrainState) -> CloserLook:
         """Hooks are on from here to `end` or `leave`."""
-        return CloserLook(self, state.step)
+        return CloserLook(self, state)
 
 
 class CloserLook:
     """One of them; made before the forward pass."""
 
-    def __init__(self, shared: CloserLooks, step: int) -> None:
-        self._shared, self._step = shared, step
-        self._noted: list[tuple[str, int, int]] = []
-        self._parts: list[Tensor] = []
-        self._outputs: Tensor | None = None
-        # A part of many layers, another one each time.
+    def __init__(self, shared: CloserLooks, state: TrainState) -> None:
+        self._shared, self._state, self._step = shared, state, state.step
+        self._sums: Tensor | None = None
+        self._noted: dict[str, _Noted] = {}
+        # A part of many layers, another one each time. The model itself has no name.
         every = -(-len(shared.layers) // MOST_LAYERS) or 1
-        layers = shared.layers[step // SAMPLE_EVERY % every :: every]
+        layers = [("", shared.model), *shared.layers[self._step // SAMPLE_EVERY % every :: every]]
         self._hooks = [module.register_forward_hook(self._noting(name)) for name, module in layers]
-        self._hooks.append(shared.model.register_forward_hook(self._note_outputs))
+        self._hooks.append(shared.model.register_forward_pre_hook(self._note_inputs))
         self._before = _some(shared.parameters, shared.strides)
 
     def leave(self) -> None:
@@ -61,73 +67,78 @@ class CloserLook:
             hook.remove()
 
     def end(self) -> Sample:
-        """What was seen, once the update is applied."""
+        """What was seen, once the update is applied. The device is read once."""
+        import numpy as np
         import torch
 
         self.leave()
-        shared = self._shared
+        shared, noted = self._shared, list(self._noted.values())
         gradients = [
             parameter.new_zeros(()).expand(parameter.shape) if parameter.grad is None else parameter.grad
             for parameter in shared.parameters
         ]
-        after, gradient = _some(shared.parameters, shared.strides), _some(gradients, shared.strides)
-        found = [self._before, after, gradient, _norms(shared.parameters), *self._parts]
-        if self._outputs is not None:
-            found.append(self._outputs)
-        # As float64, since all float types fit into it.
-        read = torch.cat([part.double() for part in found]).cpu().numpy()
-        return self._sample(read)
+        weights = [self._before, _some(shared.parameters, shared.strides), _some(gradients, shared.strides)]
+        extremes = torch.stack([one for seen in noted for one in (seen.lowest, seen.highest)]) if noted else None
+        outputs = [seen.some.reshape(-1) for seen in noted]
+        found = [*weights, _norms(shared.parameters), *([] if extremes is None else [extremes]), *outputs]
+        # As float64, since all float types fit into it, and the sums of rows are fingerprints.
+        sums = self._sums if self._sums is not None else self._before.new_zeros(0)
+        read = torch.cat([torch.cat(found).double(), sums.double()]).cpu().numpy()
+        with np.errstate(all="ignore"):
+            return self._sample(read[: len(read) - len(sums)], read[len(read) - len(sums) :])
 
-    def _sample(self, read: np.ndarray) -> Sample:
+    def _sample(self, read: np.ndarray, sums: np.ndarray) -> Sample:
         import numpy as np
 
-        shared, count = self._shared, sum(self._shared.sizes)
-        before, after, gradient = read[:count], read[count : 2 * count], read[2 * count : 3 * count]
-        starts = np.concatenate(([0], np.cumsum(shared.sizes)[:-1])).astype(int)
+        shared, count = self._shared, self._shared.looked_at
+        before, after, gradient = read[: 3 * count].reshape(3, count)
+        norms, rest = read[3 * count :][: len(shared.names)], read[3 * count + len(shared.names) :]
         moving = gradient != 0
-        of = np.maximum(1, np.add.reduceat(moving, starts, dtype=float))
-        with np.errstate(all="ignore"):
-            change = after - before
-            # What was looked at stands for the whole tensor.
-            whole = np.array([p.numel() for p in shared.parameters]) / np.array(shared.sizes)
-            changes = np.sqrt(np.add.reduceat(change * change, starts) * whole)
-        unchanged = np.add.reduceat(moving & (change == 0), starts, dtype=float) / of
-        rest = read[3 * count :]
-        norms, rest = rest[: len(shared.names)], rest[len(shared.names) :]
-        layers = []
-        for name, rows, features in self._noted:
-            layers.append(_layer(name, rows, rest[: 2 * features + 4], features))
-            rest = rest[2 * features + 4 :]
+        change = after - before
+        changes = np.sqrt(np.add.reduceat(change * change, shared.starts) * shared.whole)
+        same = np.add.reduceat(moving & (change == 0), shared.starts, dtype=float)
+        unchanged = same / np.maximum(1, np.add.reduceat(moving, shared.starts, dtype=float))
+        layers, spread, place = [], math.nan, 2 * len(self._noted)
+        for number, (name, noted) in enumerate(self._noted.items()):
+            some = rest[place : place + noted.some.numel()].reshape(noted.some.shape)
+            place += noted.some.numel()
+            if name or shared.layers[0][0] == "":
+                layers.append(_layer(name, some, *rest[2 * number : 2 * number + 2].tolist()))
+            if not name:
+                spread = _spread(some)
+        device, trainable = shared.parameters[0].device, tuple(one.requires_grad for one in shared.parameters)
         return Sample(
-            self._step, shared.names, tuple(parameter.requires_grad for parameter in shared.parameters),
-            tuple(norms.tolist()), tuple(changes.tolist()), tuple(unchanged.tolist()), tuple(layers),
-            _spread(rest), memory_bytes(shared.parameters[0].device),
+            self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
+            tuple(unchanged.tolist()), tuple(layers), spread, memory_bytes(device),
+            left_out(self._state), content_of(sums), replica_checksums(shared.parameters), gpu_busy(device),
         )  # fmt: skip
 
     def _noting(self, name: str) -> Any:
+        import torch
+
         def note(module: nn.Module, inputs: Any, output: Any) -> None:
             rows = _rows(output)
             # A module that is called again, or once more for a checkpointed backward, has been seen.
-            if rows is not None and all(name != noted for noted, _, _ in self._noted):
-                import torch
-
-                some = rows[:, :: _every(rows.shape[1])]
-                low, high = some.aminmax(dim=0)
+            if rows is not None and name not in self._noted:
                 lowest, highest = rows.aminmax()
-                norm = torch.linalg.vector_norm(some, dtype=torch.float32)
-                size = norm.new_tensor(float(some.numel()))
-                self._parts += [low, high, torch.stack([lowest.float(), highest.float(), norm, size])]
-                self._noted.append((name, len(rows), some.shape[1]))
+                some = rows[:: -(-len(rows) // MOST_ROWS), :: -(-rows.shape[1] // MOST_FEATURES)]
+                # A copy: a part that shares its memory would keep the whole output.
+                some = some.to(torch.float32, copy=True)
+                self._noted[name] = _Noted(lowest.float(), highest.float(), some)
 
         return note
 
-    def _note_outputs(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        import torch
+    def _note_inputs(self, module: nn.Module, inputs: Any) -> None:
+        if self._sums is None:
+            self._sums = row_sums(inputs)
 
-        rows = _rows(output)
-        if rows is not None and self._outputs is None and len(rows) > 1:
-            some = rows[:, :: _every(rows.shape[1])].float()
-            self._outputs = torch.stack([some.var(dim=0, correction=0).mean(), some.square().mean()])
+
+class _Noted(NamedTuple):
+    """One module's output: its extremes, and some features of some rows."""
+
+    lowest: Tensor
+    highest: Tensor
+    some: Tensor
 
 
 def memory_bytes(device: torch.device) -> float:
@@ -137,8 +148,11 @@ def memory_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.memory_allocated(device))
     try:
-        with open("/proc/self/statm", "rb") as file:
-            return float(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        file = os.open("/proc/self/statm", os.O_RDONLY)
+        try:
+            return float(os.read(file, 100).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        finally:
+            os.close(file)
     except OSError:
         return 0.0
 
@@ -168,7 +182,15 @@ def _some(tensors: Sequence[Tensor], strides: list[int]) -> Tensor:
     """A part of each, in one vector that shares nothing with them."""
     import torch
 
-    return torch.cat([tensor.detach().reshape(-1)[::stride] for tensor, stride in zip(tensors, strides, strict=True)])
+    with torch.no_grad():
+        return torch.cat([_part(tensor, stride) for tensor, stride in zip(tensors, strides, strict=True)])
+
+
+def _part(tensor: Tensor, stride: int) -> Tensor:
+    """Every so many elements. By one operation where memory allows: each takes some microseconds."""
+    if tensor.is_contiguous():
+        return tensor.as_strided((-(-tensor.numel() // stride),), (stride,))
+    return tensor.reshape(-1)[::stride]
 
 
 def _norms(parameters: Sequence[Tensor]) -> Tensor:
@@ -191,27 +213,26 @@ def _rows(output: Any) -> Tensor | None:
     return output.detach().reshape(len(output), -1)
 
 
-def _every(features: int) -> int:
-    return -(-features // MOST_FEATURES)
+def _layer(name: str, some: np.ndarray, lowest: float, highest: float) -> Layer:
+    import numpy as np
 
-
-def _layer(name: str, rows: int, read: np.ndarray, features: int) -> Layer:
-    """One module's part of what was read: lows and highs of its features, then four numbers."""
-    low, high = read[:features], read[features : 2 * features]
-    lowest, highest, norm, size = read[2 * features :].tolist()
+    low, high = some.min(axis=0), some.max(axis=0)
+    other = int(np.count_nonzero((low != 0) | (high != 0)))
     return Layer(
         name,
-        rms=norm / math.sqrt(size),
+        rms=math.sqrt(float(np.vdot(some, some)) / some.size),
         largest=max(abs(lowest), abs(highest)),
-        zero_rows=float(((low == 0) & (high == 0)).mean()),
-        equal_rows=rows > 1 and bool((low == high).all()),
+        zero_rows=1.0 - other / len(low),
+        equal_rows=len(some) > 1 and not np.count_nonzero(low != high),
         finite=math.isfinite(lowest) and math.isfinite(highest),
     )
 
 
-def _spread(read: np.ndarray) -> float:
-    """Of the model's outputs, relative to their size; NaN of fewer than two rows."""
-    if not len(read):
+def _spread(some: np.ndarray) -> float:
+    """Of the model's outputs, relative to their size; NaN of fewer than two rows, or where one is not finite."""
+    import numpy as np
+
+    square = float(np.vdot(some, some)) / some.size
+    if len(some) < 2 or not math.isfinite(square):
         return math.nan
-    variance, square = read.tolist()
-    return math.sqrt(variance / square) if square > 0 else 0.0
+    return math.sqrt(float(some.var(axis=0).mean()) / square) if square > 0 else 0.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from lifecycle.records import CurvePoint
 from lifecycle.training.monitors.signals import Sample, Signals
 
 Severity = Literal["critical", "warning"]
@@ -40,3 +42,10 @@ class Monitor(Protocol):
     def after_sample(self, seen: Sample) -> Finding | None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class CurveMonitor(Protocol):
+    """A monitor that looks at the curve as well: at the points that a window closed, the reserve's among them."""
+
+    def after_points(self, points: Sequence[CurvePoint]) -> Finding | None: ...

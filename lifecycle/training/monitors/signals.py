@@ -18,7 +18,8 @@ class Signals(NamedTuple):
 
     `step` counts updates from 0. `loss` is the mean unweighted loss of its rows, `squared` the mean squared one;
     `grad_norm` is before clipping, `grad_norms` each parameter's, None where there is no gradient. `seconds` is the
-    wall time since the update before, `wait_seconds` what of it was waiting for rows.
+    wall time since the update before, `wait_seconds` what of it was waiting for rows. `batch` is a fingerprint of its
+    row numbers, None where rows have none.
     """
 
     step: int
@@ -30,6 +31,7 @@ class Signals(NamedTuple):
     grad_norms: list[float | None]
     seconds: float
     wait_seconds: float
+    batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ class Sample:
     with a gradient that the update left bit for bit as they were. `layers` are the leaf modules' outputs; `spread` is
     the standard deviation of the model's outputs over the rows, relative to their size. `memory_bytes` is what the
     process, or the GPU's allocator, holds.
+
+    `left_out` names trainable parameters, as the model is now, that no optimizer has. `content` is a fingerprint of the
+    rows' inputs, whatever their order. `replicas` are each process' checksums of its parameters, () where there is one
+    process. `gpu_busy` is the share of time in which the GPU worked, None where that is not known.
     """
 
     step: int
@@ -66,3 +72,7 @@ class Sample:
     layers: tuple[Layer, ...]
     spread: float
     memory_bytes: float
+    left_out: tuple[str, ...] = ()
+    content: int | None = None
+    replicas: tuple[tuple[int, ...], ...] = ()
+    gpu_busy: float | None = None

@@ -9,26 +9,32 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.records import Alarm
+from lifecycle.records import Alarm, CurvePoint
 from lifecycle.training.monitors.causes import cause_and_fix
 from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
-from lifecycle.training.monitors.monitor import Finding, Monitor
+from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
-from lifecycle.training.monitors.signals import SAMPLE_EVERY, Signals
+from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
+from lifecycle.training.monitors.spikes import Spikes
+from lifecycle.training.monitors.trends import Trends
+from lifecycle.training.random_state import torch_states
 from lifecycle.training.watching.clock import DATA
 from lifecycle.training_spec import MonitorsSpec
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from lifecycle.training.loop import Recipe, TrainState, Update
+    from lifecycle.training.monitors.heartbeat import Heartbeat
 
-# Signals of the newest updates, for who records what led to an alarm.
-KEPT_SIGNALS = 200
+# Signals of the newest updates and the newest closer looks, for who records what led to an alarm.
+KEPT_SIGNALS, KEPT_SAMPLES = 200, 5
 # The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
 SAME_ALARM, MOST_OF_ONE = 50, 8
 
@@ -36,7 +42,7 @@ RowKeys = tuple[dict[str, Any], ...]
 
 
 class Watch:
-    """The monitors of one training. `monitors` are those beside what is not finite, which is always watched.
+    """The monitors of one training. `monitors` are those beside what is not finite, spikes and trends.
 
     `row_keys` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns is
     kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has to
@@ -51,19 +57,39 @@ class Watch:
         planned_steps: int,
         row_keys: Callable[[TrainState], RowKeys] = lambda state: (),
         on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._looks = CloserLooks(model)
-        self._not_finite = NonFinite([name for name, _ in model.named_parameters()])
-        self._monitors = (self._not_finite, *monitors)
-        self._each = [monitor.after_backward for monitor in monitors]
-        self._row_keys, self._on_alarm = row_keys, on_alarm
+        names = tuple(name for name, _ in model.named_parameters())
+        self._not_finite = NonFinite(names)
+        beside = (Spikes(), Trends(names), *monitors)
+        self._monitors = (self._not_finite, *beside)
+        self._each = [monitor.after_backward for monitor in beside]
+        self._row_keys, self._on_alarm, self._heartbeat = row_keys, on_alarm, heartbeat
+        # What the heartbeat's thread has found, for the training's to note.
+        self.hangs: deque[Finding] = deque()
         self.policy = Policy(spec, planned_steps)
         self.alarms: list[Alarm] = []
         self.recent: deque[Signals] = deque(maxlen=KEPT_SIGNALS)
+        self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
+        self.random: dict[str, Tensor] = {}
+        self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self.ended: Alarm | None = None
         self.back_before: int | None = None
         self._look: CloserLook | None = None
         self._rate, self._last, self._waited = 0.0, time.perf_counter(), 0.0
+
+    @contextmanager
+    def heart(self) -> Iterator[None]:
+        """The heartbeat's thread runs inside."""
+        if self._heartbeat is None:
+            yield
+            return
+        self._heartbeat.start()
+        try:
+            yield
+        finally:
+            self._heartbeat.close()
 
     def rate(self, state: TrainState, recipe: Recipe) -> float:
         """The learning rate of this update."""
@@ -74,16 +100,19 @@ class Watch:
         """False if the batch is on the skip list."""
         if state.step in self.policy.passed_over:
             return False
+        if self._heartbeat is not None:
+            self._heartbeat.begin(state.step)
         if state.step % SAMPLE_EVERY == 0:
             self._look = self._looks.begin(state)
+        self.random = torch_states(self._device)
         return True
 
-    def may_apply(self, state: TrainState, update: Update, rows: int) -> bool:
+    def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
         """True if the optimizer may make the update; a scaler's overflow is the loop's to leave out, and no alarm."""
         now, waited = time.perf_counter(), state.clock.spent(DATA)
         seen = Signals(
             state.step, update.loss, update.squared, rows, self._rate, update.grad_norm, update.grad_norms,
-            now - self._last, waited - self._waited,
+            now - self._last, waited - self._waited, batch,
         )  # fmt: skip
         self._last, self._waited = now, waited
         self.recent.append(seen)
@@ -97,6 +126,10 @@ class Watch:
 
     def after_update(self, state: TrainState, update: Update) -> Alarm | None:
         """The alarm that ends the training here, after the closer look at this update, if it was one."""
+        if self._heartbeat is not None:
+            self._heartbeat.end()
+        while self.hangs:
+            self._noted(state, self.hangs.popleft())
         look, self._look = self._look, None
         if update.skipped:
             # None of its rows was trained on: they count in no window.
@@ -105,10 +138,18 @@ class Watch:
             look.leave()
             if not update.skipped and finite(update.loss, update.grad_norm):
                 sample = look.end()
+                self.samples.append(sample)
                 found = [f for monitor in self._monitors if (f := monitor.after_sample(sample)) is not None]
                 if found:
                     self._act(state, found)
         return self.ended
+
+    def after_points(self, state: TrainState, points: Sequence[CurvePoint]) -> None:
+        """Show the points that a window closed to the monitors of the curve."""
+        curves = [monitor for monitor in self._monitors if isinstance(monitor, CurveMonitor)]
+        found = [finding for one in curves if (finding := one.after_points(points)) is not None]
+        if found:
+            self._act(state, found)
 
     def weights_are_bad(self, state: TrainState) -> Alarm:
         """The alarm for weights that were found not finite before a checkpoint."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lifecycle.task import line_of
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan, step_seed
+from lifecycle.training.raised import storage_errno
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +103,10 @@ def usual_loaders() -> int:
 
 @dataclass(frozen=True)
 class _Failed:
-    """What a loader tells of an error, and what decides its class: errors themselves may not survive the way."""
+    """What a loader tells of an error, and what decides its class: errors themselves may not survive the way.
+
+    `errno` is storage_errno's.
+    """
 
     told: str
     memory: bool
@@ -126,7 +130,7 @@ class _Steps:
         except Exception as error:
             # Raised here, it would reach the training as a page of text without its traceback.
             told = f"{type(error).__name__}: {error} ({line_of(error, self.rows.folder)})"
-            return _Failed(told, isinstance(error, MemoryError), error.errno if isinstance(error, OSError) else None)
+            return _Failed(told, isinstance(error, MemoryError), storage_errno(error))
 
     def _made(self, step: int) -> tuple[Inputs, Tensor, Tensor | None]:
         import torch

@@ -14,6 +14,7 @@ import math
 from typing import TYPE_CHECKING
 
 from lifecycle.errors import DatasetError
+from lifecycle.training.rows.oversampling import Oversampled
 from lifecycle.training_spec import ClassWeights
 
 if TYPE_CHECKING:
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 
 
 def row_weights(
-    labels: np.ndarray, declared: str | ClassWeights | None, given: np.ndarray | None = None
+    labels: np.ndarray,
+    declared: str | ClassWeights | None,
+    given: np.ndarray | None = None,
+    oversampled: Oversampled | None = None,
 ) -> np.ndarray | None:
-    """Weights of mean 1 for training rows with these labels, shape (N,); None where all are 1.
+    """Weights for training rows with these labels, shape (N,), of mean 1 over an epoch's draws; None where all are 1.
 
     `given` are the weight column's values. Raises DatasetError if one is negative or not finite, or all of a class
     are 0.
@@ -41,7 +45,9 @@ def row_weights(
         weights = np.where(labels == 1, declared.positive, 1.0) * weights
     elif declared == "balanced":
         weights = (sums.sum() / (2 * sums))[np.asarray(labels, dtype=np.int64)] * weights
-    return weights / weights.mean()
+    if oversampled is None:
+        return weights / weights.mean()
+    return weights / np.average(weights, weights=oversampled.draws_of(len(labels)))
 
 
 def log_odds_shift(labels: np.ndarray, weights: np.ndarray | None) -> float:

@@ -37,6 +37,13 @@ class EarlyStopping:
         self.ended = self.worse >= self.spec.patience and step >= self.spec.min_steps
         return self.ended
 
+    @property
+    def told(self) -> str:
+        """The best evaluation, in words."""
+        if self.weights:
+            return f"best validation loss {self.best_loss:.4f} at {self.best_step}"
+        return f"none of {self.worse} evaluations had a finite loss" if self.worse else "nothing was evaluated"
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "best_loss": self.best_loss, "best_step": self.best_step, "worse": self.worse, "ended": self.ended,

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import TrainJob
 from lifecycle.training.loop import Stateful, TrainState
-from lifecycle.training.prepare import Prepared
 from lifecycle.training.techniques.average import Average
 from lifecycle.training.techniques.early_stopping import EarlyStopping
 from lifecycle.training.techniques.scaler import scaler_of
-from lifecycle.training.validate import make_validation_loss
 
 if TYPE_CHECKING:
     import torch
 
+    from lifecycle.training_spec import TrainingSpec
 
-def make_parts(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> dict[str, Stateful]:
-    """What the training declares, by name: scaler, average, early_stopping."""
-    training = job.training
+
+def make_parts(
+    training: TrainingSpec, model: torch.nn.Module, make_loss: Callable[[], Callable[[], float]]
+) -> dict[str, Stateful]:
+    """What the training declares, by name: scaler, average, early_stopping.
+
+    `make_loss` makes what early stopping evaluates, and is called only where it is declared.
+    """
     found: dict[str, Stateful] = {**scaler_of(training.precision)}
     if training.ema is not None:
         found["average"] = Average(model, training.ema.decay)
     if training.early_stopping is not None:
-        loss = make_validation_loss(job, prepared, model, device)
-        found["early_stopping"] = EarlyStopping(training.early_stopping, loss)
+        found["early_stopping"] = EarlyStopping(training.early_stopping, make_loss())
     return found
 
 
 def after_update(state: TrainState, last_step: int, moved: bool = True) -> bool:
     """Move the parts on by an update, if it `moved` the weights; True if early stopping ends the training here."""
     average, stopping = average_of(state), early_stopping_of(state)
-    if average is not None and moved:
-        average.update(state.model)
+    if moved:
+        move_average(state)
     if stopping is None or (state.step % stopping.spec.every and state.step < last_step):
         return False
     with nullcontext() if average is None else average.in_place_of(state.model):
         return stopping.look(state.model, state.step)
+
+
+def move_average(state: TrainState) -> None:
+    """Move the average of the weights on by an update, where there is one."""
+    if (average := average_of(state)) is not None:
+        average.update(state.model)
 
 
 def put_final_weights(state: TrainState) -> None:
@@ -59,7 +68,7 @@ def told(state: TrainState, last_step: int) -> tuple[str, ...]:
         ended = f"ended at step {state.step}" if stopping.ended else "never ended the training"
         if last_step <= stopping.spec.min_steps:
             ended = f"could not end it, since min_steps is {stopping.spec.min_steps}"
-        notes.append(f"early stopping {ended}; best validation loss {stopping.best_loss:.4f} at {stopping.best_step}")
+        notes.append(f"early stopping {ended}; {stopping.told}")
     if state.scaler is not None:
         left_out = f"{state.scaler.overflows} updates overflowed in fp16 and were left out"
         notes.append(f"{left_out}; the loss scale ended at {state.scaler.scale:g}")

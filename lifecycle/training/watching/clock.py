@@ -68,7 +68,8 @@ class Clock:
         """The seconds since the last lap went to a checkpoint of `step`, from which a later attempt may go on."""
         self.lap(CHECKPOINT)
         self._totals[STEP] = step
-        mark = min(self._marks, key=lambda mark: mark[STEP])
+        # Saved again, a step has one mark: the later one holds what was waited for its write.
+        mark = min(self._marks, key=lambda mark: (mark[STEP] != step, mark[STEP]))
         mark[:] = self._totals
         self._write()
 
@@ -113,7 +114,9 @@ class Clock:
         return StageSeconds(**parts, replayed_steps=round(self._totals[REPLAYED_STEPS]))
 
     def close(self) -> None:
-        """Write the totals and let go of the file."""
+        """Write the totals, those since the last lap included, and let go of the file."""
+        # Whatever they were of: after an attempt that broke, all since its checkpoint is replayed.
+        self.lap(EXPORT)
         self._write()
         if self._file is not None:
             os.close(self._file)

@@ -28,7 +28,8 @@ class Curve:
     ) -> None:
         """Add a batch of `rows` rows with mean `loss` and mean squared loss.
 
-        Closes a window of `window` steps, or a shorter one where the first pass of `steps_per_epoch` steps ends.
+        Closes a window of `window` steps, or a shorter one where the first pass of `steps_per_epoch` steps ends. One
+        without rows, all of which an oversampled epoch had met before, has no point.
         """
         self._steps += 1
         self._rows += rows

@@ -1,8 +1,8 @@
 """What a worker has measured so far, a line a window, in `metrics.jsonl` of its folder: others read along.
 
 Appended by a thread of its own: a disk that is slow or full never stops a training. What could not be written waits in
-memory and is written once it can be. A window that is trained again after a kill is written again: readers go by
-figure and step.
+memory and is written once it can be. A window that is trained again after a kill is written again. Each attempt begins
+with a line that says from which step it goes on: what lies after it was lost with the attempt before.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from lifecycle.progress import say
-from lifecycle.records import CurvePoint, Frozen
+from lifecycle.records import Alarm, CurvePoint, Frozen
 
 FILE_NAME = "metrics.jsonl"
 RETRY_SECONDS = 2.0
@@ -27,11 +27,79 @@ RETRY_SECONDS = 2.0
 CLOSE_SECONDS = 5.0
 
 
+class WindowSignals(Frozen):
+    """What the monitors saw of a window that ends at `step`.
+
+    `grad_norm` is the median of its updates before clipping, `update_ratio` the median over parameters of the newest
+    update's size relative to theirs, `seconds` the median of an update.
+    """
+
+    step: int
+    grad_norm: float
+    update_ratio: float | None
+    seconds: float
+
+
 class MetricsLine(Frozen):
-    """A point and when it was measured, in milliseconds since 1970."""
+    """A point, signals or an alarm, and when it was measured, in milliseconds since 1970."""
 
     at_ms: int
-    point: CurvePoint
+    point: CurvePoint | None = None
+    signals: WindowSignals | None = None
+    alarm: Alarm | None = None
+
+    @property
+    def step(self) -> int:
+        """The update that it is about."""
+        return self._told.step
+
+    @property
+    def key(self) -> tuple[int, str, str | None]:
+        """Lines of equal keys tell of the same."""
+        match self._told:
+            case CurvePoint() as point:
+                return point.step, point.figure, point.slice
+            case Alarm() as alarm:
+                return alarm.step, f"alarm of {alarm.monitor}", None
+            case WindowSignals() as signals:
+                return signals.step, "signals", None
+
+    @property
+    def _told(self) -> CurvePoint | WindowSignals | Alarm:
+        found = self.point or self.signals or self.alarm
+        assert found is not None
+        return found
+
+
+class AttemptLine(Frozen):
+    """An attempt begins at the checkpoint of `from_step`: later points of those before it no longer hold."""
+
+    from_step: int
+
+
+Line = MetricsLine | AttemptLine
+
+
+class Windows:
+    """The points of a file that still hold, each with the time of its first measuring."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[int, str, str | None], MetricsLine] = {}
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """What the file says next."""
+        for line in lines:
+            if isinstance(line, AttemptLine):
+                self._lines = {key: kept for key, kept in self._lines.items() if kept.step <= line.from_step}
+                continue
+            # An equal one that is repeated keeps its time: with it, a second write to MLflow is the first one's.
+            before = self._lines.get(line.key)
+            if before is None or before.model_copy(update={"at_ms": line.at_ms}) != line:
+                self._lines[line.key] = line
+
+    @property
+    def lines(self) -> list[MetricsLine]:
+        return list(self._lines.values())
 
 
 class MetricsFile:
@@ -39,15 +107,20 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: deque[MetricsLine] = deque()
+        self._waiting: deque[Line] = deque()
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics.jsonl", daemon=True)
         self._thread.start()
 
-    def write(self, points: Sequence[CurvePoint]) -> None:
-        """A line a point, written soon."""
+    def begin(self, from_step: int, points: Sequence[CurvePoint]) -> None:
+        """An attempt goes on from this step; `points` are those until then: a kill may have kept them from the file."""
+        self._waiting.append(AttemptLine(from_step=from_step))
+        self.write(points)
+
+    def write(self, points: Sequence[CurvePoint | WindowSignals | Alarm]) -> None:
+        """A line each, written soon."""
         at_ms = time.time_ns() // 1_000_000
-        self._waiting.extend([MetricsLine(at_ms=at_ms, point=point) for point in points])
+        self._waiting.extend([line_of(point, at_ms) for point in points])
         self._wake.set()
 
     def close(self) -> None:
@@ -70,7 +143,18 @@ class MetricsFile:
                     self._waiting.popleft()
 
 
-def _text(line: MetricsLine) -> bytes:
+def line_of(measured: CurvePoint | WindowSignals | Alarm, at_ms: int) -> MetricsLine:
+    """The line that tells of it."""
+    match measured:
+        case CurvePoint():
+            return MetricsLine(at_ms=at_ms, point=measured)
+        case WindowSignals():
+            return MetricsLine(at_ms=at_ms, signals=measured)
+        case Alarm():
+            return MetricsLine(at_ms=at_ms, alarm=measured)
+
+
+def _text(line: Line) -> bytes:
     return json.dumps(line.model_dump(mode="json", exclude_defaults=True), allow_nan=False).encode() + b"\n"
 
 
@@ -91,7 +175,14 @@ def append(path: Path, content: bytes) -> None:
             raise
 
 
-def read_from(path: Path, offset: int) -> tuple[list[MetricsLine], int]:
+def windows_in(path: Path) -> list[MetricsLine]:
+    """The points of the file that still hold. Raises OSError."""
+    windows = Windows()
+    windows.add(read_from(path, 0)[0])
+    return windows.lines
+
+
+def read_from(path: Path, offset: int) -> tuple[list[Line], int]:
     """The whole lines from `offset` on, and where to go on reading; lines that are none are left out.
 
     Nothing where there is no file yet. Raises OSError.
@@ -102,8 +193,9 @@ def read_from(path: Path, offset: int) -> tuple[list[MetricsLine], int]:
         file.seek(offset)
         content = file.read()
     content = content[: content.rfind(b"\n") + 1]
-    found = []
+    found: list[Line] = []
     for line in content.splitlines():
-        with contextlib.suppress(ValidationError):
-            found.append(MetricsLine.model_validate_json(line))
+        for kind in (MetricsLine, AttemptLine):
+            with contextlib.suppress(ValidationError):
+                found.append(kind.model_validate_json(line))
     return found, offset + len(content)

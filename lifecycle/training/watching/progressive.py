@@ -16,7 +16,7 @@ from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.slices import slice_codes
 from lifecycle.records import CurvePoint
 from lifecycle.training.loop import autocast
-from lifecycle.training.random_state import random_state, restore_random
+from lifecycle.training.random_state import random_kept
 from lifecycle.training.watching.curve import curve_point
 
 if TYPE_CHECKING:
@@ -58,17 +58,18 @@ class Progressive:
     _rows: list[Tensor] = field(default_factory=list)
     _trained: list[Tensor] = field(default_factory=list)
     _evaluated: list[Tensor] = field(default_factory=list)
+    _scored_step: int = -1
 
     def before_first_step(self, state: TrainState) -> None:
-        """Scores the stage's first batch; those after it are scored by after_step, before their update."""
-        if state.step == self.plan.first_step:
-            self._evaluate_next(state)
+        """Scores the first batch of a start or resume, unless the checkpoint has it; after_step the others."""
+        self._evaluate_next(state)
 
     def after_step(self, state: TrainState, closed: CurvePoint | None) -> tuple[CurvePoint, ...]:
         """The points of the window that `closed` ends, after an update; () if it ends none."""
         if self.slices and state.step <= self.plan.steps_per_epoch and state.row_losses is not None:
-            self._rows.append(self.plan.batch(state.step - 1))
-            self._trained.append(state.row_losses.double())
+            rows, losses, counted = self.plan.batch(state.step - 1), state.row_losses, self.plan.counted(state.step - 1)
+            self._rows.append(rows if counted is None else rows[counted])
+            self._trained.append((losses if counted is None else losses[counted.to(losses.device)]).double())
         found = () if closed is None else self._close(state, closed)
         self.points.extend(found)
         self._evaluate_next(state)
@@ -79,23 +80,27 @@ class Progressive:
         kept = {"rows": self._rows, "trained": self._trained, "evaluated": self._evaluated}
         return {
             "points": [point.model_dump() for point in self.points],
+            "scored_step": self._scored_step,
             **{name: _joined(tensors) for name, tensors in kept.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict gave."""
         self.points = [CurvePoint(**point) for point in state["points"]]
+        self._scored_step = state["scored_step"]
         device = self.data.device
         self._rows = [state["rows"]] if len(state["rows"]) else []
         self._trained = [state["trained"].to(device)] if len(state["trained"]) else []
         self._evaluated = [state["evaluated"].to(device)] if len(state["evaluated"]) else []
 
     def _evaluate_next(self, state: TrainState) -> None:
-        every = self.evaluate_every
-        if every and state.step % every == 0 and state.step < min(self.plan.steps_per_epoch, self.plan.last_step):
+        every, last = self.evaluate_every, min(self.plan.steps_per_epoch, self.plan.last_step)
+        if every and state.step % every == 0 and self._scored_step < state.step < last:
+            self._scored_step = state.step
             # Before the batch is made: to_tensors may draw random numbers.
             with undisturbed(state.model):
-                rows = self.plan.batch(state.step)
+                rows, counted = self.plan.batch(state.step), self.plan.counted(state.step)
+                rows = rows if counted is None else rows[counted]
                 taken = self.data.take(rows.to(self.data.targets.device)).to(self.data.device)
                 self._evaluated.append(row_losses(state.model, taken, self.recipe))
 
@@ -178,16 +183,15 @@ def undisturbed(model: torch.nn.Module) -> Iterator[None]:
     """Evaluation mode; then each module's own mode, the buffers and the random numbers are as they were."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    drawn = random_state()
     model.eval()
     try:
-        yield
+        with random_kept():
+            yield
     finally:
         for module, mode in modes:
             module.training = mode
         for buffer, before in buffers:
             buffer.data.copy_(before)
-        restore_random(drawn)
 
 
 def _joined(tensors: list[Tensor]) -> Tensor:

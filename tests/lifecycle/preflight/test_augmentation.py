@@ -1,11 +1,15 @@
 """Augmentation that draws as it should, and pairs that stay together; each fault of either is found."""
 
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from benchmarks.healthy_odd import mixup, moved_images, soft_targets, three_class_masks
@@ -16,6 +20,10 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.inputs.augmentation import varies
 from lifecycle.preflight.inputs.pairs import pairs_together
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.loop import Recipe, TrainData
+from lifecycle.training.plan import Plan
+from lifecycle.training.rows.loading import LoadedRows
 
 
 def on(look, setup: Setup) -> Found:
@@ -115,6 +123,71 @@ def test_augmentation_within_the_network_in_evaluation_fails():
     noisy = replace(base, network=lambda: Noisy("image", layers, squeeze=False))
     assert on(varies, noisy).status == "fail"
     assert on(varies, replace(noisy, claims=PreflightSpec(evaluation="stochastic"))).status == "pass"
+
+
+def in_loaders(augment, loaders=1):
+    """A table whose batches real loader processes make."""
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+
+    def to_tensors(rows):
+        return {"x": torch.tensor(rows.to_numpy(), dtype=torch.float32)}
+
+    def build():
+        torch.manual_seed(0)
+        return ForwardOf("x", nn.Linear(4, 1))
+
+    recipe = Recipe(
+        lambda o, t: functional.binary_cross_entropy_with_logits(o, t, reduction="none"),
+        learning_rate=lambda step: 0.01, clip_norm=1.0, augment=augment,
+    )  # fmt: skip
+    data = TrainData({"x": x}, (x[:, 0] > 0).float())
+    rows = LoadedRows(to_tensors, Path("."), pd.DataFrame(x.numpy()), data.targets, "cpu", loaders=loaders, seed=0)
+    plan = Plan(rows=64, batch_size=16, steps_per_epoch=4, horizon_steps=40, first_step=0, last_step=40, seed=0)
+    optimizers = lambda model: (torch.optim.SGD(model.parameters(), lr=0.01),)
+    return Subject(build, optimizers, recipe, data, data, plan, loaded=rows.in_loaders(recipe)[0])
+
+
+def by_generator(inputs, targets, generator):
+    return {"x": noise(inputs["x"], generator)}, targets
+
+
+def by_torch(inputs, targets, generator):
+    return {"x": inputs["x"] + torch.randn(inputs["x"].shape) + random.random() + float(np.random.rand())}, targets
+
+
+def by_a_generator_of_ones_own(inputs, targets, generator):
+    return {"x": inputs["x"] + torch.randn(inputs["x"].shape, generator=OWN)}, targets
+
+
+def by_process(inputs, targets, generator):
+    return {"x": inputs["x"] + os.getpid() % 1000}, targets
+
+
+def by_a_fixed_seed(inputs, targets, generator):
+    return {"x": noise(inputs["x"], torch.Generator().manual_seed(7))}, targets
+
+
+@pytest.mark.parametrize("loaders", [1, 2])
+@pytest.mark.parametrize("augment", [by_generator, by_torch])
+def test_augmentation_in_loaders_that_differs_by_step_alone_passes(augment, loaders):
+    found = varies(in_loaders(augment, loaders))
+    assert found.status == "pass", found.evidence
+    assert f"by {loaders} and {3 - loaders} loaders" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("augment", "told"),
+    [
+        (by_a_generator_of_ones_own, "by 2 loaders than by 1"),
+        (by_process, "by 2 loaders than by 1"),
+        (by_a_fixed_seed, "augmented alike"),
+        (lambda inputs, targets, generator: (inputs, targets), "changes nothing"),
+    ],
+)
+def test_augmentation_in_loaders_that_differs_by_process_or_not_at_all_fails(augment, told):
+    found = varies(in_loaders(augment))
+    assert found.status == "fail", found.evidence
+    assert told in found.evidence
 
 
 @pytest.mark.parametrize("host", [mlp, cnn, unet, gpt])

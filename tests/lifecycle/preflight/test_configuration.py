@@ -2,7 +2,9 @@
 
 import copy
 import math
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,19 +12,24 @@ import toy_jobs
 import yaml
 from torch import nn
 
+from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import AFTER_CHECKS, CATALOGUE, HOST_CHECKS
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.configuration import room
 from lifecycle.preflight.configuration.checks import CHECKS
-from lifecycle.preflight.configuration.declared import Host, file_system, is_writable
+from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
 from lifecycle.preflight.configuration.parameters import claim_of
-from lifecycle.preflight.configuration.room import checkpoints, room, state_bytes
+from lifecycle.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
 from lifecycle.preflight.configuration.schedule import judged, schedule_fits, walk
 from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
+from lifecycle.preflight.sample import draw_sample
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.records import Forecast
+from lifecycle.training.judging.seeds import updates_of_stages
 from lifecycle.training.loop import DENSE, Recipe, TrainData
 from lifecycle.training.plan import Plan, learning_rate
 from lifecycle.training.recipe import make_optimizers
@@ -326,11 +333,22 @@ def test_weights_that_train_in_half_precision_are_a_warning():
     assert tried("precision", subject(network(lambda m: m.bfloat16().requires_grad_(False)))).status == "pass"
 
 
-def host(rows: int = 5000, stores=None, disk: str = "ext4", seconds: float | None = 30.0, **sections) -> Host:
+def host(
+    rows: int = 5000, stores=None, disk: str = "ext4", seconds: float | None = 30.0, write: float = 0.1, durable=None,
+    **sections,
+) -> Host:  # fmt: skip
+    """`seconds` are all of the updates' and nothing else."""
+    spec = toy_jobs.spec_with(**sections)
+    updates = sum(updates_of_stages(rows, rows // 2, spec.training, spec.stages).values())
+    step = StepTime(
+        seconds=(seconds or 0.0) / updates, rows_seconds=0.0, augment_seconds=0.0, checkpoint_seconds=0.01,
+        write_seconds=write, cores_busy=1.0, others_busy=0.0, cores=2, flops=0.0, operations=1, joules=None,
+        device="cpu",
+    )  # fmt: skip
     forecast = None if seconds is None else Forecast(
         name="seconds", unit="seconds", value=seconds, low=seconds * 0.6, high=seconds * 2
     )  # fmt: skip
-    return Host(toy_jobs.spec_with(**sections), rows, stores or {"MLflow": lambda: None}, disk, forecast)
+    return Host(spec, rows, rows // 2, stores or {"MLflow": lambda: None}, disk, forecast, durable, step)
 
 
 @pytest.mark.parametrize(
@@ -388,8 +406,17 @@ SPOT = {"compute": {"spot": True}}
     [
         (host(), "not_applicable"),
         (host(disk="nfs4", **SPOT), "pass"),
-        (host(disk="ext4", **SPOT), "insufficient"),
+        # Named as what outlives the machine, and not to be told from its own disk; not named at all.
+        (host(disk="ext4", durable=Path("/volume"), **SPOT), "insufficient"),
+        (host(disk="nfs4", durable=Path("/volume"), **SPOT), "pass"),
+        (host(disk="ext4", **SPOT), "fail"),
         (host(disk="overlay", **SPOT), "fail"),
+        # A store so slow that a copy is 20 minutes on its way, however often one begins; and one that may be.
+        (host(disk="nfs4", write=1200.0, training={"checkpoint_every_steps": None}, **SPOT), "fail"),
+        (host(disk="nfs4", write=300.0, training={"checkpoint_every_steps": None}, **SPOT), "insufficient"),
+        (host(disk="nfs4", write=200.0, training={"checkpoint_every_steps": None}, **SPOT), "pass"),
+        # Fourteen minutes of updates and two of writing.
+        (host(disk="nfs4", seconds=11_558, write=120.0, **SPOT), "fail"),
         (host(disk="nfs4", seconds=None, **SPOT), "insufficient"),
         # 234 updates of full and 110 of the stages before it: ten hours, and a checkpoint every 25 steps.
         (host(disk="nfs4", seconds=36_000, **SPOT), "fail"),
@@ -421,19 +448,74 @@ def test_room_counts_weights_moments_and_checkpoints(splits, tmp_path):
     assert weights == 33 * 4
     # AdamW: two moments of each weight, and a step count for each of four tensors.
     assert moments == 2 * weights + 4 * 4
-    needed = 5 * (weights + moments) + 3 * weights
-    assert room(made, 5, 2 * needed).status == "pass"
-    short = room(made, 5, 2 * needed - 1)
-    assert short.status == "fail"
-    assert "5 checkpoints" in short.evidence
     job = toy_jobs.preflight_job(splits, tmp_path)
     # Every 25 steps: smoke's last, two of pilot and full, and one that is being written; else the last of each.
-    assert checkpoints(job, 5000) == 6
+    assert checkpoints(job, 5000, 2500) == 6
     rare = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": 1000})})
-    assert checkpoints(rare, 5000) == 4
+    assert checkpoints(rare, 5000, 2500) == 4
     # As often as pays: the two that are kept of each stage.
     often = job.model_copy(update={"training": job.training.model_copy(update={"checkpoint_every_steps": None})})
-    assert checkpoints(often, 5000) == 7
+    assert checkpoints(often, 5000, 2500) == 7
+
+
+def seen_with(splits, tmp_path, durable=None):
+    job = toy_jobs.preflight_job(splits, tmp_path, durable=durable and str(durable))
+    return job, draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
+
+
+def free(monkeypatch, sizes):
+    """Free bytes by folder, all else of the disk in use; 0 is a folder that tells no size."""
+
+    def usage(path):
+        size = next(size for folder, size in sizes.items() if Path(path) == folder)
+        return shutil._ntuple_diskusage(2 * size, size, size)  # pyright: ignore[reportAttributeAccessIssue]
+
+    monkeypatch.setattr(room.shutil, "disk_usage", usage)
+
+
+def test_room_is_asked_twice_over_where_the_checkpoints_lie(splits, tmp_path, monkeypatch):
+    seen = seen_with(splits, tmp_path)
+    weights, beside = state_bytes(seen[1].subject)
+    needed = 6 * (weights + beside) + 3 * weights
+    for size, status in ((2 * needed, "pass"), (2 * needed - 1, "fail"), (0, "insufficient")):
+        free(monkeypatch, {tmp_path: size})
+        found = checkpoints_have_room(seen)
+        assert found.status == status, found.evidence
+        assert "6 checkpoints" in found.evidence
+
+
+@pytest.mark.parametrize("same_disk", [True, False])
+def test_room_is_asked_of_the_folder_for_copies_as_well(splits, tmp_path, monkeypatch, same_disk):
+    durable = tmp_path / "durable"
+    durable.mkdir()
+    seen = seen_with(splits, tmp_path, durable)
+    weights, beside = state_bytes(seen[1].subject)
+    copies, own = 6 * (weights + beside), 6 * (weights + beside) + 3 * weights
+    monkeypatch.setattr(room, "same_disk", lambda *folders: same_disk)
+    if same_disk:
+        free(monkeypatch, {tmp_path: 2 * (own + copies) - 1})
+        assert "name a larger disk in TRAINWORTHY_VAR" in checkpoints_have_room(seen).fix
+        free(monkeypatch, {tmp_path: 2 * (own + copies)})
+    else:
+        free(monkeypatch, {tmp_path: 2 * own, durable: 2 * copies - 1})
+        found = checkpoints_have_room(seen)
+        assert (found.status, found.threshold) == ("fail", 2 * copies)
+        assert "TRAINWORTHY_DURABLE" in found.fix
+        free(monkeypatch, {tmp_path: 2 * own, durable: 2 * copies})
+    assert checkpoints_have_room(seen).status == "pass"
+
+
+def test_folder_for_copies_that_is_not_there_or_takes_no_files_is_a_store_that_fails(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "unmounted", tmp_path / "file"):
+        seen = host(stores={"copies of checkpoints": lambda folder=folder: takes_files(folder)})
+        trial = tried("stores_reachable", seen)
+        assert trial.status == "fail"
+        assert "name another one in TRAINWORTHY_DURABLE" in trial.evidence
+        assert stops(before_worker(seen))
+    assert not (tmp_path / "unmounted").exists()
+    healthy = host(stores={"copies of checkpoints": lambda: takes_files(tmp_path)})
+    assert tried("stores_reachable", healthy).status == "pass"
 
 
 def test_host_that_stops_leaves_the_worker_s_checks_untried_and_all_are_told():
@@ -474,3 +556,6 @@ def test_recorded_preflight_is_asked_again_when_device_or_stores_change():
     # A GPU may be here now, which only the worker can tell.
     assert not still_holds(capped, seen, uses_cuda=True)
     assert not still_holds(recorded, replace(seen, spec=toy_jobs.spec_with(**SPOT)), uses_cuda=False)
+    # The worker has tried no folder for copies.
+    with_copies = seen.stores | {"copies of checkpoints in /volume": lambda: None}
+    assert not still_holds(recorded, replace(seen, stores=with_copies), uses_cuda=False)

@@ -430,6 +430,38 @@ def test_labels_declared_unused_are_not_looked_at():
     assert on(labels_in_range, unused).status == "not_applicable"
 
 
+def product(outputs, targets):
+    return 1 - (outputs * targets).sum(1)
+
+
+class Direction(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Linear(12, 2)
+
+    def forward(self, inputs):
+        return functional.normalize(self.layers(inputs["numbers"]), dim=1)
+
+
+@pytest.mark.parametrize(
+    ("network", "status"),
+    [
+        (Direction, "pass"),
+        (lambda: ForwardOf("numbers", nn.Sequential(nn.Linear(12, 2), nn.Tanh())), "pass"),
+        (lambda: ForwardOf("numbers", nn.Linear(12, 2)), "fail"),
+    ],
+    ids=["directions", "tanh", "free"],
+)
+def test_similarity_is_asked_for_outputs_that_the_network_can_give(network, status):
+    angle = 2 * scores(0, 1500)[1]
+    ways = torch.stack([angle.cos(), angle.sin()], 1)
+    setup = replace(regression(0), network=network, loss_fn=product)
+    parts = {"training": ways[:1200], "held_out": ways[1200:]}
+    setup = replace(setup, **{name: replace(getattr(setup, name), targets=found) for name, found in parts.items()})
+    found = on(labels_in_range, setup)
+    assert found.status == status, found.evidence
+
+
 @pytest.mark.parametrize(
     "setup",
     [regression(0, size=1e6), regression(0, at=1e5), regression(0, size=1e6, optimizer="sgd")],

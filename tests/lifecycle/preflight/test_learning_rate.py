@@ -86,3 +86,27 @@ def test_rare_class_that_weighs_more_is_no_slow_rate():
     # Its plain loss rises while the weighted one, which is trained on, falls.
     found = tried(HEALTHY["declared_imbalance"](3))
     assert found.status == "pass", found.evidence
+
+
+def two_groups(low: float, kind=torch.optim.AdamW):
+    """All layers but the last at a rate of their own."""
+
+    def optimizers(model):
+        first, last = list(model.parameters())[:4], list(model.parameters())[4:]
+        return [kind(first, lr=low), torch.optim.AdamW(last, lr=5e-3)]
+
+    return replace(mlp(0), build_optimizers=optimizers)
+
+
+@pytest.mark.parametrize(("low", "kind"), [(1e-7, torch.optim.SGD), (1e-9, torch.optim.AdamW)])
+def test_one_of_two_optimizers_that_hardly_moves_its_part_fails_with_it_named(low, kind):
+    trial = tried(two_groups(low, kind))
+    assert (trial.status, trial.severity) == ("fail", "error"), trial.evidence
+    assert "layers.0.weight" in trial.evidence
+    assert "far too small" in trial.cause
+
+
+@pytest.mark.parametrize(("low", "kind"), [(5e-5, torch.optim.AdamW), (1e-2, torch.optim.SGD)])
+def test_first_layers_at_a_hundredth_of_the_rate_pass(low, kind):
+    trial = tried(two_groups(low, kind))
+    assert trial.status == "pass", trial.evidence

@@ -126,7 +126,7 @@ def test_kernels_memory_is_seen_by_real_steps_alone():
     of = subject(upsampling, (3, 16, 16))
     followed = follow(of, repr)
     assert followed.timeline is not None
-    assert from_trace(of, followed.timeline).value < 0.97 * allocated(of)
+    assert from_trace(of, followed, followed.timeline).value < 0.97 * allocated(of)
     assert with_real_steps(of, followed).kinds["kernels"] > 0
 
 
@@ -346,6 +346,7 @@ def test_gpu_that_is_too_small_names_what_makes_it_fit():
     assert small.largest_rows is not None
     assert small.largest_rows < 8192
     assert any(way.startswith("accumulate: ") for way in small.ways)
+    assert "activation_checkpointing: [layers.*]" in small.ways
     # And that accumulation does fit, followed anew.
     rows = int(small.ways[0].split("(")[1].split()[0])
     again = trace_step(of, rows, accumulate=2, precision="fp32", round_to=512)
@@ -356,4 +357,7 @@ def test_activation_checkpointing_around_blocks_is_followed_as_if_it_were_writte
     asked = trace_step(subject(deep, (64,)), 64, accumulate=1, precision="fp32", blocks=True)
     written = trace_step(subject(deep_checkpointed, (64,)), 64, accumulate=1, precision="fp32")
     assert asked.peak == written.peak
+    assert asked.blocks == ("layers.*",)
+    declared = replace(subject(deep, (64,)), activation_checkpointing=asked.blocks)
+    assert trace_step(declared, 64, accumulate=1, precision="fp32").peak == written.peak
     assert asked.peak < trace_step(subject(deep, (64,)), 64, accumulate=1, precision="fp32").peak

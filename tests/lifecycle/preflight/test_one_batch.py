@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 
@@ -27,6 +28,15 @@ def test_healthy_toy_passes_every_part_in_few_updates(splits, tmp_path):
     found = tried(splits, tmp_path)
     assert [trial.status for trial in found.values()] == ["pass"] * len(ALL)
     assert sum(trial.optimizer_steps for trial in found.values()) <= 12
+
+
+def test_sample_has_the_weights_that_a_stage_trains_with(splits, tmp_path):
+    spec = toy_jobs.spec_with(training={"class_weights": {"positive": 5.0}})
+    job = toy_jobs.preflight_job(splits, tmp_path, spec=spec)
+    data = draw_sample(job, read_rows(job.training_file, job.rows), "cpu").subject.training
+    positive, negative = (data.weights[data.targets == label].mean() for label in (1, 0))
+    assert float(positive / negative) == pytest.approx(5.0)
+    assert float(data.weights.mean()) == pytest.approx(1.0)
 
 
 def test_batch_norm_with_parts_of_two_rows_passes(splits, tmp_path):
@@ -111,3 +121,24 @@ def test_write_that_could_not_be_interrupted_stops_nothing(splits, tmp_path, mon
     monkeypatch.setattr(saved, "kill_while_writing", lambda *_: False)
     trial = tried(splits, tmp_path)["one_batch.interrupted_write"]
     assert (trial.status, trial.required) == ("insufficient", False)
+
+
+def test_checkpoint_goes_to_the_folder_for_copies_and_back_and_leaves_nothing_there(splits, tmp_path):
+    durable = tmp_path / "durable"
+    durable.mkdir()
+    assert tried(splits, tmp_path, durable=str(durable))["one_batch.checkpoint"].status == "pass"
+    assert list(durable.iterdir()) == []
+
+
+def test_folder_for_copies_that_is_full_or_gives_back_other_bytes_fails_the_checkpoint(splits, tmp_path, monkeypatch):
+    durable = tmp_path / "durable"
+    durable.mkdir()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(saved, "copy_checkpoint", full)
+    trial = tried(splits, tmp_path, durable=str(durable))["one_batch.checkpoint"]
+    assert trial.status == "fail"
+    assert "No space left" in trial.evidence
+    assert "TRAINWORTHY_DURABLE" in trial.fix

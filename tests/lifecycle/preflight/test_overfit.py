@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from benchmarks.healthy import HEALTHY
-from benchmarks.networks import mlp
+from benchmarks.networks import drawn, feed_forward, mlp, scores, split
 from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
@@ -169,3 +169,59 @@ def test_few_rows_without_a_signal_are_no_alarm_on_held_out_rows():
     subject = replace(mlp(0, rows=300), network=network).subject()
     both = replace(subject, training=shuffled(subject.training), held_out=shuffled(subject.held_out))
     assert tried(both)["overfit.held_out"].status in ("not_applicable", "insufficient")
+
+
+class Ordered(nn.Module):
+    """Four cuts less a score: five grades in order. At outputs of zero all cuts are one."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.first = feed_forward(12, 32, 1), nn.Parameter(torch.tensor(-1.5))
+        self.gaps = nn.Parameter(torch.zeros(3))
+
+    def forward(self, inputs):
+        cuts = torch.cat([self.first[None], self.first + nn.functional.softplus(self.gaps).cumsum(0)])
+        return cuts - self.body(inputs["numbers"])
+
+
+def clamped(outputs, targets):
+    ends = torch.zeros(len(outputs), 1), torch.ones(len(outputs), 1)
+    below = torch.cat([ends[0], outputs.sigmoid(), ends[1]], 1)
+    return -below.diff(dim=1).gather(1, targets[:, None]).squeeze(1).clamp_min(1e-6).log()
+
+
+def test_grades_by_cuts_with_clamped_probabilities_are_learned():
+    x, score, noise = scores(0, 1500)
+    grades = torch.bucketize(score + 0.3 * torch.logit(noise, eps=1e-4), torch.tensor([-1.0, -0.3, 0.3, 1.0]))
+    rows = split(({"numbers": x}, grades))
+    found = tried(replace(mlp(0), network=Ordered, loss_fn=clamped, predict=None, **rows).subject())
+    assert {id: trial.evidence for id, trial in found.items() if trial.status != "pass"} == {}
+
+
+@pytest.mark.parametrize("shift", [1, -2])
+def test_training_labels_of_a_row_nearby_fail_with_the_shift_told(shift):
+    setup = mlp(0)
+    moved = replace(setup.training, targets=setup.training.targets.roll(shift))
+    trial = tried(replace(setup, training=moved).subject())["overfit.held_out"]
+    assert trial.status == "fail", trial.evidence
+    assert f"{abs(shift)} row{'s' * (abs(shift) > 1)} {'after' if shift > 0 else 'before'}" in trial.evidence
+
+
+def test_labels_of_the_row_before_in_both_parts_are_told_and_may_be_a_forecast():
+    setup = mlp(0)
+    parts = {name: getattr(setup, name) for name in ("training", "held_out")}
+    rolled = {name: replace(part, targets=part.targets.roll(1)) for name, part in parts.items()}
+    trial = tried(replace(setup, **rolled).subject())["overfit.held_out"]
+    assert trial.status == "insufficient"
+    assert "moved against the rows" in trial.cause
+
+
+def test_forecast_of_a_series_whose_rows_hold_the_labels_before_passes():
+    noise, series = torch.randn(1600, generator=drawn(0)), torch.zeros(1600)
+    for step in range(1, 1600):
+        series[step] = 0.6 * series[step - 1] + noise[step]
+    series = series / series.std()
+    rows = split(({"numbers": torch.stack([series[lag : lag + 1500] for lag in range(6)], 1)}, series[6:1506]))
+    network = lambda: ForwardOf("numbers", feed_forward(6, 32, 1))
+    setup = replace(mlp(0), network=network, loss_fn=nn.MSELoss(reduction="none"), predict=None, **rows)
+    assert tried(setup.subject())["overfit.held_out"].status == "pass"

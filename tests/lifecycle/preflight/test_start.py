@@ -10,6 +10,7 @@ from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.preflight.free_outputs import lowest_loss
 from lifecycle.preflight.start.checks import CHECKS
 from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.training.loop import TrainData
@@ -281,3 +282,42 @@ def test_one_row_of_data_is_told_and_raises_no_error():
     statuses = {name: trial.status for name, trial in tried(replace(setup, training=one)).items()}
     assert "error" not in statuses.values()
     assert statuses["start.micro_batches"] == "insufficient"
+
+
+class Slopes(nn.Module):
+    """Logits and how fast they change with the inputs, by torch.func in forward."""
+
+    def __init__(self, units: float = 1.0):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 1))
+        with torch.no_grad():
+            self.body[0].weight.mul_(units)
+
+    def forward(self, inputs):
+        from torch.func import grad_and_value, vmap
+
+        slope, value = vmap(grad_and_value(lambda row: self.body(row).squeeze(-1)))(inputs["numbers"])
+        return torch.stack([value, slope.norm(dim=1)], 1)
+
+
+def slope_loss(outputs, targets):
+    label = functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
+    return label + 0.05 * outputs[:, 1].square()
+
+
+@pytest.mark.parametrize(("units", "status"), [(1.0, "pass"), (1e4, "fail")])
+def test_layers_under_torch_func_are_seen_by_activations(units, status):
+    setup = replace(mlp(0), network=lambda: Slopes(units), loss_fn=slope_loss, predict=None)
+    trial = tried(setup, "start.activations")
+    assert trial.status == status, trial.evidence
+    assert "body." in trial.evidence
+
+
+def test_search_keeps_the_lowest_loss_where_it_is_not_finite_beyond():
+    best, _ = lowest_loss({0: torch.tensor([3.0])}, lambda at: (at[0] + 1 / (at[0] > 1).float()).sum())
+    assert 1 < best < 3.01
+
+
+def test_search_of_a_loss_without_an_end_comes_to_one():
+    best, _ = lowest_loss({0: torch.tensor([0.5])}, lambda at: -at[0].abs().sqrt().sum())
+    assert best < -1e5

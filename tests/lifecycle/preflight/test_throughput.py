@@ -1,6 +1,7 @@
 import gc
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import torch
 from torch import nn
 
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.throughput import blocked
+from lifecycle.preflight.throughput.blocked import Spent, spent
 from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
 from lifecycle.preflight.throughput.step_time import measure_step
+from lifecycle.progress import Progress
 from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
@@ -55,6 +59,22 @@ def test_step_is_timed_with_its_parts_and_leaves_no_trace():
     # A product of (16, 8) and (8, 1), forward and for the weights' gradient; two operations each.
     assert found.flops == 2 * 2 * 16 * 8
     assert found.cores_busy > 0
+
+
+class Slope(Linear):
+    """Adds its derivative, so that the backward pass goes through a derivative."""
+
+    def forward(self, inputs):
+        x = inputs["x"].detach().requires_grad_()
+        outputs = super().forward({"x": x})
+        return outputs + torch.autograd.grad(outputs.sum(), x, create_graph=True)[0].square().sum(1)
+
+
+def test_operations_of_a_derivative_in_forward_are_counted():
+    found = measure_step(replace(subject(), build=Slope))
+    # At least the product of (16, 8) and (8, 1), the weights' gradient, and the inputs' own.
+    assert found.flops >= 3 * 2 * 16 * 8
+    assert found.operations > 5
 
 
 class Viewed(Linear):
@@ -115,3 +135,64 @@ def test_loaders_that_decode_slower_than_the_network_computes_are_told_as_the_bo
 
 def test_loaders_of_a_short_training_are_no_bottleneck_worth_a_word():
     assert waits_little(with_loaders(0.01, steps=100)).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("made", "cores", "cause", "fix"),
+    [
+        (Spent(1.0, 0.9), 2, "loaders that read (disk or network)", "faster disk"),
+        (Spent(1.0, 0.1), 2, "loaders that decode and augment", "decodes faster"),
+        (Spent(1.0, 0.1), 8, "loaders (workers)", "raise compute.loaders: 1 of 8"),
+        (None, 2, "or read: here that cannot be told apart", "decodes faster"),
+    ],
+    ids=["disk", "decode", "workers", "unknown"],
+)
+def test_loaders_that_are_waited_for_are_told_by_what_they_wait_for_themselves(monkeypatch, made, cores, cause, fix):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
+    found = waits_little(replace(with_loaders(0.05), made=made))
+    assert found.status == "fail"
+    assert cause in found.cause
+    assert fix in found.fix
+
+
+def test_telling_of_updates_that_takes_longer_than_they_do_is_the_bottleneck(monkeypatch):
+    monkeypatch.setattr(Progress, "advance", lambda self, note: time.sleep(0.02))
+    found = waits_little(subject(steps=100_000))
+    assert found.status == "fail"
+    assert "logging" in found.cause
+    assert "telling it 9" in found.evidence
+
+
+def test_telling_of_updates_is_a_part_of_them():
+    found = measure_step(subject())
+    assert 0 < found.logging_seconds < found.seconds
+
+
+def computed():
+    product = torch.eye(200)
+    for _ in range(100):
+        product = product @ product
+    return product
+
+
+OTHER = ThreadPoolExecutor(1)
+
+
+def elsewhere():
+    """Computed by another thread, which this one waits for."""
+    OTHER.submit(computed).result()
+
+
+@pytest.mark.parametrize(
+    ("work", "waits"), [(lambda: time.sleep(0.1), True), (computed, False), (elsewhere, False)],
+    ids=["waiting", "computing", "another thread"],
+)  # fmt: skip
+def test_time_that_a_thread_neither_computes_nor_waits_for_a_core_is_told(work, waits):
+    _, found = spent(work)
+    assert found is not None
+    assert (found.share > 0.5) == waits, found
+
+
+def test_system_that_does_not_tell_of_its_threads_gives_no_share(monkeypatch, tmp_path):
+    monkeypatch.setattr(blocked, "TASKS", tmp_path / "none")
+    assert spent(lambda: 3) == (3, None)

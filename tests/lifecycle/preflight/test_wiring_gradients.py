@@ -9,6 +9,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from wiring_subjects import CNN, GPT, MLP, adam, alarms, cnn, gpt, mlp, table, trial
 
+from lifecycle.training.loop import TrainData
+
 
 class Unused(MLP):
     def __init__(self):
@@ -412,3 +414,39 @@ class WithSlope(MLP):
 def test_input_whose_derivative_is_a_part_of_the_output_is_no_parameter():
     told = trial(mlp(WithSlope), "gradients")
     assert told.status == "pass", told.evidence
+
+
+class Slope(nn.Module):
+    """Gives the derivative of an energy, from which the last bias drops out."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, inputs):
+        with torch.enable_grad():
+            x = inputs["x"].detach().clone().requires_grad_()
+            return torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)[0]
+
+
+class HalfUsed(nn.Module):
+    """A layer of its own of which one weight is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.other = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3))
+
+    def forward(self, inputs):
+        return inputs["x"] @ self.used
+
+
+def test_derivative_as_the_output_passes_though_its_last_bias_has_no_gradient():
+    data = TrainData({"x": table().inputs["x"]}, table().inputs["x"].sin())
+    loss = lambda outputs, targets: (outputs - targets).square().mean(1)
+    told = trial(mlp(Slope, data=data, loss_fn=loss, predict=None), "gradients")
+    assert told.status == "pass", told.evidence
+
+
+def test_weight_of_an_own_layer_that_is_not_used_fails_beside_one_that_is():
+    told = trial(mlp(HalfUsed), "gradients")
+    assert (told.status, "other" in told.evidence) == ("fail", True)

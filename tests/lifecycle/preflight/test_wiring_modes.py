@@ -463,3 +463,26 @@ def test_distance_that_draws_back_from_its_end_is_not_confined():
     contrast = lambda far, same: same * far.square() + (1 - same) * (1 - far).clamp(min=0).square()
     found = trial(mlp(Distance, loss_fn=contrast, predict=None), "logits")
     assert found.status == "pass", found.evidence
+
+
+class Seeded(MLP):
+    """Sets the seed in each pass, so that every dropout mask is the first one."""
+
+    def forward(self, inputs):
+        torch.manual_seed(0)
+        return self.head(functional.dropout(self.hidden(self.joined(inputs)), 0.5, self.training)).squeeze(1)
+
+
+class Forked(Seeded):
+    """Draws a noise of its own, and leaves the random numbers as they were."""
+
+    def forward(self, inputs):
+        with torch.random.fork_rng(devices=[]):
+            return super().forward(inputs)
+
+
+@pytest.mark.parametrize(("network", "status"), [(Seeded, "fail"), (Forked, "pass"), (MLP, "pass")])
+def test_seed_that_forward_sets_fails_and_a_forked_one_passes(network, status):
+    found = trial(mlp(network), "modes")
+    assert found.status == status, found.evidence
+    assert status == "pass" or "manual_seed" in found.cause

@@ -11,6 +11,7 @@ from lifecycle.errors import CheckpointError
 from lifecycle.identity import canonical_json, sha256_file
 from lifecycle.training.checkpoints.checkpoint import (
     KEEP,
+    WeightsNotFiniteError,
     load_checkpoint,
     load_newest,
     parameters_sha256,
@@ -181,7 +182,7 @@ def test_checkpoint_that_is_not_the_one_on_record_is_refused(folder):
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
     state = toy_jobs.plain_state(value=float("nan"))
-    with pytest.raises(AssertionError, match="not finite"):
+    with pytest.raises(WeightsNotFiniteError, match="not finite"):
         save_checkpoint(tmp_path, "mine", state)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,17 +1,22 @@
 """Copies of checkpoints on storage that outlives the machine."""
 
+import json
 from pathlib import Path
 
 import pytest
 import test_checkpoint
 import toy_jobs
 
+from lifecycle.errors import LeaseLostError
+from lifecycle.jobs import JobFile
+from lifecycle.training.checkpoints import lease
 from lifecycle.training.checkpoints import writer as writer_module
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in, state_dict, write_checkpoint
 from lifecycle.training.checkpoints.durable import copy_checkpoint
 from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, Interruptions
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.stage import run_stage
+from lifecycle.worker import EXIT_LEASE_LOST, main
 
 state_at = test_checkpoint.state_at
 
@@ -51,3 +56,101 @@ def test_copies_of_two_seeds_of_one_stage_lie_apart(splits, tmp_path):
         assert run_stage(job).resumed_from_step == 0
     copies = {path.name: len(checkpoints_in(path)) for path in (tmp_path / "durable" / "run").iterdir()}
     assert copies == {"smoke": 1, "smoke_seed_8": 1}
+
+
+class Machine:
+    """A machine with a disk of its own that trains the same."""
+
+    def __init__(self, folder, name: str):
+        self.out, self.durable, self.waited = folder / name, folder / "durable", 0.0
+        self.out.mkdir()
+
+    def holds(self, meanwhile=lambda: None):
+        def wait(seconds: float) -> None:
+            self.waited += seconds
+            meanwhile()
+
+        return lease.held_lease(self.durable, self.out, wait)
+
+
+def holder(durable) -> str:
+    return json.loads((durable / lease.NAME).read_text())["owner"]
+
+
+def killed(machine: Machine) -> None:
+    """Its lease stays as it was left."""
+    with machine.holds():
+        left = (machine.durable / lease.NAME).read_bytes()
+    (machine.durable / lease.NAME).write_bytes(left)
+
+
+def test_second_machine_is_refused_while_the_first_one_is_alive(tmp_path):
+    first, second = Machine(tmp_path, "first"), Machine(tmp_path, "second")
+    with first.holds() as check:
+        name = holder(first.durable)
+
+        def renewed() -> None:
+            found = json.loads((first.durable / lease.NAME).read_text())
+            (first.durable / lease.NAME).write_text(json.dumps(found | {"renewal": found["renewal"] + 1}))
+
+        with pytest.raises(LeaseLostError, match="writes there now"), second.holds(renewed):
+            pytest.fail("two machines hold one lease")
+        check()
+        assert holder(first.durable) == name
+    assert not (first.durable / lease.NAME).exists()
+
+
+def test_machine_that_was_killed_is_taken_over_and_ends_when_it_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 0.06)
+    first, second = Machine(tmp_path, "first"), Machine(tmp_path, "second")
+    killed(first)
+    back = lease._Lease(first.durable / lease.NAME, holder(first.durable))
+    with second.holds() as check:
+        assert second.waited == pytest.approx(0.06)
+        back.start()
+        back.join(60)
+        assert not back.is_alive()
+        with pytest.raises(LeaseLostError, match="took it over"):
+            back.check()
+        back.end()
+        check()
+        assert holder(second.durable) != back._owner
+
+
+def test_training_goes_on_at_once_in_its_own_folder_and_after_one_that_let_go(tmp_path):
+    first, second = Machine(tmp_path, "first"), Machine(tmp_path, "second")
+    killed(first)
+    with first.holds():
+        pass
+    with second.holds():
+        pass
+    assert (first.waited, second.waited) == (0, 0)
+
+
+def test_half_written_lease_is_nobodys(tmp_path):
+    first = Machine(tmp_path, "first")
+    first.durable.mkdir()
+    (first.durable / lease.NAME).write_text('{"owner": ')
+    with first.holds() as check:
+        check()
+
+
+def test_worker_beside_another_machine_writes_no_copy_and_ends_with_its_code(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 60.0)
+    job = toy_jobs.train_job(
+        splits, tmp_path / "out", interruptions=Interruptions(durable=str(tmp_path / "durable")), identity="run:smoke"
+    )
+    other = Machine(tmp_path, "other")
+    other.durable = tmp_path / "durable" / "run" / "out"
+    with other.holds() as check:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "job.json").write_text(JobFile(job=job).model_dump_json())
+        assert main(["--job", str(tmp_path / "out" / "job.json")]) == EXIT_LEASE_LOST
+        check()
+        assert checkpoints_in(other.durable) == []
+    assert not (tmp_path / "out" / "result.json").exists()
+    assert main(["--job", str(tmp_path / "out" / "job.json")]) == 0
+    assert len(checkpoints_in(other.durable)) == 1
+    assert not (other.durable / lease.NAME).exists()

@@ -134,6 +134,20 @@ def test_spot_machine_with_a_declared_distance_keeps_the_bound_all_the_same(writ
         writer.finish()
 
 
+def test_spot_machine_writes_before_the_update_that_would_pass_the_bound(writer):
+    """Updates of 100 s: after the eighth the ninth still ends in time, and the tenth would not."""
+    now, written = [0.0], []
+    for spot, every in ((True, 1000), (False, 1000)):
+        now[0], written = 0.0, []
+        checkpoints = Checkpoints(writer, Interruptions(spot=spot), every_steps=every, now=lambda: now[0])
+        for step in range(1, 11):
+            now[0] += 100.0
+            checkpoints.after_step(state_at(step))
+            writer.finish()
+            written.append(checkpoints.written)
+        assert written == ([0] * 8 + [1] * 2 if spot else [0] * 10)
+
+
 def test_last_checkpoint_is_written_once(writer):
     checkpoints = Checkpoints(writer, Interruptions(), every_steps=10)
     checkpoints.after_step(state_at(10))

@@ -180,11 +180,13 @@ def labels(share: float) -> pd.Series:
         (0.5, None, "pass"),
         (0.01, "none", "pass"),
         (0.01, "balanced", "pass"),
-        (0.01, ClassWeights(positive=5), "pass"),
+        (0.01, {"positive": 5}, "pass"),
+        (0.01, {"focal_gamma": 2.0}, "pass"),
     ],
 )
 def test_rare_class_that_nobody_declared_is_a_warning_with_the_figure(share, declared, status):
-    check = class_balance_check(labels(share), declared)
+    given = declared if isinstance(declared, dict) and "positive" not in declared else {"class_weights": declared}
+    check = class_balance_check(labels(share), toy_jobs.spec_with(training=given).training.imbalance)
     assert (check.status, check.severity, check.stops) == (status, "warning", False)
     assert f"{min(share, 1 - share):.2%} of 10000 training rows" in check.evidence
     assert bool(check.fix) == (status == "fail")

@@ -72,6 +72,27 @@ def test_clock_that_ends_at_a_checkpoint_has_nothing_to_replay(now, tmp_path):
     assert (seconds.replayed, seconds.replayed_steps) == (pytest.approx(0), 0)
 
 
+def test_clock_of_a_preemption_keeps_its_last_seconds_and_what_its_checkpoint_waited_for(now, tmp_path):
+    clock = attempt(now, tmp_path / "s", goes_on_from=0, to=6, saves=(6,))
+    # The checkpoint's write is waited for, then files are closed.
+    now[0] += 4
+    clock.checkpoint_saved(6)
+    now[0] += 1
+    clock.close()
+    seconds = attempt(now, tmp_path / "s", goes_on_from=6, to=10).seconds()
+    assert seconds.wall == pytest.approx(2 * 5 + 10 + 0.5 + 4 + 1)
+    assert seconds.checkpoint == pytest.approx(4.5)
+    assert (seconds.replayed, seconds.replayed_steps) == (pytest.approx(1), 0)
+
+
+def test_clock_of_an_attempt_that_broke_keeps_what_it_broke_in(now, tmp_path):
+    clock = attempt(now, tmp_path / "s", goes_on_from=0, to=6, saves=(5,))
+    now[0] += 7
+    clock.close()
+    seconds = attempt(now, tmp_path / "s", goes_on_from=5, to=10).seconds()
+    assert seconds.replayed == pytest.approx(1 + 7)
+
+
 def test_clock_killed_between_a_checkpoint_and_its_mark_has_nothing_to_replay(now, tmp_path):
     attempt(now, tmp_path / "s", goes_on_from=0, to=6, saves=(3,))
     seconds = attempt(now, tmp_path / "s", goes_on_from=6, to=10).seconds()

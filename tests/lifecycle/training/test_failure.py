@@ -8,15 +8,16 @@ import pytest
 from lifecycle.records import Attempt
 from lifecycle.training.failure import (
     MOST_RESUMED,
+    OUTAGE_SECONDS,
     End,
     MemorySeen,
     cause_of,
     error_of,
-    in_an_update,
-    ran_out_of_memory,
+    pause_seconds,
     smaller_batch,
     why_not_again,
 )
+from lifecycle.training.raised import PASSING_ERRNOS, in_an_update, ran_out_of_memory, storage_errno
 
 GIB = 2**30
 
@@ -97,6 +98,51 @@ def test_money_bounds_also_preemptions_that_gain_steps():
     ends = [attempt("preempted", 0, 5, seconds=60.0), attempt("preempted", 5, 9, seconds=60.0)]
     assert why_not_again(ends, seconds_left=121.0) is None
     assert "budget" in (why_not_again(ends, seconds_left=120.0) or "")
+
+
+def test_only_storage_that_was_away_is_given_time_and_that_time_is_of_the_budget():
+    assert pause_seconds(attempt("storage_outage")) == OUTAGE_SECONDS
+    assert {pause_seconds(attempt(cause)) for cause in ("preempted", "killed", "bug")} == {0.0}
+    assert why_not_again([attempt("storage_outage", seconds=10.0)], seconds_left=11.0 + OUTAGE_SECONDS) is None
+    assert "budget" in (why_not_again([attempt("storage_outage", seconds=10.0)], seconds_left=60.0) or "")
+
+
+class NoNumberError(OSError):
+    """As HTTP libraries have them: an OSError without a number of its own, raised for the socket's."""
+
+
+def raised_for(error: Exception, cause: Exception) -> Exception:
+    try:
+        try:
+            raise cause
+        except type(cause):
+            raise error  # noqa: B904 - libraries do so, and Python keeps what it was raised for.
+    except type(error) as raised:
+        return raised
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (OSError(errno.EIO, "Input/output error"), True),
+        (TimeoutError("timed out"), True),
+        (ConnectionResetError("closed without an answer"), True),
+        (raised_for(NoNumberError("cannot be read"), TimeoutError("timed out")), True),
+        (raised_for(NoNumberError("cannot be read"), ConnectionRefusedError(errno.ECONNREFUSED, "refused")), True),
+        (NoNumberError("not a Parquet file"), False),
+        (FileNotFoundError(errno.ENOENT, "no such file"), False),
+        # What the error says itself goes before what it was raised for.
+        (raised_for(FileNotFoundError(errno.ENOENT, "no copy"), TimeoutError("timed out")), False),
+    ],
+)
+def test_storage_that_may_be_back_is_known_also_without_a_number(error, passes):
+    number = storage_errno(error)
+    assert number is not None
+    assert (number in PASSING_ERRNOS) is passes
+
+
+def test_error_of_no_storage_has_no_number():
+    assert storage_errno(raised_for(ValueError("no row"), TimeoutError("timed out"))) is None
 
 
 @pytest.mark.parametrize(

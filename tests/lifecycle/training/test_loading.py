@@ -120,10 +120,17 @@ def test_loaders_without_work_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("raised", "code"),
-    [("OSError(5, 'the disk is away')", 74), ("OSError(28, 'full')", 73), ("MemoryError()", 71), ("KeyError('x')", 70)],
+    ("raised", "code", "passes"),
+    [
+        ("OSError(5, 'the disk is away')", 74, True),
+        ("TimeoutError('timed out')", 74, True),
+        ("FileNotFoundError(2, 'no such picture')", 74, False),
+        ("OSError(28, 'full')", 73, None),
+        ("MemoryError()", 71, None),
+        ("KeyError('x')", 70, None),
+    ],
 )
-def test_error_in_a_loader_has_the_class_that_it_would_have_in_the_training(splits, tmp_path, raised, code):
+def test_error_in_a_loader_has_the_class_that_it_would_have_in_the_training(splits, tmp_path, raised, code, passes):
     broken = toy_jobs.changed_use_case(
         tmp_path / "toy",
         (
@@ -132,7 +139,8 @@ def test_error_in_a_loader_has_the_class_that_it_would_have_in_the_training(spli
         ),
     )
     job = toy_jobs.train_job(splits, tmp_path / "out", spec=spec(1), use_case=broken, loaders=1)
-    assert toy_jobs.run_worker(job)[0] == code
+    ended, told = toy_jobs.run_worker(job)
+    assert (ended, told.get("passes")) == (code, passes)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,27 @@ def test_batch_in_evaluation_mode_is_scored_by_the_weights_before_its_update():
     assert {point.figure for point in found} == {"progressive_loss_evaluated"}
 
 
+@pytest.mark.parametrize("goes_on_from", [0, 4])
+def test_every_evaluated_batch_counts_once_wherever_a_later_stage_of_a_continued_run_begins(goes_on_from):
+    state, data, plan, recipe = problem()
+    # A pause of one run: its own seed goes on at step 4, another seed has no run to go on with.
+    later = with_windows(plan.model_copy(update={"first_step": 4}), 5)
+    whole, progressive = with_windows(plan, 5), Progressive(later, data, recipe, evaluate_every=2)
+    if goes_on_from:
+        earlier = Progressive(whole.model_copy(update={"last_step": 4}), data, recipe, evaluate_every=2)
+        first = plan.model_copy(update={"last_step": 4})
+        trained(state, data, with_windows(first, 5), recipe, earlier)
+        progressive.load_state_dict(earlier.state_dict())
+    found = trained(state, data, later, recipe, progressive)
+    # Steps 0, 2, 4; 6, 8; ...; a checkpoint that has a batch is not asked for it again.
+    assert [(point.step, point.rows // 16) for point in found] == [(5, 3), (10, 2), (15, 3), (20, 2), (25, 3)]
+    again = Progressive(later, data, recipe, evaluate_every=2)
+    again.load_state_dict(progressive.state_dict())
+    state.step = 24
+    again.before_first_step(state)
+    assert again.state_dict()["evaluated"].numel() == 0
+
+
 def test_batches_in_evaluation_mode_are_free_of_dropout_and_change_nothing():
     weights, losses = [], []
     for every in (0, 4):

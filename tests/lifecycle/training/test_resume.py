@@ -15,7 +15,7 @@ from lifecycle.jobs import TrainJob, TrainResult
 from lifecycle.records import STAGES
 from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training.stage import run_stage
-from lifecycle.training.watching.metrics_file import FILE_NAME, read_from
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
 from lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
 
 # About 1,100 updates, so that there is time to interrupt them.
@@ -76,9 +76,11 @@ def test_worker_killed_three_times_ends_as_the_uninterrupted_one(uninterrupted, 
     assert 750 <= result.resumed_from_step < result.steps
     assert outcome(result) == outcome(uninterrupted)
     # Each window is there, whichever attempt trained it; those trained twice are there twice, and equal.
-    lines, _ = read_from(tmp_path / "out" / FILE_NAME, 0)
-    assert {line.point.step: line.point for line in lines} == {point.step: point for point in result.curve}
-    assert len({line.point.model_dump_json() for line in lines}) == len(result.curve)
+    found, _ = read_from(tmp_path / "out" / FILE_NAME, 0)
+    lines = [line.point for line in found if isinstance(line, MetricsLine) and line.point]
+    assert [line.point for line in windows_in(tmp_path / "out" / FILE_NAME) if line.point] == list(result.curve)
+    assert {point.step: point for point in lines} == {point.step: point for point in result.curve}
+    assert len({point.model_dump_json() for point in lines}) == len(result.curve)
     assert 0 <= result.seconds.replayed < result.seconds.wall
     assert 0 < result.seconds.goodput < 1
 

@@ -106,15 +106,15 @@ def test_full_seeds_of_an_even_number_are_refused():
 
 
 def test_updates_count_every_training_of_a_stage():
-    one = updates_of_stages(6000, toy_jobs.SPEC.training, toy_jobs.SPEC.stages)
-    three = updates_of_stages(6000, SPEC.training, SPEC.stages)
+    one = updates_of_stages(6000, 3000, toy_jobs.SPEC.training, toy_jobs.SPEC.stages)
+    three = updates_of_stages(6000, 3000, SPEC.training, SPEC.stages)
     assert three == {"smoke": one["smoke"], "pilot": 3 * one["pilot"], "full": 3 * one["full"]}
 
 
 def test_updates_of_other_seeds_in_mode_continue_begin_anew():
     stages = toy_jobs.spec_with(stages={"mode": "continue"}).stages
-    one = updates_of_stages(6000, toy_jobs.SPEC.training, stages)
-    three = updates_of_stages(6000, SPEC.training, stages)
+    one = updates_of_stages(6000, 3000, toy_jobs.SPEC.training, stages)
+    three = updates_of_stages(6000, 3000, SPEC.training, stages)
     begun = one["smoke"] + one["pilot"]
     assert three["pilot"] == one["pilot"] + 2 * begun
     assert three["full"] == one["full"] + 2 * (begun + one["full"])

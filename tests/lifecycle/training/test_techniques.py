@@ -16,10 +16,17 @@ from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.flight import PreemptedError
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.loop import train
+from lifecycle.training.plan import make_plan
+from lifecycle.training.prepare import prepare
+from lifecycle.training.random_state import random_state
 from lifecycle.training.stage import run_stage
 from lifecycle.training.techniques.average import Average
-from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.techniques.deadline import Deadline, make_deadline
+from lifecycle.training.techniques.early_stopping import EarlyStopping
+from lifecycle.training.techniques.evaluation_time import seconds_a_row
 from lifecycle.training.techniques.scaler import INTERVAL, START, Scaler, scaler_of
+from lifecycle.training.watching.trace import Trace
+from lifecycle.training_spec import EarlyStoppingSpec
 from lifecycle.use_case import load_use_case
 
 TECHNIQUES = {
@@ -52,10 +59,10 @@ def test_interrupted_training_ends_as_the_whole_one_bit_for_bit(name, splits, tm
     assert resumed.artifact_sha256 == whole.artifact_sha256
 
 
-def test_plain_training_keeps_no_more_than_the_state_of_the_loop(splits, tmp_path):
+def test_plain_training_keeps_the_state_of_the_loop_and_its_monitors(splits, tmp_path):
     result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke"))
     assert result.checkpoint is not None
-    assert torch.load(Path(result.checkpoint.path) / "state.pt", weights_only=True)["also"] == {}
+    assert torch.load(Path(result.checkpoint.path) / "state.pt", weights_only=True)["also"].keys() == {"monitors"}
 
 
 def half_precision(**functions):
@@ -269,6 +276,82 @@ def test_trace_of_the_declared_updates_changes_no_result_and_no_identity(splits,
     use_case = load_use_case(toy_jobs.TOY)
     changed = use_case.model_copy(update={"spec": toy_jobs.spec_with(training=traced)})
     assert declared_sections(changed, "full") == declared_sections(use_case, "full")
+
+
+def test_deadline_leaves_room_for_the_pilot_s_regressions(splits, tmp_path):
+    job = toy_jobs.train_job(splits, tmp_path, "pilot", ends_at=1000.0)
+    prepared = prepare(job, "cpu")
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    before = random_state()
+    deadline = make_deadline(job, prepared, plan, 0.0)
+    assert deadline.beside_seconds > 0
+    assert deadline.prepare_seconds_per_row > 0
+    assert deadline.needed_seconds() >= deadline.beside_seconds
+    assert random_state()["python"] == before["python"]
+    assert torch.equal(random_state()["torch"], before["torch"])
+    smoke = toy_jobs.train_job(splits, tmp_path, "smoke", ends_at=1000.0)
+    assert make_deadline(smoke, prepared, plan, 0.0).beside_seconds == 0
+
+
+def test_deadline_of_rows_that_loaders_prepare_counts_what_one_process_needs(splits, tmp_path):
+    place = '    return {\n        "numbers"'
+    slow = toy_jobs.changed_use_case(
+        tmp_path / "toy", (place, f"    import time\n\n    time.sleep(len(rows) * 1e-4)\n{place}")
+    )
+    spec = toy_jobs.spec_with(training={"tensors": "per_batch"})
+    job = toy_jobs.train_job(splits, tmp_path, spec=spec, use_case=slow, ends_at=1000.0)
+    prepared = prepare(job, "cpu")
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    assert make_deadline(job, prepared, plan, 0.0).prepare_seconds_per_row >= 1e-4
+
+
+def test_seconds_a_row_are_those_of_so_many_that_a_call_counts_no_more():
+    time, asked = [0.0], []
+
+    def make(count: int) -> None:
+        asked.append(count)
+        # The first call also imports; each one costs something by itself.
+        time[0] += (50.0 if len(asked) == 1 else 0.05) + count * 1e-4
+
+    found = seconds_a_row(make, rows=1_000_000, first=100, now=lambda: time[0])
+    assert asked == [12, 100, 400, 1600]
+    assert found == pytest.approx(1e-4 + 0.05 / 1600)
+
+
+def test_trace_that_fails_is_told_and_hides_nothing(splits, tmp_path, monkeypatch):
+    def full(profiler, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", full)
+    spec = toy_jobs.spec_with(training={"profile": {"after_steps": 3, "steps": 50}})
+    calls = iter([False] * 5 + [True] * 1000)
+    with pytest.raises(PreemptedError):
+        run_stage(toy_jobs.train_job(splits, tmp_path, spec=spec), should_stop=lambda: next(calls))
+    result = run_stage(toy_jobs.train_job(splits, tmp_path / "whole", spec=spec))
+    assert any("no trace after step 3: OSError: [Errno 28] No space left" in note for note in result.notes)
+    assert result.steps == result.planned_steps
+
+
+def test_trace_tells_what_it_holds(splits, tmp_path):
+    spec = toy_jobs.spec_with(training={"profile": {"after_steps": 3, "steps": 50}})
+    job, calls = toy_jobs.train_job(splits, tmp_path, spec=spec), iter([False] * 5 + [True] * 1000)
+    with pytest.raises(PreemptedError):
+        run_stage(job, should_stop=lambda: next(calls))
+    # The resumed attempt made no update that was asked for, and the file is not its own.
+    resumed = run_stage(job)
+    assert any("went on from a later step than 3; trace.json" in note for note in resumed.notes)
+    trace = Trace(spec.training.profile, tmp_path / "other")
+    for step in range(1, 6):
+        trace.after_update(step)
+    trace.close()
+    assert trace.told() == ("trace.json beside the checkpoints has 2 updates after step 3",)
+
+
+def test_early_stopping_that_never_evaluated_tells_no_loss():
+    stopping = EarlyStopping(EarlyStoppingSpec(every=5, patience=2, min_steps=20), lambda: float("nan"))
+    assert stopping.told == "nothing was evaluated"
+    stopping.look(torch.nn.Linear(1, 1), 5)
+    assert stopping.told == "none of 1 evaluations had a finite loss"
 
 
 def test_trace_after_the_last_update_is_told_to_be_missing(splits, tmp_path):

@@ -1,0 +1,130 @@
+"""The monitors on planted faults, on healthy odd trainings, and what watching costs.
+
+Detection: each fault of planted_dynamics.py on four hosts. A quarter of the pairs (neither fault nor host held back)
+was looked at while thresholds were chosen; the figures of the other faults and hosts are apart. False alarms: each
+set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched by all with
+progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
+
+    make bench NAME=monitors                                  about 90 minutes on 2 cores
+    python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.healthy import HEALTHY
+from benchmarks.healthy_dynamics import DYNAMIC
+from benchmarks.monitored import monitored
+from benchmarks.monitors_overhead import overhead
+from benchmarks.networks import HOSTS
+from benchmarks.planted_dynamics import FAULTS, HELD_BACK_HOSTS
+from benchmarks.result import finish, hardware
+from lifecycle.preflight.subject import Subject
+
+PARTS = ("planted", "healthy", "overhead")
+TARGETS = {
+    "missed": 0.05, "cause_wrong": 0.2, "share_of_run_median": 0.02, "critical_per_run": 0.01,
+    "held_back_missed": 0.05, "held_back_cause_wrong": 0.2, "mlp_watched_ratio": 1.04, "mlp_watched_ms": 0.1,
+    "transformer_watched_ratio": 1.02,
+}  # fmt: skip
+ALL: dict[str, Callable[[int], Subject]] = {**HEALTHY, **DYNAMIC}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A fault on a host: after how many updates it was told, None if never, and what was said to be the cause."""
+
+    held_back: bool
+    after: int | None
+    share: float
+    right: bool
+    slow: bool
+
+
+def planted(names: Sequence[str], seeds: int) -> dict[str, float]:
+    """A line for each fault, host and seed; detection, causes and delays of those that were held back, and of all."""
+    tried = []
+    for name in names or FAULTS:
+        for host in HOSTS:
+            tried += [_try(name, host, seed) for seed in range(seeds)]
+    held_back = [one for one in tried if one.held_back]
+    return _figures(tried, "") | (_figures(held_back, "held_back_") if held_back else {})
+
+
+def _try(name: str, host: str, seed: int) -> Tried:
+    fault = FAULTS[name]
+    planted = fault.make(host, seed)
+    seen = monitored(planted.subject, before=planted.before)
+    first = min((one for one in seen.findings if one.monitor in planted.found), key=lambda one: one.step, default=None)
+    causes = seen.causes(first.step if first else seen.steps, planted.subject.recipe.precision)
+    right = bool(causes) and causes[0].name in planted.cause
+    after, planned = first and first.step - planted.onset, planted.subject.plan.last_step
+    told = ", ".join(f"{one.monitor} {one.step}" for one in seen.findings)
+    word = "MISSED" if first is None else "right " if right else "other "
+    held_back = fault.held_back or host in HELD_BACK_HOSTS
+    print(
+        f"{word} {name} {host} {seed}{' (held back)' if held_back else ''}: after {after} of {planned}; "
+        f"{causes[0].name if causes else 'no cause'}; {told or 'nothing'}",
+        flush=True,
+    )
+    return Tried(held_back, after, 1.0 if first is None else (after or 0) / planned, right, fault.slow)
+
+
+def _figures(tried: Sequence[Tried], prefix: str) -> dict[str, float]:
+    found = sorted(one.after for one in tried if one.after is not None)
+    quick = [one.after <= 20 for one in tried if one.after is not None and not one.slow]
+    print(f"{prefix}{len(found)} of {len(tried)} found, {sum(one.right for one in tried)} with the right cause first")
+    return {
+        f"{prefix}tried": len(tried), f"{prefix}missed": 1 - len(found) / len(tried),
+        f"{prefix}cause_wrong": 1 - sum(one.right for one in tried) / len(tried),
+        f"{prefix}steps_median": statistics.median(found), f"{prefix}steps_p95": found[int(0.95 * (len(found) - 1))],
+        f"{prefix}share_of_run_median": statistics.median(one.share for one in tried),
+        f"{prefix}within_20_but_trends": sum(quick) / max(1, len(quick)),
+    }  # fmt: skip
+
+
+def healthy(names: Sequence[str], seeds: int) -> dict[str, float]:
+    """A line for each alarm; critical ones and warnings a run."""
+    runs, critical, warnings = 0, 0, 0
+    for name in names or ALL:
+        for seed in range(seeds):
+            found = monitored(ALL[name](seed)).findings
+            runs, warned = runs + 1, [one for one in found if one.severity == "warning"]
+            critical, warnings = critical + (len(found) > len(warned)), warnings + bool(warned)
+            print(f"{'quiet' if not found else 'told '} {name} {seed}", flush=True)
+            for one in found:
+                print(f"        {one.severity} {one.monitor} at {one.step}: {one.evidence}", flush=True)
+    print(f"{runs} healthy runs: {critical} with a critical alarm, {warnings} with a warning")
+    return {"healthy_runs": runs, "critical_per_run": critical / runs, "warnings_per_run": warnings / runs}
+
+
+def main() -> None:
+    """Run all parts, or the one that is named."""
+    parser = argparse.ArgumentParser(description="Benchmarks of the monitors")
+    parser.add_argument("part", nargs="?", choices=PARTS, help="all of them without it")
+    parser.add_argument("names", nargs="*", help="faults or set-ups of that part; all of them without it")
+    parser.add_argument("--seeds", type=int, default=0, help="seeds of each; else five healthy, one planted")
+    asked = parser.parse_args()
+    print(hardware(), flush=True)
+    # The networks are so small that a second thread costs more than it gives.
+    torch.set_num_threads(1)
+    parts: dict[str, Callable[[], dict[str, float]]] = {
+        "planted": lambda: planted(asked.names, asked.seeds or 1),
+        "healthy": lambda: healthy(asked.names, asked.seeds or 5),
+        "overhead": overhead,
+    }
+    figures: dict[str, float] = {}
+    for name in [asked.part] if asked.part else PARTS:
+        figures |= parts[name]()
+    print(hardware(), flush=True)
+    finish("monitors", figures, TARGETS if not asked.part else {k: v for k, v in TARGETS.items() if k in figures})
+
+
+if __name__ == "__main__":
+    main()

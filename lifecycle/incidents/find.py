@@ -1,0 +1,49 @@
+"""Incidents by name: below the state folder's `training/<use case>/<training>/<stage>/incidents/`, or a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lifecycle.errors import IncidentError, did_you_mean
+from lifecycle.incidents.incident import FOLDER, incident_id, is_incident
+
+# What an error lists where no name is near.
+_MOST_NAMES = 10
+
+
+def known_incidents(var: Path) -> dict[str, Path]:
+    """Every recorded incident by its id, `<use case>/<training>/<stage>/<step>-<monitor>`, newest first."""
+    found = [path for path in (var / "training").glob(f"*/*/*/{FOLDER}/*") if is_incident(path)]
+    found.sort(key=lambda path: (path / "incident.json").stat().st_mtime, reverse=True)
+    return {incident_id(path): path for path in found}
+
+
+def find_incident(var: Path, asked: str) -> Path:
+    """The folder of an incident, named by its path or by the end of its id. Raises IncidentError.
+
+    An id is only compared with those that there are, so that none leads anywhere else.
+    """
+    if (Path(asked) / "incident.json").is_file():
+        return Path(asked).resolve()
+    known = known_incidents(var)
+    wanted = asked.strip("/").split("/")
+    found = [name for name in known if name.split("/")[-len(wanted) :] == wanted]
+    if len(found) == 1:
+        return known[found[0]]
+    if found:
+        raise IncidentError("several incidents are named so", value=found, fix="name one of them in full")
+    raise IncidentError("no such incident", value=asked, fix=_near(asked, known))
+
+
+def _near(asked: str, known: dict[str, Path]) -> str:
+    if not known:
+        return "no training here has met an alarm; a portable one is named by its folder"
+    names = dict.fromkeys([*list(known)[:_MOST_NAMES], *_ends(known)])
+    near = did_you_mean(asked, names)
+    return near if near.startswith("did") else did_you_mean(asked, list(known)[:_MOST_NAMES])
+
+
+def _ends(known: dict[str, Path]) -> Iterator[str]:
+    for name in known:
+        yield name.rpartition("/")[2]

@@ -1,0 +1,83 @@
+"""An incident and its replay in words, for the terminal."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from lifecycle.incidents.incident import Incident
+from lifecycle.jobs import Compared, FirstBad, GuiltyRow, ReplayResult
+
+
+def replay_text(incident: Incident, result: ReplayResult) -> str:
+    """What the replay shows, most important first."""
+    alarm = incident.alarm
+    lines = [f"{incident.use_case}, {incident.job.stage}, step {incident.step}, {alarm.monitor}: {alarm.symptom}"]
+    lines += ["", _reproduced(result), f"  {_way(result)}", *_rate(incident)]
+    lines += [f"  {line}" for line in (*map(_compared, result.compared), *_elsewhere(result), *result.notes)]
+    lines += ["", f"first bad operation: {_first(result.first_bad)}"]
+    lines += ["", f"rows: {result.rows_told}", *(f"  {_row(row)}" for row in result.rows)]
+    lines += ["", "layers:", *(f"  {line}" for line in result.layers)] if result.layers else []
+    return "\n".join([*lines, "", f"likely cause: {alarm.cause}", f"fix: {alarm.fix}"])
+
+
+def known_text(known: Mapping[str, Path]) -> str:
+    """The ids of all incidents, newest first."""
+    if not known:
+        return "no training here has met an alarm"
+    return "\n".join([*known, "", "replay one: trainworthy replay <the end of its name>"])
+
+
+def _reproduced(result: ReplayResult) -> str:
+    match result.reproduced:
+        case "bit_for_bit":
+            return "reproduced bit for bit"
+        case "within_tolerance":
+            return f"reproduced, not bit for bit: within {result.tolerance}"
+        case _:
+            return f"NOT reproduced: {result.tolerance}"
+
+
+def _rate(incident: Incident) -> list[str]:
+    """The learning rate of the step beside the usual one, where it was recorded."""
+    seen = incident.at_step
+    before = [one.learning_rate for one in incident.signals if one.step < incident.step]
+    if seen is None or not before:
+        return []
+    return [f"  learning rate: {seen.learning_rate:.3g}, median before {statistics.median(before):.3g}"]
+
+
+def _way(result: ReplayResult) -> str:
+    if not result.on_the_way:
+        return f"{result.from_told}, which is where it happened"
+    return f"{result.from_told}; {result.agreed} of {result.on_the_way} recorded updates on the way had equal bits"
+
+
+def _compared(one: Compared) -> str:
+    return (
+        f"{one.name}: {one.replayed}, as recorded"
+        if one.equal
+        else f"{one.name}: {one.replayed}, recorded {one.recorded}"
+    )
+
+
+def _elsewhere(result: ReplayResult) -> tuple[str, ...]:
+    return (f"here it runs with {', '.join(result.elsewhere)}",) if result.elsewhere else ()
+
+
+def _first(bad: FirstBad | None) -> str:
+    if bad is None:
+        return "none, all numbers of this update are finite"
+    if bad.phase == "before":
+        return bad.evidence
+    where = " of ".join(
+        part for part in ((bad.node and f"{bad.operation} in {bad.node}") or bad.operation, bad.module) if part
+    )
+    line = f", {bad.line}" if bad.line else ""
+    return f"{where}{line} ({bad.phase}): {bad.evidence}"
+
+
+def _row(row: GuiltyRow) -> str:
+    key = ", ".join(f"{name}={value}" for name, value in row.key.items()) or "key not recorded"
+    return f"{key} (row {row.row} of the stage): {row.told}"

@@ -1,0 +1,186 @@
+"""Jumps of loss and gradient: one batch far above all others, and a level that stays.
+
+Both are judged on a scale that is a logarithm for large values and linear around zero, so that losses of any sign have
+one, by a robust z: the distance from the running median in medians' absolute deviations. What a training does anyway
+is no alarm: one batch counts only if it lies beyond the window's own highest by as much again and half as much, so that
+heavy tails pass; a level only if it is also above where the training began, so that harder rows, a restarted rate and a
+loss that goes up and down pass, which all stay below what an untrained network gives.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from typing import Any
+
+from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.non_finite import finite
+from lifecycle.training.monitors.signals import Sample, Signals
+
+# Updates that the newest are held against, and how many are needed; how many the newest are.
+WINDOW, FEWEST, NEWEST = 128, 20, 8
+# Deviations of a single value above the median that a level, by its own median, and a single batch must have.
+LEVEL_Z, BATCH_Z = 4.0, 8.0
+# Beyond the highest of the window, as a multiple of its own distance from the median.
+TAIL = 2.5
+# Smallest deviation on the log scale: what lies within a twentieth is equal.
+SMALLEST = 0.05
+# A level must be that many times the one at which the training began, which is the highest of its first windows: norms
+# of gradients move more than losses do.
+LOSS_ABOVE_START, GRADIENT_ABOVE_START = 2.0, 10.0
+# ... and a single batch that many times the median.
+ABOVE_MEDIAN = 5.0
+# How often the bar is set anew, and when it is first: as soon as there are enough values.
+BAR_EVERY = 32
+FIRST_BARS = (NEWEST, NEWEST + FEWEST)
+MAD = 1.4826
+
+
+class Spikes:
+    """`outlier_batch`, a warning, and `loss_spike` or `gradient_spike`, critical, once an episode each."""
+
+    name = "spikes"
+
+    def __init__(self) -> None:
+        self._loss, self._gradient = _Level(LOSS_ABOVE_START), _Level(GRADIENT_ABOVE_START)
+        self._until = -1
+
+    def after_backward(self, seen: Signals) -> Finding | None:
+        if not finite(seen.loss, seen.grad_norm):
+            return None
+        loss, gradient = self._loss.high(seen.step, seen.loss), self._gradient.high(seen.step, seen.grad_norm)
+        return self._judged(seen) if loss or gradient else None
+
+    def after_sample(self, seen: Sample) -> Finding | None:
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"loss": self._loss.state_dict(), "gradient": self._gradient.state_dict(), "until": self._until}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._loss.load_state_dict(state["loss"])
+        self._gradient.load_state_dict(state["gradient"])
+        self._until = state["until"]
+
+    def _judged(self, seen: Signals) -> Finding | None:
+        """What a value above the bar is part of: a level that stays, or one batch."""
+        loss, gradient = self._loss, self._gradient
+        if seen.step > self._until and (told := loss.stays()):
+            return self._spike("loss", told, seen.step, loss.onset)
+        if seen.step > self._until and (told := gradient.stays()) and loss.rose():
+            return self._spike("gradient", told, seen.step, gradient.onset)
+        for what, level in (("loss", loss), ("gradient", gradient)):
+            if told := level.one_batch():
+                return Finding(
+                    "outlier_batch", "warning", seen.step, seen.step, f"one batch's {what} lies far above all others'",
+                    f"step {seen.step}: {told}",
+                )  # fmt: skip
+        return None
+
+    def _spike(self, what: str, told: str, step: int, onset: int) -> Finding:
+        # The same level again is the same alarm, until it has become the usual one.
+        self._until = step + WINDOW
+        symptom = "the loss jumped and stays up" if what == "loss" else "the gradient jumped and the loss rose with it"
+        return Finding(f"{what}_spike", "critical", step, onset, symptom, f"since step {onset}: {told}")
+
+
+class _Level:
+    """One signal's newest values and the window before them."""
+
+    def __init__(self, above_start: float) -> None:
+        self._above_start = above_start
+        self._values: deque[tuple[int, float]] = deque(maxlen=WINDOW + NEWEST)
+        self._bar, self._start, self._count = math.inf, -math.inf, 0
+
+    def high(self, step: int, value: float) -> bool:
+        """Take the value of an update; True if it is worth a closer look."""
+        self._values.append((step, value))
+        self._count += 1
+        if self._count % BAR_EVERY == 0 or self._count in FIRST_BARS:
+            self._set_bar()
+        return value > self._bar
+
+    @property
+    def onset(self) -> int:
+        """Since when the newest values are above the bar."""
+        newest = [step for step, value in self._newest() if value > self._bar]
+        return newest[0] if newest else self._values[-1][0]
+
+    def stays(self) -> str:
+        """How the newest values lie above the window and the start; "" if they do not."""
+        before = self._before()
+        if len(before) < FEWEST:
+            return ""
+        middle, scale, unit = _middle(before)
+        level = statistics.median(value for _, value in self._newest())
+        z = (_scaled(level, unit) - middle) / scale
+        above = level - self._start > (self._above_start - 1) * abs(self._start)
+        if z <= LEVEL_Z or not above:
+            return ""
+        usual = statistics.median(before)
+        return (
+            f"median of {NEWEST} updates {level:.4g}, before {usual:.4g} ({z:.0f} deviations, at most {LEVEL_Z:.0f}), "
+            f"at the start {self._start:.4g}"
+        )
+
+    def rose(self) -> bool:
+        """True if the newest values lie above the window's."""
+        before = self._before()
+        if len(before) < FEWEST:
+            return False
+        middle, scale, unit = _middle(before)
+        newest = statistics.median(value for _, value in self._newest())
+        return _scaled(newest, unit) > middle + scale
+
+    def one_batch(self) -> str:
+        """How the newest value lies above all others; "" if it does not."""
+        *others, value = [value for _, value in self._values]
+        if len(others) < WINDOW // 2:
+            return ""
+        middle, scale, unit = _middle(others)
+        far, highest = _scaled(value, unit) - middle, _scaled(max(others), unit) - middle
+        usual = statistics.median(others)
+        if far <= BATCH_Z * scale or far <= TAIL * highest or value - usual <= (ABOVE_MEDIAN - 1) * abs(usual):
+            return ""
+        return (
+            f"{value:.4g}; median of {len(others)} updates {usual:.4g} ({far / scale:.0f} deviations below), highest "
+            f"{max(others):.4g}"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": list(self._values), "bar": self._bar, "start": self._start, "count": self._count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._values = deque(((step, value) for step, value in state["values"]), maxlen=WINDOW + NEWEST)
+        self._bar, self._start, self._count = state["bar"], state["start"], state["count"]
+
+    def _set_bar(self) -> None:
+        """By the values before the newest, so that a level that stays is above it for some time."""
+        before = self._before()
+        if self._count == NEWEST:
+            self._start = statistics.median(value for _, value in self._values)
+        if len(before) < FEWEST:
+            return
+        middle, scale, unit = _middle(before)
+        if self._count <= WINDOW:
+            self._start = max(self._start, statistics.median(before))
+        self._bar = unit * math.sinh(middle + LEVEL_Z * scale)
+
+    def _before(self) -> list[float]:
+        return [value for _, value in list(self._values)[:-NEWEST]]
+
+    def _newest(self) -> list[tuple[int, float]]:
+        return list(self._values)[-NEWEST:]
+
+
+def _middle(values: list[float]) -> tuple[float, float, float]:
+    """Median and deviation on the scale, and the scale's unit: the median size."""
+    unit = statistics.median(abs(value) for value in values) or 1.0
+    scaled = [_scaled(value, unit) for value in values]
+    middle = statistics.median(scaled)
+    return middle, max(SMALLEST, MAD * statistics.median(abs(one - middle) for one in scaled)), unit
+
+
+def _scaled(value: float, unit: float) -> float:
+    return math.asinh(value / unit)

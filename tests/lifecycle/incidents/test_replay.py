@@ -1,0 +1,188 @@
+"""Replays of real trainings: bit for bit, the first bad operation, and the rows that do it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import stages
+import toy_jobs as toy
+
+from lifecycle.errors import IncidentError
+from lifecycle.incidents.incident import read_incident
+from lifecycle.incidents.told import replay_text
+from lifecycle.jobs import ReplayJob, ResultFile
+
+
+@pytest.fixture(scope="module")
+def log_of_zero(splits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The incident of a training that met a log of 0 in one row, at step 43 with a checkpoint at 25."""
+    folder = tmp_path_factory.mktemp("log")
+    return stages.train(splits, folder, stages.LOG, stages.PLAIN, rows=stages.one_row("x1", 1e6))[1]
+
+
+def test_log_of_zero_in_one_row_is_replayed_bit_for_bit_with_line_and_row(log_of_zero: Path):
+    result, incident = stages.replay(log_of_zero), read_incident(log_of_zero)
+    assert result.reproduced == "bit_for_bit"
+    assert (result.from_step, result.agreed) == (25, result.on_the_way)
+    assert result.on_the_way == incident.step - 25
+    assert result.first_bad is not None
+    assert (result.first_bad.operation, result.first_bad.phase) == ("log", "forward")
+    assert result.first_bad.line.startswith("model.py:38 in loss_fn")
+    assert [(row.row, row.key) for row in result.rows] == [(1234, dict(incident.alarm.row_keys[0]))]
+    assert result.notes == ()
+    told = replay_text(incident, result)
+    assert "reproduced bit for bit" in told
+    assert "log, model.py:38 in loss_fn (forward)" in told
+
+
+def test_infinite_feature_is_named_with_its_row(splits: Path, tmp_path: Path):
+    _, incident = stages.train(splits, tmp_path, stages.PLAIN, rows=stages.one_row("x2", float("inf")))
+    result = stages.replay(incident)
+    assert result.reproduced == "bit_for_bit"
+    assert result.first_bad is not None
+    assert (result.first_bad.phase, "input numbers" in result.first_bad.evidence) == ("before", True)
+    assert [row.row for row in result.rows] == [1234]
+    assert "input numbers" in result.rows[0].told
+
+
+def test_sensitive_feature_s_row_is_named_without_what_is_odd_in_it(splits: Path, tmp_path: Path):
+    _, incident = stages.train(
+        splits, tmp_path, stages.PLAIN, rows=stages.one_row("x2", float("inf")), sensitive=("x2",)
+    )
+    result = stages.replay(incident)
+    assert [row.row for row in result.rows] == [1234]
+    assert "sensitive" in result.rows[0].told
+    assert "numbers" not in result.rows[0].told
+
+
+def test_finite_loss_with_a_gradient_of_sqrt_at_zero_is_found_on_the_way_back_in_one_row(splits: Path, tmp_path: Path):
+    _, incident = stages.train(splits, tmp_path, stages.SQRT, stages.PLAIN, rows=stages.one_row("x1", 1e7))
+    result = stages.replay(incident)
+    assert result.reproduced == "bit_for_bit"
+    assert result.first_bad is not None
+    assert (result.first_bad.phase, result.first_bad.node) == ("backward", "SqrtBackward0")
+    assert result.first_bad.line.startswith("model.py:")
+    assert [row.row for row in result.rows] == [1234]
+    assert "1 of 128 rows do it alone" in result.rows_told
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_overflow_in_sixteen_bits_is_found_with_its_type(splits: Path, tmp_path: Path, precision: str):
+    factor = "1e30" if precision == "fp16" else "3e38"
+    layer = (
+        f"with torch.autocast('cpu', enabled=False):\n        outputs = outputs * {factor} * {factor}\n    {stages.BCE}"
+    )
+    _, incident = stages.train(splits, tmp_path, (stages.BCE, layer), precision=precision)
+    result = stages.replay(incident)
+    assert result.reproduced == "bit_for_bit"
+    assert result.first_bad is not None
+    assert (result.first_bad.operation, result.first_bad.phase) == ("mul", "forward")
+    assert {"fp16": "float16", "bf16": "bfloat16"}[precision] in result.first_bad.evidence
+    assert "look at weights and model" in result.rows_told
+
+
+def test_spike_is_replayed_after_its_checkpoint_went_and_says_which_rows_and_layers_carry_it(
+    splits: Path, tmp_path: Path
+):
+    rate = "def learning_rate(step, steps, training):\n    return 3.0 if 150 <= step < 156 else 0.01\n\n\n"
+    result, incident = stages.train(splits, tmp_path, ("def predict(", f"{rate}def predict("))
+    assert result.alarm is None
+    assert result.alarms[0].incident == f"toy/0123/full/{incident.name}"
+    replayed = stages.replay(incident)
+    assert (replayed.reproduced, replayed.from_step, replayed.first_bad) == ("bit_for_bit", 0, None)
+    assert replayed.agreed == replayed.on_the_way == read_incident(incident).step
+    assert len(replayed.rows) == 5
+    assert "of the batch's loss" in replayed.rows[0].told
+    assert len(replayed.layers) == 3
+    assert "times its median before" in replayed.layers[0]
+    assert "median before 0.01" in replay_text(read_incident(incident), replayed)
+
+
+def test_checkpoint_that_is_gone_costs_time_and_no_bit(log_of_zero: Path, tmp_path: Path):
+    stage = log_of_zero.parents[1]
+    kept = shutil.copytree(stage / "checkpoints", tmp_path / "checkpoints")
+    try:
+        shutil.rmtree(stage / "checkpoints")
+        result = stages.replay(log_of_zero)
+    finally:
+        shutil.copytree(kept, stage / "checkpoints", dirs_exist_ok=True)
+    assert (result.reproduced, result.from_step) == ("bit_for_bit", 0)
+    assert "from the stage's beginning, since step-00000025" in result.from_told
+
+
+def test_other_code_is_refused_and_replayed_where_asked_to_see_whether_it_is_mended(log_of_zero: Path):
+    model = Path(read_incident(log_of_zero).job.use_case_folder) / "model.py"
+    source = model.read_text()
+    try:
+        model.write_text(source.replace("torch.log(p)", "torch.log(p.clamp(1e-6, 1 - 1e-6))").replace(
+            "torch.log(1 - p)", "torch.log((1 - p).clamp(1e-6))"
+        ))  # fmt: skip
+        with pytest.raises(IncidentError, match="code is not the one"):
+            stages.replay(log_of_zero)
+        result = stages.replay(log_of_zero, changed_code=True)
+    finally:
+        model.write_text(source)
+    assert (result.reproduced, result.first_bad) == ("not", None)
+    assert "other code of the use case" in result.elsewhere
+
+
+def test_rows_that_were_changed_since_are_refused(log_of_zero: Path):
+    path = Path(read_incident(log_of_zero).rows_file.path)
+    content = path.read_bytes()
+    try:
+        path.write_bytes(content + b"x")
+        with pytest.raises(IncidentError, match="training rows are gone or were changed"):
+            stages.replay(log_of_zero)
+    finally:
+        path.write_bytes(content)
+
+
+def test_skipped_batches_are_left_out_of_the_way_as_they_were(splits: Path, tmp_path: Path):
+    both = lambda rows: stages.one_row("x1", float("inf"), 2345)(stages.one_row("x1", 1e7)(rows))
+    result, _ = stages.train(
+        splits, tmp_path, stages.SQRT, stages.PLAIN, rows=both, monitors={"non_finite": "skip_batch"}, epochs=1
+    )
+    _, last = sorted((alarm.incident for alarm in result.alarms), key=lambda name: int(Path(name).name.split("-")[0]))
+    found = tmp_path / "var" / "training" / "toy" / "0123" / "full" / "incidents" / Path(last).name
+    incident = read_incident(found)
+    assert len(incident.done.skipped) == 1
+    shutil.rmtree(found.parents[1] / "checkpoints")
+    replayed = stages.replay(found)
+    assert (replayed.reproduced, replayed.from_step) == ("bit_for_bit", 0)
+    assert replayed.agreed == replayed.on_the_way > 10
+    assert len(replayed.rows) == 1
+
+
+def test_update_that_spoiled_the_weights_is_looked_at_in_place_of_the_one_that_showed_it(splits: Path, tmp_path: Path):
+    rate = "def learning_rate(step, steps, training):\n    return float('inf') if step == 30 else 0.01\n\n\n"
+    result, incident = stages.train(splits, tmp_path, ("def predict(", f"{rate}def predict("))
+    assert result.alarm is not None
+    assert result.alarm.monitor == "non_finite_parameter"
+    replayed = stages.replay(incident)
+    assert (replayed.step, replayed.reproduced) == (30, "bit_for_bit")
+    assert replayed.first_bad is not None
+    assert replayed.first_bad.phase == "optimizer"
+    assert "step 30 spoiled the weights" in replayed.notes[0]
+
+
+def test_worker_replays_with_other_instructions_and_says_the_tolerance(log_of_zero: Path, tmp_path: Path):
+    job = ReplayJob(use_case_folder="", out=str(tmp_path), device="auto", incident=str(log_of_zero))
+    (tmp_path / "job.json").write_text(json.dumps({"job": job.model_dump(mode="json")}))
+    done = subprocess.run(
+        [sys.executable, "-m", "lifecycle.worker", "--job", str(tmp_path / "job.json")],
+        env=os.environ | {"ATEN_CPU_CAPABILITY": "default", "PYTHONPATH": str(toy.ROOT)},
+        cwd=toy.ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = ResultFile.model_validate_json((tmp_path / "result.json").read_bytes()).result
+    assert result.kind == "replay"
+    assert any("instructions DEFAULT" in other for other in result.elsewhere)
+    assert result.reproduced in ("bit_for_bit", "within_tolerance")
+    assert result.first_bad is not None
+    assert result.first_bad.operation == "log"
+    if result.reproduced == "within_tolerance":
+        assert "relative" in result.tolerance

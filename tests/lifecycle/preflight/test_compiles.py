@@ -1,0 +1,61 @@
+"""Preflight of training.compile: a sound model passes, one that is compiled anew each time and a lost compiler fail."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_configuration import Network, subject, tried
+from torch import nn
+
+from lifecycle.preflight.throughput.step_time import measure_step
+
+
+class Counting(Network):
+    """A Python number that changes with every pass: the compiler takes it for a constant."""
+
+    passes = 0
+
+    def forward(self, inputs):
+        self.passes += 1
+        return super().forward(inputs) * (1.0 if self.passes % 2 else float(f"1.{self.passes}"))
+
+
+def build(kind=Network):
+    def made():
+        torch.manual_seed(0)
+        return kind(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+
+    return made
+
+
+def test_training_without_the_setting_is_not_judged():
+    assert tried("compile", subject()).status == "not_applicable"
+
+
+@pytest.mark.slow
+def test_compiled_updates_of_a_sound_model_pass_and_are_timed():
+    seen = replace(subject(build(), accumulate=3), compiled=True)
+    trial = tried("compile", seen)
+    assert trial.status == "pass", trial.evidence
+    step = measure_step(seen)
+    assert step.compile_seconds > 0
+    assert step.operations > 0
+
+
+@pytest.mark.slow
+def test_model_that_is_compiled_anew_each_time_fails():
+    trial = tried("compile", replace(subject(build(Counting)), compiled=True))
+    assert (trial.status, trial.threshold) == ("fail", 0), trial.evidence
+    assert "compiled anew" in trial.evidence
+
+
+@pytest.mark.slow
+def test_lost_compiler_fails_with_its_fix():
+    from torch._inductor import config
+    from torch._inductor.utils import fresh_inductor_cache
+
+    # Found on disk, what was compiled before would need no compiler.
+    with fresh_inductor_cache(), config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        trial = tried("compile", replace(subject(build()), compiled=True))
+    assert trial.status == "fail", trial.evidence
+    assert "C++ compiler" in trial.fix

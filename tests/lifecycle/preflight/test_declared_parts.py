@@ -1,0 +1,180 @@
+"""What a training declares beside its network is tried, counted and timed as it will train: average, early stopping."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import toy_jobs
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from lifecycle.data.rows import read_rows
+from lifecycle.preflight import determinism
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.configuration.room import state_bytes
+from lifecycle.preflight.memory.forecast import fits_here, forecast_memory, state_copy_bytes, step_memory
+from lifecycle.preflight.memory.real_step import memory_levels
+from lifecycle.preflight.one_batch.checks import CHECKS
+from lifecycle.preflight.sample import draw_sample
+from lifecycle.preflight.subject import Scored, Subject
+from lifecycle.preflight.throughput.seconds import run_time
+from lifecycle.preflight.throughput.step_time import measure_step
+from lifecycle.training.loop import Recipe, TrainData, train_step
+from lifecycle.training.plan import Plan
+from lifecycle.training.techniques.average import Average
+from lifecycle.training.techniques.early_stopping import EarlyStopping
+from lifecycle.training.techniques.parts import move_average
+
+BOTH = {"ema": {"decay": 0.9}, "early_stopping": {"every": 50, "patience": 3, "min_steps": 20}}
+
+
+def job_and_sample(splits, tmp_path, training=BOTH):
+    job = toy_jobs.preflight_job(splits, tmp_path, spec=toy_jobs.spec_with(training=training))
+    return job, draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
+
+
+def tried(seen):
+    checks = (*CHECKS, *determinism.CHECKS)
+    one_batch = run_checks(checks[: len(CHECKS)], seen, device="cpu", not_applicable={})
+    rest = run_checks(checks[len(CHECKS) :], seen[1].subject, device="cpu", not_applicable={})
+    return {trial.check: trial for trial in (*one_batch, *rest)}
+
+
+def test_average_and_early_stopping_go_through_checkpoint_resume_and_export(splits, tmp_path):
+    found = tried(job_and_sample(splits, tmp_path))
+    assert {trial.status for trial in found.values()} == {"pass"}
+    assert "average, early stopping are equal" in found["one_batch.checkpoint"].evidence
+    assert "average, early_stopping" in found["determinism.resume"].evidence
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "checks"),
+    [
+        (Average, "average", ("one_batch.checkpoint", "determinism.resume")),
+        # The resumed run's next evaluation is the best one, whatever was before.
+        (EarlyStopping, "early_stopping", ("one_batch.checkpoint",)),
+    ],
+)
+def test_part_that_does_not_come_back_from_a_checkpoint_is_found(splits, tmp_path, monkeypatch, part, name, checks):
+    monkeypatch.setattr(part, "load_state_dict", lambda self, state: None)
+    found = tried(job_and_sample(splits, tmp_path))
+    for check in checks:
+        assert found[check].status == "fail"
+        assert name in found[check].evidence
+
+
+def test_weights_that_are_shipped_are_those_of_the_best_evaluation(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr(EarlyStopping, "state_dict", lambda self: {})
+
+    def keep_none(self, model, step):
+        self.weights = {"layers.0.weight": torch.zeros(1)}
+        return False
+
+    monkeypatch.setattr(EarlyStopping, "look", keep_none)
+    assert tried(job_and_sample(splits, tmp_path))["one_batch.export"].status == "error"
+
+
+def test_checkpoint_holds_average_and_best_weights_as_often_as_the_weights(splits, tmp_path):
+    plain, adam = state_bytes(job_and_sample(splits, tmp_path / "plain", {})[1].subject)
+    weights, beside = state_bytes(job_and_sample(splits, tmp_path / "both")[1].subject)
+    assert weights == plain
+    assert beside == adam + 2 * weights
+
+
+def test_evaluations_are_a_part_of_the_time(splits, tmp_path):
+    job, sample = job_and_sample(splits, tmp_path)
+    rows, step = read_rows(job.training_file, job.rows), measure_step(sample.subject)
+    seldom = run_time(job, sample, rows, step, 1.0, ())
+    assert seldom.evaluate_seconds > 0
+    often = job.model_copy(update={"training": toy_jobs.spec_with(training=BOTH | {"early_stopping": {
+        "every": 1, "patience": 3, "min_steps": 20}}).training})  # fmt: skip
+    # Fifty times as many looks; a busy machine may take twice as long for one of the two.
+    assert run_time(often, sample, rows, step, 1.0, ()).evaluate_seconds > 10 * seldom.evaluate_seconds
+    never = job.model_copy(update={"training": toy_jobs.SPEC.training})
+    assert run_time(never, sample, rows, step, 1.0, ()).evaluate_seconds == 0
+
+
+class Wide(nn.Module):
+    """Holds hundreds of times its row while it is scored."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 512), nn.Tanh(), nn.Linear(512, 256), nn.Tanh(), nn.Linear(256, 1))
+
+    def forward(self, inputs):
+        return self.layers(inputs["x"]).squeeze(1)
+
+
+def wide(**fields) -> Subject:
+    def build():
+        torch.manual_seed(0)
+        return Wide()
+
+    data = TrainData({"x": torch.randn(64, 8)}, torch.ones(64))
+    recipe = Recipe(
+        lambda o, t: nn.functional.binary_cross_entropy_with_logits(o.float(), t, reduction="none"),
+        learning_rate=lambda step: 1e-3, clip_norm=1.0,
+    )  # fmt: skip
+    plan = Plan(rows=64, batch_size=16, steps_per_epoch=4, horizon_steps=20, first_step=0, last_step=20, seed=0)
+    optimizers = lambda model: (torch.optim.AdamW(model.parameters()),)
+    return Subject(build, optimizers, recipe, data, data, plan, **fields)
+
+
+def averaged(model):
+    return {"average": Average(model, 0.9)}
+
+
+def allocated(of: Subject, scored_rows: int = 0) -> int:
+    """The allocator's peak over two updates, and a forward pass of so many rows after them."""
+    rows = torch.arange(of.plan.batch_size)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        state = of.state()
+        for state.step in range(2):
+            train_step(state, of.training, rows, of.recipe)
+            move_average(state)
+        if scored_rows:
+            state.model.eval()
+            with torch.no_grad():
+                state.model({"x": torch.randn(scored_rows, 8)})
+    return max(memory_levels(profiled)[1])
+
+
+def forecast(of: Subject):
+    found = step_memory(of, {}, repr, lambda forecast: True)
+    assert found.forecast is not None
+    return found.forecast
+
+
+def test_average_is_counted_as_a_copy_of_the_weights():
+    of = wide(parts=averaged)
+    found = forecast(of)
+    assert found.kinds["average"] == found.kinds["parameters"]
+    assert found.value == pytest.approx(allocated(of), rel=0.01)
+
+
+def test_scoring_of_many_rows_at_once_is_forecast_where_it_holds_more_than_an_update():
+    of = wide(parts=averaged, scored=Scored(rows=100_000, chunk=20_000))
+    found, real = forecast(of), allocated(of, 20_000)
+    assert found.scoring == pytest.approx(real, rel=0.02)
+    assert found.peak[0] == found.scoring > 10 * found.value
+    few = forecast(replace(of, scored=Scored(rows=10, chunk=20_000)))
+    assert few.peak[0] == few.value
+
+
+def test_process_that_scoring_alone_makes_too_large_does_not_fit(splits, tmp_path):
+    job, sample = job_and_sample(splits, tmp_path, {})
+    rows = read_rows(job.training_file, job.rows)
+    step = forecast(wide())
+    large = step.model_copy(update={"scoring": 3 * 2**30})
+    fits = [fits_here(forecast_memory(job, sample, rows, one), one, 3 * 2**30, "cpu") for one in (step, large)]
+    assert fits == [True, False]
+
+
+def test_checkpoints_copy_counts_average_and_best_weights(splits, tmp_path):
+    plain, found = forecast(wide()), forecast(wide(parts=averaged))
+    weights = plain.kinds["parameters"]
+    assert state_copy_bytes(found) == state_copy_bytes(plain) + weights
+    # The best weights lie on the host, and are copied for a checkpoint.
+    assert state_copy_bytes(found, best_weights=True) == state_copy_bytes(found) + 2 * weights
+    kept = [job_and_sample(splits, tmp_path, training)[1].subject.scored for training in ({}, BOTH)]
+    assert [scored is not None and scored.kept for scored in kept] == [False, True]

@@ -1,0 +1,175 @@
+"""Monitors of the loss, of the outputs, of rows and of the machine on made-up signals."""
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from made_signals import shown, signals, with_sample
+
+from lifecycle.records import CurvePoint
+from lifecycle.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
+from lifecycle.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
+from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+
+MADE = {
+    "plateau": lambda: Plateau(400, prior_loss=0.69), "rise": RiseAboveBest, "constant": ConstantPredictions,
+    "repeated": lambda: RepeatedBatches(100), "waits": WaitsForRows, "throughput": ThroughputDrop,
+    "memory": lambda: MemoryGrowth(400, 8e8), "gpu": GpuIdle, "replicas": ReplicasApart,
+}  # fmt: skip
+
+
+def only(found: list[Finding]) -> Finding:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def with_loss(loss):
+    """The loss by the step, with noise between rows of 0.14."""
+    return lambda seen: seen._replace(loss=loss(seen.step), squared=loss(seen.step) ** 2 + 0.02)
+
+
+def noisy(level):
+    return with_loss(lambda step: level(step) + random.Random(step).gauss(0, 0.02))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_monitor_of_a_healthy_training_finds_nothing(name):
+    assert shown(MADE[name]()) == []
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_monitor_restored_goes_on_where_it_was(name):
+    first, second = MADE[name](), MADE[name]()
+    shown(first, 90, every=with_loss(lambda step: 0.7))
+    second.load_state_dict(first.state_dict())
+    assert [second.after_backward(signals(step)) for step in range(90, 400)] == [
+        first.after_backward(signals(step)) for step in range(90, 400)
+    ]
+
+
+def test_loss_that_does_not_fall_is_a_warning_after_a_quarter():
+    found = only(shown(Plateau(400), every=noisy(lambda step: 0.69)))
+    assert (found.severity, found.step) == ("warning", 119)
+
+
+def test_loss_that_falls_to_that_of_a_constant_answer_is_told_where_that_is_known():
+    to_prior = noisy(lambda step: 0.69 + 0.5 * math.exp(-step / 5))
+    assert "constant answer" in only(shown(Plateau(400, prior_loss=0.69), every=to_prior)).symptom
+    assert shown(Plateau(400), every=to_prior) == []
+
+
+def test_loss_whose_noise_could_hide_progress_is_not_told():
+    assert shown(Plateau(400), every=with_loss(lambda step: random.Random(step).gauss(1.0, 0.8))) == []
+
+
+def test_loss_that_rises_above_its_best_and_stays_is_a_warning():
+    found = only(shown(RiseAboveBest(), every=noisy(lambda step: 0.9), onset=200))
+    assert found.severity == "warning"
+    assert 200 <= found.onset <= 220
+    assert found.step <= 259
+
+
+def test_losses_that_swing_wildly_above_what_was_there_are_a_rise():
+    wild = with_loss(lambda step: 2.0 + 40.0 * (step % 10 == 0))
+    assert only(shown(RiseAboveBest(), every=wild, onset=200)).monitor == "rise_above_best"
+
+
+def test_rise_with_the_learning_rate_is_healthy():
+    cycle = lambda seen: noisy(lambda step: 0.55)(seen)._replace(learning_rate=5e-3)
+    assert shown(RiseAboveBest(), every=cycle, onset=200) == []
+
+
+def test_one_bad_window_is_no_rise():
+    assert shown(RiseAboveBest(), every=noisy(lambda step: 0.9 if 200 <= step < 220 else 0.35)) == []
+
+
+def points(step: int, training: float, reserve: float) -> tuple[CurvePoint, ...]:
+    of = {"rows": 200, "standard_error": 0.01, "learning_rate": 1e-3}
+    return (
+        CurvePoint(step=step, loss=training, **of),
+        CurvePoint(step=step, loss=reserve, mode="evaluation", scored="reserve", **of),
+    )
+
+
+@pytest.mark.parametrize(
+    ("training", "told"), [(lambda n: 0.5 - 0.02 * n, True), (lambda n: 0.5 + 0.02 * n, False)], ids=["falls", "rises"]
+)
+def test_reserve_that_rises_is_overfitting_only_while_training_falls(training, told):
+    monitor = Overfitting()
+    found = [monitor.after_points(points(10 * n, training(n), 0.5 + 0.015 * n)) for n in range(12)]
+    assert any(found) == told
+
+
+def test_reserve_that_wavers_within_its_error_is_healthy():
+    monitor = Overfitting()
+    drawn = random.Random(0)
+    assert not any(monitor.after_points(points(10 * n, 0.5 - 0.02 * n, drawn.gauss(0.5, 0.005))) for n in range(60))
+
+
+def test_answers_that_become_the_same_are_told_at_the_second_sample():
+    found = only(shown(ConstantPredictions(), sampled=with_sample(spread=1e-5), onset=50))
+    assert (found.step, found.severity) == (80, "critical")
+
+
+def test_answers_that_were_never_apart_are_told_where_the_targets_are():
+    nothing = with_sample(spread=0.0)
+    assert only(shown(ConstantPredictions(), sampled=nothing)).step == 40
+    one_loss = lambda seen: seen._replace(squared=seen.loss**2)
+    assert shown(ConstantPredictions(), every=one_loss, sampled=nothing) == []
+
+
+@pytest.mark.parametrize("spread", [0.01, math.nan], ids=["far from zero", "a batch of one row"])
+def test_small_or_unknown_spread_is_healthy(spread):
+    assert shown(ConstantPredictions(), sampled=with_sample(spread=spread), onset=50) == []
+
+
+@pytest.mark.parametrize("circle", [1, 3, 20])
+def test_batches_in_circles_are_told_at_the_second_that_comes_again(circle):
+    again = lambda seen: seen._replace(batch=seen.step % circle)
+    assert only(shown(RepeatedBatches(100), every=again)).step == circle + 1
+
+
+def test_batches_that_come_again_in_the_next_pass_are_healthy():
+    assert shown(RepeatedBatches(7), every=lambda seen: seen._replace(batch=seen.step % 7)) == []
+    assert shown(RepeatedBatches(1), every=lambda seen: seen._replace(batch=5), sampled=with_sample(content=5)) == []
+
+
+def test_same_contents_under_other_numbers_are_told_by_samples():
+    assert only(shown(RepeatedBatches(400), sampled=with_sample(content=5))).step == 40
+
+
+def test_waiting_for_rows_is_told_once_it_costs_something():
+    waits = lambda seconds: lambda seen: seen._replace(seconds=1.5 * seconds, wait_seconds=seconds)
+    assert only(shown(WaitsForRows(), every=waits(0.1), onset=50)).severity == "warning"
+    assert shown(WaitsForRows(), every=waits(0.001)) == []
+
+
+def test_slower_updates_are_told_if_they_stay_so():
+    slow = lambda seen: seen._replace(seconds=0.5)
+    found = only(shown(ThroughputDrop(), every=slow, onset=100))
+    assert found.step <= 219
+    one_checkpoint = lambda seen: seen._replace(seconds=60.0 if seen.step % 50 == 0 else seen.seconds)
+    assert shown(ThroughputDrop(), every=one_checkpoint) == []
+
+
+def test_memory_that_would_not_last_is_critical_and_one_that_levels_off_is_not():
+    grown = lambda by: lambda seen: replace(seen, memory_bytes=5e8 + by(seen.step))
+    found = only(shown(MemoryGrowth(400, 8e8), sampled=grown(lambda step: 2e6 * step)))
+    assert found.severity == "critical"
+    assert shown(MemoryGrowth(400, 8e8), sampled=grown(lambda step: 2.5e8 * (1 - math.exp(-step / 60)))) == []
+    assert shown(MemoryGrowth(400, 8e9), sampled=grown(lambda step: 2e4 * step)) == []
+
+
+def test_gpu_that_waits_is_told_and_one_that_is_not_there_is_not():
+    assert only(shown(GpuIdle(), sampled=with_sample(gpu_busy=0.1))).step == 80
+    assert shown(GpuIdle(), sampled=with_sample(gpu_busy=0.9)) == []
+
+
+def test_processes_with_other_weights_are_told_at_once():
+    alike = with_sample(replicas=((1, 2, 3, 4, 5, 6), (1, 2, 3, 4, 5, 6)))
+    apart = with_sample(replicas=((1, 2, 3, 4, 5, 6), (1, 2, 3, 9, 5, 6)))
+    assert shown(ReplicasApart(), sampled=alike) == []
+    found = only(shown(ReplicasApart(), sampled=apart, onset=50))
+    assert (found.step, found.where) == (60, ("middle.bias",))

@@ -1,0 +1,118 @@
+"""Monitors in real trainings of an MLP, a CNN, a U-Net and a causal transformer: healthy, and with a fault planted."""
+
+import os
+import socket
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+
+from benchmarks.monitored import monitored
+from benchmarks.networks import HOSTS
+from benchmarks.planted_dynamics import FAULTS
+from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.beside import content_of, left_out, replica_checksums, row_numbers, row_sums
+from lifecycle.training.monitors.resources import ReplicasApart
+from lifecycle.training.monitors.watch import Watch
+from lifecycle.training_spec import MonitorsSpec
+
+STEPS = 61
+
+
+def shortened(subject):
+    return replace(subject, plan=subject.plan.model_copy(update={"last_step": STEPS}))
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_healthy_training_raises_no_alarm(host):
+    assert monitored(shortened(HOSTS[host](3).subject())).findings == []
+
+
+QUICK = ("detached_body", "head_alone", "gradient_kept", "same_batch", "group_of_rate_zero")
+ON_HOSTS = [
+    pytest.param(host, fault, marks=() if host == "mlp" else pytest.mark.slow) for host in HOSTS for fault in QUICK
+]
+
+
+@pytest.mark.parametrize(("host", "fault"), ON_HOSTS)
+def test_planted_fault_is_told_with_its_cause_within_twenty_updates(host, fault):
+    planted = FAULTS[fault].make(host, 3)
+    seen = monitored(shortened(planted.subject), before=planted.before)
+    found = [one for one in seen.findings if one.monitor in planted.found]
+    assert found
+    assert found[0].step - planted.onset <= 20
+    assert seen.causes(found[0].step, "fp32")[0].name in planted.cause
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("fault", ["dead_by_bias", "rate_thousandfold", "same_inputs", "shuffled_targets", "few_rows"])
+def test_planted_fault_that_takes_longer_is_told(host, fault):
+    planted = FAULTS[fault].make(host, 3)
+    seen = monitored(planted.subject, before=planted.before)
+    assert [one for one in seen.findings if one.monitor in planted.found]
+
+
+def test_state_of_all_monitors_goes_through_a_checkpoint():
+    subject = shortened(HOSTS["mlp"](0).subject())
+    state = subject.state()
+    first = Watch(state.model, MonitorsSpec(), all_monitors(state, subject.plan), STEPS)
+    monitors = all_monitors(state, subject.plan)
+    monitored(subject, monitors)
+    shown = Watch(state.model, MonitorsSpec(), monitors, STEPS).state_dict()
+    first.load_state_dict(shown)
+    assert first.state_dict() == shown
+
+
+def test_parameter_that_was_replaced_is_left_out():
+    state = HOSTS["mlp"](0).subject().state()
+    assert left_out(state) == ()
+    state.model.layers[4] = torch.nn.Linear(32, 1)
+    assert left_out(state) == ("layers.4.weight", "layers.4.bias")
+
+
+def test_fingerprint_of_rows_is_equal_whatever_their_order_and_no_other():
+    subject = HOSTS["gpt"](0).subject()
+    rows = torch.arange(32)
+    made = [subject.training.take(one).inputs for one in (rows, rows.flip(0), rows + 1)]
+    first, turned, other = (content_of(row_sums((inputs,)).numpy()) for inputs in made)
+    assert first == turned != other
+    assert row_numbers(subject.training, rows) != row_numbers(subject.training, rows + 1)
+    assert row_numbers(subject.training.take(rows), rows) is None
+
+
+def _train_apart(rank: int, port: int, answers) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    parameters = list(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)).parameters())
+    alike = replica_checksums(parameters)
+    if rank == 1:
+        with torch.no_grad():
+            parameters[2].add_(1e-6)
+    answers.put((alike, replica_checksums(parameters)))
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_see_that_their_weights_are_equal_and_then_apart():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    processes = [context.Process(target=_train_apart, args=(rank, port, answers)) for rank in range(2)]
+    for one in processes:
+        one.start()
+    for one in processes:
+        one.join()
+    first, second = answers.get(), answers.get()
+    assert first == second
+    (mine, other), (now, changed) = first
+    assert mine == other
+    assert [a != b for a, b in zip(now, changed, strict=True)] == [False, False, True, False]
+
+
+def test_replicas_of_one_process_are_nothing_to_look_at():
+    assert replica_checksums([torch.nn.Parameter(torch.ones(3))]) == ()
+    assert ReplicasApart().state_dict() == {"_told": []}
