@@ -217,14 +217,16 @@ class Learned(Frozen):
 class OwnTrainer(Frozen):
     """What could be seen of a training by the use case's own script, `file`.
 
-    Whether it told its `gradients` and `weights`, and how many `checkpoints` it wrote. `asked_to_end` says why it was
-    asked to end, if it made another update all the same. `unread_weights`: rows have weights, and it never read them.
+    Whether it told its `gradients` and `weights`, and its optimizer, so that monitors looked `closer`; how many
+    `checkpoints` it wrote. `asked_to_end` says why it was asked to end, if it made another update all the same.
+    `unread_weights`: rows have weights, and it never read them.
     """
 
     file: str
     gradients: bool
     weights: bool
     checkpoints: int
+    closer: bool = False
     asked_to_end: str = ""
     unread_weights: bool = False
 
@@ -369,14 +371,14 @@ class ReplayResult(Frozen):
     had equal bits, of `on_the_way`.
 
     `elsewhere` says what the bits hang on and is different here. `layers` carry the gradient, `rows_told` says how the
-    rows were found.
+    rows were found. Of a training by a script nothing is done again: `reproduced` is insufficient, `first_bad` None.
     """
 
     kind: Literal["replay"] = "replay"
     step: int
     from_step: int
     from_told: str
-    reproduced: Literal["bit_for_bit", "within_tolerance", "not"]
+    reproduced: Literal["bit_for_bit", "within_tolerance", "not", "insufficient"]
     tolerance: str
     compared: tuple[Compared, ...]
     agreed: int

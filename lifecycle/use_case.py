@@ -49,7 +49,10 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 
 # Settings of our own loop, which a training script has its own ways for.
 OF_OUR_UPDATES = ("skip_batch", "lower_rate", "roll_back")
-OF_OUR_LOOP = ("ema", "early_stopping", "profile", "tensors", "reserve", "evaluate_every")
+OF_OUR_LOOP = (
+    "ema", "early_stopping", "profile", "tensors", "reserve", "evaluate_every", "oversampling", "focal_gamma",
+    "activation_checkpointing", "compile",
+)  # fmt: skip
 
 
 # The descriptions below are the only ones: `trainworthy schema` hands them to editors.
@@ -199,6 +202,8 @@ class UseCaseSpec(Frozen):
         settings = [f"training.{name}" for name in settings]
         actions = self.training.monitors.model_dump()
         settings += [f"training.monitors.{name}: {value}" for name, value in actions.items() if value in OF_OUR_UPDATES]
+        if actions["hang"] == "stop":
+            settings.append("training.monitors.hang: stop")
         if self.stages.mode == "continue":
             settings.append("stages.mode continue")
         if self.trainer is not None and settings:

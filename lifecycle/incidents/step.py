@@ -66,7 +66,7 @@ class AsRecorded:
     def before_update(self, state: TrainState) -> bool:
         return state.step not in self.done.passed_over
 
-    def may_apply(self, state: TrainState, update: Update, rows: int) -> bool:
+    def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
         return state.step not in self.done.skipped
 
     def after_update(self, state: TrainState, update: Update) -> None:

@@ -100,9 +100,12 @@ def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
     told = [
         "whether a loss was of rows that no update had seen is not known: none is progressive validation",
         "the order of rows is the script's own",
-        "monitors saw losses and gradients, and neither activations nor what an update changed",
+        "whether it hangs between two updates is not watched",
     ]
     fixes = []
+    if seen.gradients and not seen.closer:
+        told.append("monitors saw losses and gradients, and neither activations nor what an update changed")
+        fixes.append("give flight.step the optimizer, too")
     if not seen.gradients:
         told.append("no gradient was seen before an update: one that is not finite would have reached the weights")
         fixes.append(TELL)

@@ -17,14 +17,15 @@ weights. The callbacks for Lightning and transformers (lightning.py, transformer
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lifecycle.errors import CheckpointError
 from lifecycle.trainers.checkpoints import ScriptCheckpoints
 from lifecycle.trainers.logbook import Logbook
+from lifecycle.trainers.recorder import Told
 from lifecycle.training.watching.clock import COMPUTE, DATA
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from lifecycle.training.loop import Stateful, TrainData
     from lifecycle.training.prepare import Prepared
     from lifecycle.training_spec import TrainingSpec
+
+    Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 
 STATE_FILE = "state.pt"
 
@@ -90,27 +93,32 @@ class Flight:
         loss: float | Tensor,
         rows: int | Tensor | None = None,
         model: torch.nn.Module | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: Optimizers = None,
         learning_rate: float | None = None,
         scaled: bool = False,
     ) -> None:
         """Tell an update after its backward pass: the mean loss of its rows, and how many there were or their numbers.
 
-        Of `model` the gradients are looked at, and the weights hashed for the rerun that reproducibility asks for.
+        Of `model` the gradients are looked at, and the weights hashed for the rerun that reproducibility asks for; with
+        the `optimizer`, one or several, also what some updates change, and activations.
         `scaled`: a scaler leaves out updates whose gradients overflow, so that these are no alarm. Raises
         TrainingEndedError if loss or gradient is not finite, and if the script goes on after should_stop.
         """
-        value = loss if isinstance(loss, int | float) else float(loss.detach())
+        told = Told(
+            loss=loss if isinstance(loss, int | float) else float(loss.detach()),
+            rows=self.batch_size if rows is None else rows if isinstance(rows, int) else rows.numel(),
+            rate=_rate(optimizer) if learning_rate is None else learning_rate,
+            numbers=lambda: self._numbers(rows),
+            optimizers=_listed(optimizer),
+        )
         if model is not None and self._log.gradients is None:
-            self._log.look(model, scaled, lambda: self._keys(rows), value)
-        count = self.batch_size if rows is None else rows if isinstance(rows, int) else rows.numel()
-        if learning_rate is None:
-            learning_rate = 0.0 if optimizer is None else float(optimizer.param_groups[0]["lr"])
-        self._log.tell(value, count, learning_rate, model, lambda: self._keys(rows))
+            self._log.look(model, told, scaled)
+        self._log.tell(model, told)
 
-    def look(self, model: torch.nn.Module, *, scaled: bool = False) -> None:
+    def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
         """Look at the gradients before the update, where its loss is told only afterwards. Raises as `step`."""
-        self._log.look(model, scaled, tuple)
+        told = Told(None, self.batch_size, _rate(optimizer), optimizers=_listed(optimizer))
+        self._log.look(model, told, scaled)
 
     @property
     def should_stop(self) -> bool:
@@ -178,12 +186,23 @@ class Flight:
             load_parts(self.newest / STATE_FILE, parts)
         return self.done
 
-    def _keys(self, rows: int | Tensor | None) -> tuple[dict[str, Any], ...]:
-        """Of rows that were told by number, the first ones' keys."""
-        if rows is None or isinstance(rows, int):
+    def _numbers(self, rows: int | Tensor | None) -> tuple[int, ...]:
+        """Numbers of rows that were told by number; none if these are no numbers of the stage's rows."""
+        if rows is None or isinstance(rows, int) or rows.is_floating_point() or rows.dim() != 1:
             return ()
-        keys = self._prepared.rows.iloc[rows.flatten()[:20].tolist()][list(self._log.job.rows.keys)]
-        return tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
+        numbers = tuple(int(number) for number in rows.tolist())
+        return numbers if all(0 <= number < len(self._prepared.rows) for number in numbers) else ()
+
+
+def _listed(optimizer: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
+    if optimizer is None:
+        return ()
+    return tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
+
+
+def _rate(optimizer: Optimizers) -> float:
+    """The first one's; 0 if none is told."""
+    return next((float(one.param_groups[0]["lr"]) for one in _listed(optimizer)), 0.0)
 
 
 def _whole(prepared: Prepared) -> TrainData:

@@ -61,7 +61,7 @@ class TrainworthyCallback(Callback):
                 fix="return the loss from training_step, or use self.manual_backward(loss)",
             )
         loss = sum(self._losses)
-        self.flight.step(loss=loss, rows=self._rows, model=pl_module, optimizer=optimizer, scaled=scaled)
+        self.flight.step(loss=loss, rows=self._rows, model=pl_module, optimizer=trainer.optimizers, scaled=scaled)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not self._told:

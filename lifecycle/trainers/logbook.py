@@ -16,8 +16,9 @@ from lifecycle.jobs import TrainJob
 from lifecycle.progress import Progress
 from lifecycle.records import Alarm
 from lifecycle.trainers.gradients import Gradients, gradients_of
+from lifecycle.trainers.recorder import Recorder, Told
 from lifecycle.trainers.told_curve import ToldCurve
-from lifecycle.trainers.watched import RowKeys, ScriptWatch, not_finite
+from lifecycle.trainers.watched import ScriptWatch, not_finite
 from lifecycle.training.flight import PREFIX_STEPS
 from lifecycle.training.monitors.non_finite import finite
 from lifecycle.training.plan import Plan
@@ -27,6 +28,9 @@ from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 
 if TYPE_CHECKING:
     import torch
+
+    from lifecycle.training.loop import TrainState
+    from lifecycle.training.monitors.watch import Watch
 
 KEPT = 32
 Why = Literal["planned", "asked", "budget", "rerun", "alarm"]
@@ -51,6 +55,7 @@ class Logbook:
     plan: Plan
     clock: Clock
     deadline: Deadline
+    recorder: Recorder
     asked: Callable[[], bool]
     forward: Callable[[str], None] | None = None
     done: int = 0
@@ -84,6 +89,7 @@ class Logbook:
             self.prefix_sha256, self._watched = state["prefix_sha256"], state["monitors"]
         self.clock.lap(START)
         self.clock.resume(self.done)
+        self.recorder.before_update()
         self._progress = Progress(f"{self.job.stage}: step", self.plan.last_step, self.done, self.forward)
         self._metrics = MetricsFile(Path(self.job.out) / FILE_NAME)
         # What a kill may have kept from the file.
@@ -91,37 +97,44 @@ class Logbook:
         if self.done >= self.plan.last_step:
             self.ended = "planned"
 
-    def look(
-        self, model: torch.nn.Module, scaled: bool, keys: Callable[[], RowKeys], loss: float | None = None
-    ) -> None:
+    def look(self, model: torch.nn.Module, told: Told, scaled: bool) -> None:
         """Look at the gradients before the update. Raises TrainingEndedError where no update may be made."""
         self._go_on()
+        if self.watch is not None and (alarm := self.watch.before_told()) is not None:
+            self._end_by(alarm)
         self.gradients = gradients_of(model)
-        self.gradients_seen = self.gradients_seen or self.gradients is not None
-        norm = None if self.gradients is None else self.gradients.total
-        if not finite(loss or 0.0) or (not scaled and not finite(norm or 0.0)):
-            self._end_by(not_finite(self.done, loss, norm, keys))
+        if self.gradients is None:
+            return
+        self.gradients_seen, norm = True, self.gradients.total
+        if finite(norm):
+            if self.watch is not None:
+                self.watch.weigh(self.done, told.optimizers)
+        elif not scaled:
+            self._end_by_not_finite(told, norm)
 
-    def tell(
-        self, loss: float, rows: int, rate: float, model: torch.nn.Module | None, keys: Callable[[], RowKeys]
-    ) -> None:
-        """One update more. `keys` names its rows. Raises TrainingEndedError where no update may be made."""
+    def tell(self, model: torch.nn.Module | None, told: Told) -> None:
+        """One update more. Raises TrainingEndedError where no update may be made."""
+        assert told.loss is not None
         self._go_on()
         self.clock.lap(COMPUTE)
-        if not finite(loss):
-            self._end_by(not_finite(self.done, loss, None, keys))
-        self._see(loss, rows, rate, model, keys)
+        if not finite(told.loss):
+            self._end_by_not_finite(told, None)
+        self.recorder.told(self.done, told, self.gradients)
+        self._see(model, told.loss, told)
         self.done, self.gradients = self.done + 1, None
         now = time.perf_counter()
         self.seconds.append(now - self._told_at)
         self._told_at = now
-        self._show(loss, rows, rate)
+        self._show(told.loss, told)
         if model is not None and self.done == min(PREFIX_STEPS, self.plan.horizon_steps):
             from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 
             self.prefix_sha256 = parameters_sha256(model)
         self.clock.step_done(self.done)
         self._end_after_update()
+        self.recorder.before_update()
+        if self.watch is not None:
+            self.watch.look_at_next(self.done)
 
     def must_end(self) -> bool:
         """True if the script has to end its loop now."""
@@ -139,7 +152,7 @@ class Logbook:
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """All that there were, the one that ended the training too."""
-        found = () if self.watch is None else self.watch.alarms
+        found = () if self.watch is None else tuple(self.watch.alarms)
         return found if self.alarm is None or self.alarm in found else (*found, self.alarm)
 
     def close(self) -> None:
@@ -154,26 +167,34 @@ class Logbook:
             raise TrainingEndedError(f"the training has ended: {WORDS[self.ended]}")
         self.begin()
 
-    def _see(
-        self, loss: float, rows: int, rate: float, model: torch.nn.Module | None, keys: Callable[[], RowKeys]
-    ) -> None:
+    def _see(self, model: torch.nn.Module | None, loss: float, told: Told) -> None:
         """Ask the monitors, where the update's gradients were seen; a scaler leaves out those that are not finite."""
         seen = self.gradients
         if model is None or seen is None or not finite(seen.total):
             return
-        if self.watch is None:
-            self.watch = ScriptWatch(model, self.job.training.monitors, self.plan.last_step, self.clock)
-            if self._watched is not None:
-                self.watch.load_state_dict(self._watched)
-        alarm = self.watch.see(self.done, loss, seen, rows, rate, keys)
+        if self.watch is None or len(seen.norms) != len(self.watch.parameters):
+            self.watch = self._watch_over(model)
+        alarm = self.watch.see(self.done, loss, seen, told.rows, told.rate)
         if alarm is not None:
             self._end_by(alarm)
 
-    def _show(self, loss: float, rows: int, rate: float) -> None:
+    def _watch_over(self, model: torch.nn.Module) -> ScriptWatch:
+        """A watch over the model: the first, or a fresh one where the script changed which parameters it has."""
+        made = ScriptWatch(model, self.job, self.plan, self.clock, self.done, self._kept)
+        if self.watch is not None:
+            made.go_on_from(self.watch)
+        elif self._watched is not None:
+            made.load_state_dict(self._watched)
+        return made
+
+    def _kept(self, watch: Watch, state: TrainState, alarm: Alarm) -> Alarm:
+        return self.recorder.kept(alarm, self.watch)
+
+    def _show(self, loss: float, told: Told) -> None:
         assert self._progress is not None
         assert self._metrics is not None
         self._progress.advance(f"loss {loss:.4f}")
-        closed = self.curve.add(self.done, rows, loss, rate)
+        closed = self.curve.add(self.done, told.rows, loss, told.rate)
         if closed is not None:
             self._metrics.write([closed])
 
@@ -186,6 +207,10 @@ class Logbook:
             self.ended = "planned"
         elif self.deadline.after_update():
             self.ended = "budget"
+
+    def _end_by_not_finite(self, told: Told, norm: float | None) -> NoReturn:
+        self.recorder.told(self.done, told, self.gradients)
+        self._end_by(self.recorder.kept(not_finite(self.done, told.loss, norm), self.watch))
 
     def _end_by(self, alarm: Alarm) -> NoReturn:
         self.ended, self.alarm = "alarm", alarm

@@ -80,7 +80,7 @@ def without_network(
     why = f"{' and '.join(NETWORK_FUNCTIONS)} are not both in model.py: only {job.trainer} knows the network"
     battery = tuple(untried(check, why, "not_applicable") for check in WORKER_CHECKS)
     known = tried.update_seconds > 0
-    whole = _run_time(job, len(rows), tried, start_seconds) if known else None
+    whole = _run_time(job, rows, tried, start_seconds) if known else None
     return PreflightResult(
         memory=_memory(job, rows, tried) if known else None,
         seconds=None if whole is None else whole.forecast(),
@@ -109,15 +109,20 @@ def job_of_trial(job: PreflightJob, sample: Path, folder: Path) -> TrainJob:
     )  # fmt: skip
 
 
-def _run_time(job: PreflightJob, rows: int, tried: ScriptTrial, start_seconds: float) -> RunTime:
+def _run_time(job: PreflightJob, rows: pd.DataFrame, tried: ScriptTrial, start_seconds: float) -> RunTime:
     """The stages' seconds by what the script took. Left out, as small: metrics, baselines, the calibration's fit."""
     import pyarrow.parquet
 
     trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
-    updates, workers = updates_of_stages(rows, job.training, job.stages), sum(trainings.values())
-    trained = sum(rows_of_stage(rows, job.training, job.stages, stage) * trainings[stage] for stage in STAGES)
+    positives, workers = int((rows[job.rows.label] == 1).sum()), sum(trainings.values())
+    updates = updates_of_stages(len(rows), positives, job.training, job.stages)
+    trained = sum(rows_of_stage(len(rows), job.training, job.stages, stage) * trainings[stage] for stage in STAGES)
     every, block = job.training.checkpoint_every_steps, tried.checkpoint_seconds
-    checkpoints = sum(expected_checkpoints(updates[stage], tried.update_seconds, every, block, 0.0) for stage in STAGES)
+    checkpoints = sum(
+        trainings[stage]
+        * expected_checkpoints(updates[stage] // trainings[stage], tried.update_seconds, every, block, 0.0)
+        for stage in STAGES
+    )
     judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows * (workers + trainings["full"])
     return RunTime(
         start_seconds=workers * max(start_seconds, tried.start_seconds),

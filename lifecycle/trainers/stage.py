@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lifecycle.errors import TrainingError
+from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import OwnTrainer, TrainJob, TrainResult
 from lifecycle.trainers.checkpoints import ScriptCheckpoints
 from lifecycle.trainers.flight import Flight
 from lifecycle.trainers.logbook import WORDS, Logbook, TrainingEndedError
+from lifecycle.trainers.recorder import Recorder
 from lifecycle.trainers.returned import returned_model
 from lifecycle.trainers.script import load_script
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
@@ -50,7 +52,8 @@ def fly(
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
-    log = Logbook(job, plan, seconds, deadline, should_stop, forward)
+    recorder = Recorder(BlackBox(job, prepared, plan, device), seconds)
+    log = Logbook(job, plan, seconds, deadline, recorder, should_stop, forward)
     checkpoints = ScriptCheckpoints(
         Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
         durable_folder(job),
@@ -150,6 +153,7 @@ def _seen(flown: Flown) -> OwnTrainer:
     return OwnTrainer(
         file=flown.log.job.trainer,
         gradients=flown.log.gradients_seen,
+        closer=flown.log.watch is not None and flown.log.watch.knows_optimizer,
         weights=flown.log.prefix_sha256 is not None,
         checkpoints=flown.checkpoints.written,
         asked_to_end=WORDS[flown.log.ended] if flown.log.ignored and flown.log.ended else "",

@@ -14,7 +14,8 @@ from lifecycle.trainers.flight import Flight
 FOLDER = "checkpoint"
 
 
-class TrainworthyCallback(TrainerCallback):
+# Where the package is not installed, the type checker takes this very file for it.
+class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
     """Give it to the Trainer's callbacks, and its `resume_from` to train.
 
     The Trainer tells losses only in its log, so every update is logged; gradients are looked at before the update.
@@ -39,7 +40,7 @@ class TrainworthyCallback(TrainerCallback):
         self.flight.waited()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.flight.look(kwargs["model"], scaled=bool(args.fp16))
+        self.flight.look(kwargs["model"], optimizer=kwargs["optimizer"], scaled=bool(args.fp16))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not logs or "loss" not in logs:

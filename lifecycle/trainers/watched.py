@@ -1,72 +1,102 @@
-"""The monitors of a training by a script: by what it tells of each update, without a closer look at any.
+"""The monitors of a training by a script: by what it tells of each update, and a closer look if its optimizer is told.
 
 A script makes its own updates, so that an alarm can be told or end the training, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from lifecycle.jobs import TrainJob
 from lifecycle.records import Alarm
 from lifecycle.trainers.gradients import Gradients
-from lifecycle.training.loop import Recipe, TrainState, Update
+from lifecycle.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
+from lifecycle.training.loop import TrainState, Update
 from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.feeding import RepeatedBatches
+from lifecycle.training.monitors.layers import NotOptimized
+from lifecycle.training.monitors.monitor import Monitor
 from lifecycle.training.monitors.non_finite import not_finite_alarm
+from lifecycle.training.monitors.signals import SAMPLE_EVERY
 from lifecycle.training.monitors.watch import Watch
+from lifecycle.training.plan import Plan
 from lifecycle.training.watching.clock import Clock
-from lifecycle.training_spec import MonitorsSpec
 
 if TYPE_CHECKING:
     import torch
 
-RowKeys = tuple[dict[str, Any], ...]
+ENDED = "the training script was ended"
 
 
-class ScriptWatch:
+class ScriptWatch(Watch):
     """The watch over one model; made at the first update that tells it."""
 
-    def __init__(self, model: torch.nn.Module, spec: MonitorsSpec, planned_steps: int, clock: Clock) -> None:
-        self._state = TrainState(model, (), clock=clock)
-        self._keys: Callable[[], RowKeys] = tuple
-        self._watch = Watch(
-            model, spec, all_monitors(self._state), planned_steps, row_keys=lambda state: self._keys()
-        )  # fmt: skip
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        job: TrainJob,
+        plan: Plan,
+        clock: Clock,
+        step: int,
+        on_alarm: Callable[[Watch, TrainState, Alarm], Alarm],
+    ) -> None:
+        self.state = TrainState(model, (), step=step, clock=clock)
+        spec, monitors = job.training.monitors, _monitors(self.state, plan)
+        super().__init__(model, spec, monitors, plan.last_step, on_alarm=on_alarm)
+        self.parameters = tuple(name for name, _ in model.named_parameters())
+        self._looks = ScriptLooks(model)
+        self._first_look = step + SAMPLE_EVERY
+        self._update: Update | None = None
 
     @property
-    def alarms(self) -> tuple[Alarm, ...]:
-        return tuple(self._watch.alarms)
+    def knows_optimizer(self) -> bool:
+        """True if updates could be looked at closer."""
+        return bool(self.state.optimizers)
 
-    def see(
-        self, step: int, loss: float, gradients: Gradients, rows: int, rate: float, keys: Callable[[], RowKeys]
-    ) -> Alarm | None:
+    def before_told(self) -> Alarm | None:
+        """The alarm that ends the training by the closer look at the update before, which is made by now."""
+        look = self._look
+        if not isinstance(look, ScriptLook) or not look.weighed or self._update is None:
+            return None
+        self.state.step = look.step
+        return self.after_update(self.state, self._update)
+
+    def weigh(self, step: int, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """The update of `step` comes next, by these optimizers; those that were told before may make others."""
+        self.state.optimizers = tuple(dict.fromkeys([*self.state.optimizers, *optimizers]))
+        if isinstance(self._look, ScriptLook):
+            if self._look.step == step and optimizers:
+                self._look.weigh()
+            else:
+                # Of its update nothing was told.
+                self._look.leave()
+                self._look = None
+
+    def see(self, step: int, loss: float, gradients: Gradients, rows: int, rate: float) -> Alarm | None:
         """The alarm that ends the training at this update, if one does. Loss and gradients are finite."""
-        self._state.step, self._keys = step, keys
-        self._watch.rate(self._state, _at(rate))
+        self.state.step, self._rate = step, rate
         # No row's own loss is known: as if all had the mean.
-        self._watch.may_apply(self._state, Update(loss, loss * loss, gradients.total, gradients.norms), rows)
-        return self._watch.ended
+        self._update = Update(loss, loss * loss, gradients.total, gradients.norms)
+        self.may_apply(self.state, self._update, rows)
+        return self.ended
 
-    def state_dict(self) -> dict[str, Any]:
-        return self._watch.state_dict()
+    def look_at_next(self, step: int) -> None:
+        """Look closer at the update of `step`, the next one, if it is its turn."""
+        if step % SAMPLE_EVERY == 0 and step >= self._first_look and self.state.optimizers:
+            self.state.step = step
+            self._look = self._looks.begin(self.state)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._watch.load_state_dict(state)
+
+def _monitors(state: TrainState, plan: Plan) -> tuple[Monitor, ...]:
+    """Those that go by what a script tells: the order of its rows and all of its optimizers are its own."""
+    ours = (RepeatedBatches, NotOptimized)
+    return (*(one for one in all_monitors(state, plan) if not isinstance(one, ours)), InNoOptimizer())
 
 
-def not_finite(step: int, loss: float | None, norm: float | None, keys: Callable[[], RowKeys]) -> Alarm:
+def not_finite(step: int, loss: float | None, norm: float | None) -> Alarm:
     """The alarm for an update that was told with a loss, or of whose gradient a norm was seen, that is not finite."""
     found = {"loss": loss, "gradient norm": norm}
     told = ", ".join(f"{name} {value}" for name, value in found.items() if value is not None)
     alarm = not_finite_alarm(step, 0.0 if loss is None else loss, 0.0 if norm is None else norm)
-    evidence = f"step {step}: {told}; the training script was ended"
-    return alarm.model_copy(update={"evidence": evidence, "row_keys": keys()})
-
-
-def _at(rate: float) -> Recipe:
-    """All that the watch asks of a recipe."""
-
-    def loss_fn(outputs: object, targets: object) -> Any:
-        raise AssertionError("a script has its own loss")
-
-    return Recipe(loss_fn=loss_fn, learning_rate=lambda step: rate, clip_norm=float("inf"))
+    return alarm.model_copy(update={"evidence": f"step {step}: {told}; {ENDED}"})
