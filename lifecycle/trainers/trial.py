@@ -90,6 +90,7 @@ def main(asked: Path, answer: Path) -> None:
 def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
     """The trial in this process."""
     found: dict[str, object] = {}
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         _try(job, folder, found)
     except TrainworthyError as error:
