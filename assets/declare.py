@@ -13,7 +13,8 @@ import dagster as dg
 from assets.step import Read, Reusable, StepEvents, StepResources, Work, run_step
 from lifecycle.identity import step_code_sha256
 from lifecycle.preflight.gate import CHECKS as PREFLIGHT_CHECKS
-from lifecycle.records import PARENTS, Step
+from lifecycle.preflight.gate import TRAINER
+from lifecycle.records import PARENTS, STAGES, Step
 from lifecycle.training.judging.gate import CHECKS as STAGE_CHECKS
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
@@ -52,6 +53,7 @@ QUESTIONS: dict[str, str] = {
     "overfit": "Can the network learn ten batches by heart, not without its inputs, and more than by heart?",
     "throughput": "Does the network compute most of the time, or does it wait for its rows?",
     "own": "Do the use case's own checks pass?",
+    "trainer": "Does the use case's own script train, end and resume as it has to, and what of it could not be seen?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
     "cost_forecast": "Does the upper end of the forecast fit into budget.run_usd?",
     "finite": "Were loss and gradient norm finite at every step?",
@@ -104,7 +106,8 @@ def step_asset(
         key_prefix=use_case.name,
         deps=[dg.AssetKey([use_case.name, parent]) for parent in PARENTS[step]],
         check_specs=[
-            dg.AssetCheckSpec(name, asset=key, description=QUESTIONS[name], blocking=True) for name in CHECKS[step]
+            dg.AssetCheckSpec(name, asset=key, description=QUESTIONS[name], blocking=True)
+            for name in checks_of(use_case, step)
         ],
         group_name=use_case.name,
         owners=[use_case.spec.owner],
@@ -126,6 +129,12 @@ def step_asset(
             yield from run_step(context, resources, use_case, step, work, read=read, reusable=reusable)
 
     return asset
+
+
+def checks_of(use_case: UseCase, step: Step) -> tuple[str, ...]:
+    """The step's checks; a training script of the use case's own is asked for itself, before and while it trains."""
+    with_script = use_case.spec.trainer is not None and step in ("preflight", *STAGES)
+    return (*CHECKS[step], *((TRAINER,) if with_script else ()))
 
 
 def gpu_pool(use_case: UseCase) -> str | None:

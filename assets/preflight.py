@@ -71,6 +71,7 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         prediction_time=spec.prediction_time,
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),
         memory_limit_bytes=memory_limit_bytes(run.sku.memory_gb),
+        trainer=spec.trainer,
         durable=str(host.durable) if host.durable else None,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )

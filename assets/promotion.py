@@ -33,6 +33,7 @@ from lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
 from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from lifecycle.promotion.history import RolledBack, rolled_back
 from lifecycle.promotion.reuse import still_answers
+from lifecycle.promotion.trained_by_script import inexact_resume
 from lifecycle.provenance import changed_files, committed_text, git_state
 from lifecycle.records import (
     Control,
@@ -190,6 +191,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
             recorded_prefix_sha256=full.prefix_sha256,
             rerun_prefix_sha256=rerun_sha256,
             prefix_steps=full.prefix_steps,
+            inexact_resume=inexact_resume(run.use_case.spec.trainer, full, preflight),
         ),
         deployment_control(
             **deployment,

@@ -77,7 +77,7 @@ class TrainJob(_RowsJob):
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
     prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
     curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
-    no result.
+    no result. `trainer` is the use case's own training script, None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -95,6 +95,7 @@ class TrainJob(_RowsJob):
     ends_at: float | None = None
     slices: tuple[str, ...] = ()
     interruptions: Interruptions = Interruptions()
+    trainer: str | None = None
 
 
 class PreflightJob(_RowsJob):
@@ -116,6 +117,7 @@ class PreflightJob(_RowsJob):
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
+    trainer: str | None = None
     durable: str | None = None
 
 
@@ -143,6 +145,7 @@ class FunctionsJob(_RowsJob):
     """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained.
 
     `training` is None where use_case.yaml has mistakes. `steps` are about those of the full stage, where it is known.
+    With a `trainer`, model.py need not define the network and its loss.
     """
 
     kind: Literal["functions"] = "functions"
@@ -150,6 +153,7 @@ class FunctionsJob(_RowsJob):
     training: TrainingSpec | None = None
     steps: int = 1000
     claims: PreflightSpec = Field(default_factory=PreflightSpec)
+    trainer: str | None = None
 
 
 class VerifyJob(_Job):
@@ -210,11 +214,29 @@ class Learned(Frozen):
     beyond_linear: Estimate | None = None
 
 
+class OwnTrainer(Frozen):
+    """What could be seen of a training by the use case's own script, `file`.
+
+    Whether it told its `gradients` and `weights`, and its optimizer, so that monitors looked `closer`; how many
+    `checkpoints` it wrote. `asked_to_end` says why it was asked to end, if it made another update all the same.
+    `unread_weights`: rows have weights, and it never read them.
+    """
+
+    file: str
+    gradients: bool
+    weights: bool
+    checkpoints: int
+    closer: bool = False
+    asked_to_end: str = ""
+    unread_weights: bool = False
+
+
 class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
     `first_step` is where it began: above 0 where it goes on from the stage before. `alarm` is the one that stopped it,
-    `alarms` are all. `attempts` are those that ended before it; whoever started the worker adds them.
+    `alarms` are all. `attempts` are those that ended before it; whoever started the worker adds them. `trainer` is None
+    for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -242,6 +264,7 @@ class TrainResult(Frozen):
     gpu_seconds: float
     attempts: tuple[Attempt, ...] = ()
     alarms: tuple[Alarm, ...] = ()
+    trainer: OwnTrainer | None = None
 
 
 class PreflightResult(Frozen):
@@ -348,14 +371,14 @@ class ReplayResult(Frozen):
     had equal bits, of `on_the_way`.
 
     `elsewhere` says what the bits hang on and is different here. `layers` carry the gradient, `rows_told` says how the
-    rows were found.
+    rows were found. Of a training by a script nothing is done again: `reproduced` is insufficient, `first_bad` None.
     """
 
     kind: Literal["replay"] = "replay"
     step: int
     from_step: int
     from_told: str
-    reproduced: Literal["bit_for_bit", "within_tolerance", "not"]
+    reproduced: Literal["bit_for_bit", "within_tolerance", "not", "insufficient"]
     tolerance: str
     compared: tuple[Compared, ...]
     agreed: int

@@ -15,6 +15,7 @@ from lifecycle.identity import step_identity
 from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
 from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
+from lifecycle.trainers.script import trainer_packages
 from lifecycle.training_spec import MonitorsSpec
 from lifecycle.use_case import DatasetSpec, UseCase
 
@@ -39,6 +40,8 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     # How many trainings a stage has decides that stage alone: the others are the same without them.
     seeds = {f"{stage}_seeds": training.pop(f"{stage}_seeds") for stage in ("pilot", "full")}
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
+    if use_case.spec.trainer is not None:
+        fitted["trainer"] = {"script": use_case.spec.trainer, "packages": trainer_packages()}
     sections: dict[Step, dict[str, Any]] = {
         "dataset": {"dataset": spec["dataset"]},
         "snapshot": {

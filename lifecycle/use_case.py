@@ -8,6 +8,7 @@ changes the result has no default.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,10 +29,12 @@ from lifecycle.records import Frozen
 from lifecycle.spec_problems import spec_problem
 from lifecycle.split_spec import SplitSpec
 from lifecycle.task import REQUIRED_FUNCTIONS
+from lifecycle.trainers import script
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.unique_keys import unique_keys_loader
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
+SCRIPT_PATTERN = r"^([A-Za-z_][A-Za-z0-9_]*/)*[A-Za-z_][A-Za-z0-9_]*\.py$"
 OWNER_PATTERN = r"^(team:[A-Za-z0-9_.-]+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
@@ -42,6 +45,14 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError):
         raise ValueError("write plain values: text, finite numbers, true or false, lists and mappings") from None
     return values
+
+
+# Settings of our own loop, which a training script has its own ways for.
+OF_OUR_UPDATES = ("skip_batch", "lower_rate", "roll_back")
+OF_OUR_LOOP = (
+    "ema", "early_stopping", "profile", "tensors", "reserve", "evaluate_every", "oversampling", "focal_gamma",
+    "activation_checkpointing", "compile",
+)  # fmt: skip
 
 
 # The descriptions below are the only ones: `trainworthy schema` hands them to editors.
@@ -160,6 +171,10 @@ class UseCaseSpec(Frozen):
         description="Handed to model.py as they are."
     )
     training: TrainingSpec
+    trainer: Annotated[str, StringConstraints(pattern=SCRIPT_PATTERN)] | None = Field(
+        default=None,
+        description="The use case's own training script, for example train.py, in the place of Trainworthy's loop.",
+    )
     stages: StagesSpec
     benchmark: BenchmarkSpec
     budget: BudgetSpec
@@ -177,6 +192,24 @@ class UseCaseSpec(Frozen):
             raise ValueError(
                 f"training.{' and '.join(whole)} hold whole tensors of their rows, and tensors: per_batch is "
                 "there to avoid them: remove one of the two"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _own_trainer_is_the_loop(self) -> UseCaseSpec:
+        ours = TrainingSpec.model_fields
+        settings = [name for name in OF_OUR_LOOP if getattr(self.training, name) != ours[name].default]
+        settings = [f"training.{name}" for name in settings]
+        actions = self.training.monitors.model_dump()
+        settings += [f"training.monitors.{name}: {value}" for name, value in actions.items() if value in OF_OUR_UPDATES]
+        if actions["hang"] == "stop":
+            settings.append("training.monitors.hang: stop")
+        if self.stages.mode == "continue":
+            settings.append("stages.mode continue")
+        if self.trainer is not None and settings:
+            raise ValueError(
+                f"{', '.join(settings)} belong to Trainworthy's own loop and have no effect beside trainer: "
+                "remove them, and do as much in the script"
             )
         return self
 
@@ -227,8 +260,11 @@ class UseCase(Frozen):
 def load_use_case(folder: Path) -> UseCase:
     """The use case in `folder`. Raises UseCaseError with every independent problem."""
     folder = folder.resolve()
-    spec, problems, declared = _read_spec(folder)
-    problems += model_problems(folder / "model.py")
+    spec, problems, values = _read_spec(folder)
+    declared, trainer = _declared(values.get("preflight")), values.get("trainer")
+    problems += model_problems(folder / "model.py", script.REQUIRED_FUNCTIONS if trainer else REQUIRED_FUNCTIONS)
+    if isinstance(trainer, str) and re.match(SCRIPT_PATTERN, trainer):
+        problems += script.script_problems(folder, trainer)
     if declared:
         # Only here: the catalogue of checks costs imports that most use cases do not need.
         from lifecycle.preflight.not_applicable import not_applicable_problems
@@ -247,27 +283,26 @@ def load_use_case(folder: Path) -> UseCase:
     return UseCase(spec=spec, folder=folder)
 
 
-def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], tuple[str, ...]]:
-    """The spec, None if there are problems, and the ids of the checks that it declares not to apply."""
+def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[str, Any]]:
+    """The spec, None if there are problems, and what the file holds, also if it has mistakes."""
     path = folder / "use_case.yaml"
     if not path.is_file():
         missing = Problem("use_case.yaml", "the file is missing", f"create use_case.yaml in the folder {folder.name}")
-        return None, [missing], ()
+        return None, [missing], {}
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), Loader=unique_keys_loader())  # noqa: S506 (a safe loader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")], ()
+        return None, [Problem("use_case.yaml", f"not valid YAML: {error}", "mend the syntax at that line")], {}
     if not isinstance(values, dict):
-        return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], ()
+        return None, [Problem("use_case.yaml", "must be a mapping of keys", "see docs/how-to/use-case.md", values)], {}
     name, problems = values.get("name"), []
     if isinstance(name, str) and name != folder.name:
         fix = f"write name: {folder.name}, or rename the folder"
         problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
-    declared = _declared(values.get("preflight"))
     try:
-        return UseCaseSpec.model_validate(values), problems, declared
+        return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:
-        return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], declared
+        return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], values
 
 
 def _declared(preflight: Any) -> tuple[str, ...]:
@@ -276,10 +311,10 @@ def _declared(preflight: Any) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, dict) else ()
 
 
-def model_problems(path: Path) -> list[Problem]:
+def model_problems(path: Path, required: tuple[str, ...] = REQUIRED_FUNCTIONS) -> list[Problem]:
     """What is wrong with model.py as far as its text tells: syntax and missing functions."""
     if not path.is_file():
-        return [Problem("model.py", "the file is missing", f"create it with {', '.join(REQUIRED_FUNCTIONS)}")]
+        return [Problem("model.py", "the file is missing", f"create it with {', '.join(required)}")]
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
@@ -296,6 +331,6 @@ def model_problems(path: Path) -> list[Problem]:
             f"the function {name} is missing",
             f"define {name}; lifecycle/task.py says what it takes and gives",
         )
-        for name in REQUIRED_FUNCTIONS
+        for name in required
         if name not in defined
     ]

@@ -166,8 +166,9 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
             answer = ResultFile(job_sha256=job_sha256(job), result=result)
             lease.check()
             write_atomic(out / "result.json", canonical_json(answer.model_dump(mode="json")))
-    except PreemptedError:
-        return EXIT_PREEMPTED, {"problem": "preempted; a checkpoint is written", "fix": "run again: it resumes"}
+    except PreemptedError as error:
+        told = str(error) or "preempted; a checkpoint is written"
+        return EXIT_PREEMPTED, {"problem": told, "fix": "run again: it resumes"}
     except TrainworthyError as error:
         code = EXIT_LEASE_LOST if isinstance(error, LeaseLostError) else EXIT_BAD_INPUT
         return code, {"problem": error.problem, "value": _text(error.value), "fix": error.fix}
@@ -252,7 +253,7 @@ def _internal(error: Exception, folder: Path) -> tuple[int, dict[str, Any]]:
             "passes": number in PASSING_ERRNOS,
             "fix": "look at the storage, then run again: it resumes",
         }
-    fix = "the traceback above names the line; if it is in model.py, mend it there"
+    fix = "the traceback above names the line; if it is in the use case's code, mend it there"
     return EXIT_INTERNAL, {"problem": problem, "value": where, "fix": fix}
 
 

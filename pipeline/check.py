@@ -49,7 +49,8 @@ def check_use_case(name: str) -> list[Part]:
     folder = use_case_folder(settings, name)
     use_case, problems = _declarations(folder, settings)
     contract = _contract(folder)
-    parts = [_file(file, problems, use_case, contract) for file in FILES]
+    script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
+    parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
         what = "the contract" if contract is None else "the hyperparameters" if hyperparameters is None else "model.py"
@@ -89,6 +90,12 @@ def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract
     return Part(file, evidence, wrong)
 
 
+def _other_files(problems: list[Problem]) -> tuple[str, ...]:
+    """Files beside FILES that something is wrong with: a training script of a use case that cannot be loaded."""
+    named = (problem.where.partition(":")[0] for problem in problems)
+    return tuple(dict.fromkeys(name for name in named if name.endswith(".py") and name not in FILES))
+
+
 def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
     """Those of a use_case.yaml that has mistakes elsewhere; None if they can't be read."""
     try:
@@ -118,7 +125,7 @@ def _tried(
 def _training(use_case: UseCase) -> dict[str, Any]:
     """What the optional functions are given; the steps too, if the dataset's version is known."""
     spec = use_case.spec
-    fields: dict[str, Any] = {"training": spec.training, "claims": spec.preflight}
+    fields: dict[str, Any] = {"training": spec.training, "claims": spec.preflight, "trainer": spec.trainer}
     try:
         rows = published_version(use_case.project, spec.dataset.name, spec.dataset.version).rows
     except DatasetError:

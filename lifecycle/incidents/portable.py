@@ -58,6 +58,9 @@ def _refuse(incident: Incident, folder: Path, target: Path) -> None:
     """Raises IncidentError if the folder can't be written, or must not be."""
     if is_portable(folder):
         raise IncidentError("this incident is portable already", value=str(folder), fix="copy the folder as it is")
+    if incident.job.trainer is not None:
+        fix = "copy its checkpoint and run the script from there; trainworthy replay says what is known of the step"
+        raise IncidentError(f"{incident.job.trainer} makes its updates itself: no folder replays them", fix=fix)
     if target.exists():
         raise IncidentError("the folder to write is there already", value=str(target), fix="name another with --out")
     sensitive = incident.job.rows.sensitive_features

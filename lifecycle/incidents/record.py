@@ -30,11 +30,13 @@ from lifecycle.records import Alarm, StoredFile
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in
 from lifecycle.training.checkpoints.made_with import made_with
-from lifecycle.training.monitors.signals import Signals
+from lifecycle.training.monitors.signals import Sample, Signals
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lifecycle.training.loop import TrainState
     from lifecycle.training.monitors.watch import Watch
 
@@ -47,6 +49,19 @@ _FEW = 20
 
 
 @dataclass(frozen=True)
+class LastUpdates:
+    """What is kept of a training's last updates. `batch` are the row numbers of the update `step`, as far as known."""
+
+    step: int
+    batch: tuple[int, ...]
+    signals: tuple[Signals, ...]
+    samples: tuple[Sample, ...]
+    parameters: tuple[str, ...]
+    random: dict[str, Tensor]
+    done: Interventions
+
+
+@dataclass(frozen=True)
 class BlackBox:
     """What the incidents of one training are made of, beside what its watch keeps of the last updates."""
 
@@ -56,6 +71,24 @@ class BlackBox:
     device: str
 
     def record(self, watch: Watch, state: TrainState, alarm: Alarm) -> Alarm:
+        """The alarm of a training by our own loop, with its incident's id where one is kept."""
+        # Weights that the last update has spoiled are seen after it.
+        step = min(alarm.step, self.plan.last_step - 1)
+
+        def last_updates() -> LastUpdates:
+            return LastUpdates(
+                step=step,
+                batch=tuple(self.plan.batch(step).tolist()),
+                signals=tuple(watch.recent),
+                samples=tuple(watch.samples),
+                parameters=tuple(name for name, _ in state.model.named_parameters()),
+                random=watch.random,
+                done=_done(watch, self.job),
+            )
+
+        return self.keep(alarm, last_updates)
+
+    def keep(self, alarm: Alarm, last_updates: Callable[[], LastUpdates]) -> Alarm:
         """The alarm with its incident's id, or as it was where the stage has enough of them or the disk is full.
 
         An incident never ends a training: what keeps it from being written is told on stderr. A rerun that only shows
@@ -69,18 +102,15 @@ class BlackBox:
             if not is_incident(target):
                 if not _make_room(target):
                     return alarm
-                _write(target, self._incident(watch, state, alarm))
+                _write(target, self._incident(alarm, last_updates()))
         except OSError as error:
             say(f"the incident {target.name} could not be kept: {error}")
             return alarm
         return alarm.model_copy(update={"incident": incident_id(target)})
 
-    def _incident(self, watch: Watch, state: TrainState, alarm: Alarm) -> Incident:
+    def _incident(self, alarm: Alarm, seen: LastUpdates) -> Incident:
         from lifecycle.worker import job_sha256
 
-        # Weights that the last update has spoiled are seen after it.
-        step = min(alarm.step, self.plan.last_step - 1)
-        batch = self.plan.batch(step).tolist()
         return Incident(
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             use_case=Path(self.job.use_case_folder).name,
@@ -88,17 +118,17 @@ class BlackBox:
             job=self.job,
             job_sha256=job_sha256(self.job),
             alarm=alarm,
-            step=step,
+            step=seen.step,
             plan=self.plan,
-            signals=tuple(watch.recent),
-            samples=tuple(watch.samples),
-            parameters=tuple(name for name, _ in state.model.named_parameters()),
-            batch_rows=tuple(batch),
-            row_keys=keys_of(self.prepared, self.job, batch),
-            random={name: base64.b64encode(kept.numpy().tobytes()).decode() for name, kept in watch.random.items()},
+            signals=seen.signals,
+            samples=seen.samples,
+            parameters=seen.parameters,
+            batch_rows=seen.batch,
+            row_keys=keys_of(self.prepared, self.job, seen.batch),
+            random={name: base64.b64encode(kept.numpy().tobytes()).decode() for name, kept in seen.random.items()},
             environment=environment(self.job, self.prepared.code_sha256, self.device),
-            done=_done(watch, self.job),
-            checkpoint=_newest_before(self.job, step),
+            done=seen.done,
+            checkpoint=_newest_before(self.job, seen.step),
             rows_file=_rows_file(self.job),
         )
 

@@ -11,24 +11,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lifecycle.identity import python_sources, sha256_files
+from lifecycle.incidents.beside import elsewhere, outstanding
 from lifecycle.incidents.incident import Incident, read_incident
 from lifecycle.incidents.rows import guilty_rows
 from lifecycle.incidents.scene import Scene, open_scene
+from lifecycle.incidents.script import replay_of_script
 from lifecycle.incidents.step import AsRecorded, Step, first_bad, make_step
 from lifecycle.jobs import Compared, ReplayJob, ReplayResult
 from lifecycle.progress import Progress
-from lifecycle.provenance import PRODUCT
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.training.checkpoints.made_with import made_with
 from lifecycle.training.loop import TrainData, TrainState, Update, train
 from lifecycle.training.monitors.signals import Signals
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# Layers that are told of.
-_LAYERS = 3
 
 
 def run_replay(job: ReplayJob) -> ReplayResult:
@@ -37,6 +33,8 @@ def run_replay(job: ReplayJob) -> ReplayResult:
 
     folder = Path(job.incident)
     incident = read_incident(folder)
+    if incident.job.trainer is not None:
+        return replay_of_script(folder, incident, changed_code=job.changed_code)
     # Sums of several threads are added up in another order.
     torch.set_num_threads(int(incident.environment.made_with["threads"]))
     scene = open_scene(folder, incident, changed_code=job.changed_code)
@@ -52,6 +50,7 @@ def run_replay(job: ReplayJob) -> ReplayResult:
     reproduced, tolerance, compared = _reproduced(incident, step, way)
     bad = first_bad(step)
     found, told = guilty_rows(step, sensitive=bool(incident.job.rows.sensitive_features))
+    names = [name for name, _ in scene.state.model.named_parameters()]
     return ReplayResult(
         step=step.number,
         from_step=from_step,
@@ -61,11 +60,11 @@ def run_replay(job: ReplayJob) -> ReplayResult:
         compared=compared,
         agreed=sum(difference == 0 for difference in way),
         on_the_way=len(way),
-        elsewhere=_elsewhere(incident, scene),
+        elsewhere=elsewhere(incident, scene.device, scene.code_sha256),
         first_bad=bad,
         rows=found,
         rows_told=told,
-        layers=_layers(incident, step),
+        layers=outstanding(incident, step.number, names, step.update.grad_norms),
         notes=tuple(notes),
     )
 
@@ -155,36 +154,3 @@ def _usual_change(signals: Sequence[Signals]) -> float:
     losses = [seen.loss for seen in signals if math.isfinite(seen.loss)]
     changes = [_relative(before, after) for before, after in itertools.pairwise(losses)]
     return statistics.median(changes) if changes else 0.0
-
-
-def _elsewhere(incident: Incident, scene: Scene) -> tuple[str, ...]:
-    """What the bits hang on and is different from when it was recorded."""
-    made = incident.environment
-    here = made_with(scene.device)
-    other = [f"{name} {value} instead of {made.made_with[name]}" for name, value in here.items()
-             if made.made_with.get(name, value) != value]  # fmt: skip
-    if scene.code_sha256 != made.code_sha256:
-        other.append("other code of the use case")
-    if sha256_files(python_sources(PRODUCT / "lifecycle", skip=("report",))) != made.trainworthy_sha256:
-        other.append("other code of Trainworthy")
-    return tuple(other)
-
-
-def _layers(incident: Incident, step: Step) -> tuple[str, ...]:
-    """The parameters whose gradient stands out most from what was recorded before the step."""
-    names = [name for name, _ in step.scene.state.model.named_parameters()]
-    before = [seen for seen in incident.signals if seen.step < step.number and len(seen.grad_norms) == len(names)]
-    found: list[tuple[float, str]] = []
-    for place, (name, norm) in enumerate(zip(names, step.update.grad_norms, strict=True)):
-        if norm is None:
-            continue
-        if not math.isfinite(norm):
-            found.append((math.inf, f"{name}: its gradient is not finite"))
-            continue
-        norms = [seen.grad_norms[place] for seen in before]
-        usual = statistics.median([one for one in norms if one is not None and math.isfinite(one)] or [0.0])
-        if usual > 0:
-            times = norm / usual
-            told = f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"
-            found.append((abs(math.log(times)) if times else math.inf, told))
-    return tuple(told for _, told in sorted(found, reverse=True)[:_LAYERS])

@@ -81,15 +81,15 @@ def _guilty(step: Step) -> tuple[dict[int, str], str]:
     batch = step.data.take(step.rows)
     if 0 < len(bad) < len(step.losses):
         told = f"{len(bad)} of {len(step.losses)} rows have a loss that is not finite"
-        return {place: _inputs(batch, place) or "its loss is not finite" for place in bad}, told
+        return {place: bad_inputs(batch, place) or "its loss is not finite" for place in bad}, told
     search = Search(alone(step).is_bad)
     told = search.run(len(step.losses))
     found = search.alone or [place for part in search.together[:1] for place in part]
-    return {place: _inputs(batch, place) or "it does it with inputs that are finite" for place in found}, told
+    return {place: bad_inputs(batch, place) or "it does it with inputs that are finite" for place in found}, told
 
 
-def _inputs(batch: TrainData, place: int) -> str:
-    """Which inputs of a row hold numbers that are not finite."""
+def bad_inputs(batch: TrainData, place: int) -> str:
+    """Which inputs of a row, by its place in the batch, hold numbers that are not finite."""
     import torch
 
     bad = {

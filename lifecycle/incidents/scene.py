@@ -99,8 +99,8 @@ def open_scene(folder: Path, incident: Incident, *, changed_code: bool = False) 
 def _local(incident: Incident, device: str, changed_code: bool) -> Scene:
     # Kept features are left alone: what is to be shown shall hang on rows and code alone.
     job = incident.job.model_copy(update={"kept_features": None})
-    _require_code(incident, Path(job.use_case_folder), changed_code)
-    _require_rows(incident)
+    require_code(incident, Path(job.use_case_folder), changed_code)
+    require_rows(incident)
     prepared = prepare(job, device)
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     if plan != incident.plan:
@@ -147,7 +147,8 @@ def code_sha256(folder: Path) -> str:
     return sha256_files(python_sources(folder))
 
 
-def _require_code(incident: Incident, folder: Path, changed_code: bool) -> None:
+def require_code(incident: Incident, folder: Path, changed_code: bool) -> None:
+    """Raises IncidentError if the use case's code is another one by now."""
     made = incident.environment
     if not (folder / "model.py").is_file():
         raise IncidentError("the use case's folder is not there", value=str(folder), fix="replay a portable incident")
@@ -161,7 +162,8 @@ def _require_code(incident: Incident, folder: Path, changed_code: bool) -> None:
     )
 
 
-def _require_rows(incident: Incident) -> None:
+def require_rows(incident: Incident) -> None:
+    """Raises IncidentError if the training rows are others by now."""
     file = incident.rows_file
     if not Path(file.path).is_file() or sha256_file(Path(file.path)) != file.sha256:
         fix = f"materialize {incident.use_case}/snapshot again on the same dataset version, or replay a portable folder"

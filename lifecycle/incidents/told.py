@@ -16,7 +16,9 @@ def replay_text(incident: Incident, result: ReplayResult) -> str:
     lines = [f"{incident.use_case}, {incident.job.stage}, step {incident.step}, {alarm.monitor}: {alarm.symptom}"]
     lines += ["", _reproduced(result), f"  {_way(result)}", *_rate(incident)]
     lines += [f"  {line}" for line in (*map(_compared, result.compared), *_elsewhere(result), *result.notes)]
-    lines += ["", f"first bad operation: {_first(result.first_bad)}"]
+    by_script = result.reproduced == "insufficient"
+    bad = "not known, since the update was not made again" if by_script else _first(result.first_bad)
+    lines += ["", f"first bad operation: {bad}"]
     lines += ["", f"rows: {result.rows_told}", *(f"  {_row(row)}" for row in result.rows)]
     lines += ["", "layers:", *(f"  {line}" for line in result.layers)] if result.layers else []
     return "\n".join([*lines, "", f"likely cause: {alarm.cause}", f"fix: {alarm.fix}"])
@@ -35,6 +37,8 @@ def _reproduced(result: ReplayResult) -> str:
             return "reproduced bit for bit"
         case "within_tolerance":
             return f"reproduced, not bit for bit: within {result.tolerance}"
+        case "insufficient":
+            return f"insufficient, NOT reproduced: {result.tolerance}"
         case _:
             return f"NOT reproduced: {result.tolerance}"
 
@@ -49,6 +53,8 @@ def _rate(incident: Incident) -> list[str]:
 
 
 def _way(result: ReplayResult) -> str:
+    if result.reproduced == "insufficient":
+        return result.from_told
     if not result.on_the_way:
         return f"{result.from_told}, which is where it happened"
     return f"{result.from_told}; {result.agreed} of {result.on_the_way} recorded updates on the way had equal bits"

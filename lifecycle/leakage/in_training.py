@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.leakage.battery import follows_time
@@ -15,16 +15,25 @@ from lifecycle.leakage.rows_apart import rows_apart
 from lifecycle.leakage.split_gap import FAMILY as GAP
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import Sample
-from lifecycle.task import told_of
+from lifecycle.task import Task, told_of
 from lifecycle.training.prepare import seed_everything
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
 
 def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> tuple[Leak, ...]:
     """Findings on the code of model.py, then what a random split would claim. `rows` are all of training."""
-    features, folder = sample.rows[list(job.rows.features)], Path(job.use_case_folder)
+    return leakage_of_code(job, sample.task, sample.rows, sample.preprocessing, sample.subject.model, rows)
+
+
+def leakage_of_code(
+    job: PreflightJob, task: Task, drawn: pd.DataFrame, preprocessing: dict[str, Any],
+    build: Callable[[], nn.Module] | None, rows: pd.DataFrame,
+) -> tuple[Leak, ...]:  # fmt: skip
+    """The same by its parts: `drawn` are the sample's rows, `build` is None where model.py knows no network."""
+    features, folder = drawn[list(job.rows.features)], Path(job.use_case_folder)
 
     def seed() -> None:
         seed_everything(job.training.seed)
@@ -34,8 +43,7 @@ def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -
         return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file))
 
     def part() -> list[Leak]:
-        model = sample.subject.model()
-        return [rows_apart(sample.task, features, sample.preprocessing, model, seed)]
+        return [rows_apart(task, features, preprocessing, None if build is None else build(), seed)]
 
     own = "let model.py take any values that contract.yaml allows, a row alone or many"
     return (

@@ -16,6 +16,7 @@ from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.start import checks as start
 from lifecycle.preflight.throughput import checks as throughput
 from lifecycle.preflight.wiring import checks as wiring
+from lifecycle.trainers import checks as trainer
 
 HOST_CHECKS, AFTER_CHECKS = configuration.HOST_CHECKS, configuration.AFTER_CHECKS
 # Those of SUBJECT_CHECKS see the subject alone; the others in the worker see the job and its sample.
@@ -26,4 +27,6 @@ SUBJECT_CHECKS: tuple[Check[Any], ...] = (
 WORKER_CHECKS: tuple[Check[Any], ...] = (
     *one_batch.CHECKS, *configuration.JOB_CHECKS, *SUBJECT_CHECKS, *overfit.CHECKS,
 )  # fmt: skip
-CATALOGUE: tuple[Check[Any], ...] = (*HOST_CHECKS, *WORKER_CHECKS, *AFTER_CHECKS)
+# Only where a use case trains by a script of its own; they see its trial.
+TRAINER_CHECKS = trainer.CHECKS
+CATALOGUE: tuple[Check[Any], ...] = (*HOST_CHECKS, *WORKER_CHECKS, *TRAINER_CHECKS, *AFTER_CHECKS)

@@ -18,6 +18,7 @@ from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, Trials, Wrong
 from lifecycle.task import Task
+from lifecycle.trainers.script import NETWORK_FUNCTIONS
 from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
@@ -41,13 +42,18 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
         return trials.result()
     rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
     targets = torch.tensor(sample_labels(len(rows)), dtype=torch.float32)
+    needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
     state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters))
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
+    if "build_model" not in needed:
+        return trials.result()
     model = trials.of("build_model", lambda: _build(task, state, job), state)
     outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
-    trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
+    if "loss_fn" in needed:
+        trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
     trials.of("predict", lambda: _predict(task, outputs), outputs)
-    try_optional(trials, task, job, model, inputs, targets)
+    if job.trainer is None:
+        try_optional(trials, task, job, model, inputs, targets)
     trials.found_only({check.id: check.question for check in own_checks(task)})
     return trials.result()
 

@@ -20,6 +20,8 @@ FAMILIES = (
     "configuration", "inputs", "one_batch", "wiring", "start", "determinism", "learning_rate", "overfit", "throughput",
     "own",
 )  # fmt: skip
+# One more where a use case trains by a script of its own.
+TRAINER = "trainer"
 CHECKS = (*FAMILIES, "leakage_in_training", "memory_forecast", "cost_forecast")
 # What decides a family, worst first.
 _WORST = ("error", "fail", "insufficient", "pass", "not_applicable")
@@ -53,8 +55,9 @@ def preflight_checks(
     `gpu_sku` is the SKU whose GPU the job will use, None for a job on a CPU.
     """
     uses_cuda = gpu_sku is not None
+    families = (*FAMILIES, *((TRAINER,) if any(trial.family == TRAINER for trial in result.trials) else ()))
     return (
-        *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in FAMILIES),
+        *(_family(name, [trial for trial in result.trials if trial.family == name], result) for name in families),
         _leakage(result),
         for_device(_memory(result, memory_limit_bytes, gpu_sku), uses_cuda),
         for_device(_cost(cost, budget_usd, result, machines), uses_cuda),
@@ -89,7 +92,7 @@ def was_held_against(checks: Iterable[CheckResult], sku: str, gpu_memory_gb: flo
 
 def trials_of(checks: Iterable[CheckResult]) -> tuple[Trial, ...]:
     """The trials that the families' checks hold in their details."""
-    held = (row for check in checks if check.name in FAMILIES for row in check.details if "check" in row)
+    held = (row for check in checks if check.name in (*FAMILIES, TRAINER) for row in check.details if "check" in row)
     return tuple(Trial.model_validate(row) for row in held)
 
 

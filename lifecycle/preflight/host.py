@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from lifecycle.checks import stops_the_step
 from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS, WORKER_CHECKS
+from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS, TRAINER_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
 from lifecycle.preflight.configuration.declared import Host
 from lifecycle.preflight.gate import CPU_ONLY, for_device
@@ -26,7 +26,8 @@ def before_worker(host: Host) -> tuple[Trial, ...]:
 def not_started(trials: tuple[Trial, ...], host: Host) -> PreflightResult:
     """The answer of a preflight whose worker was not started: its checks are untried, all told at once."""
     declared = host.spec.preflight.not_applicable
-    rest = (untried_as_declared(check, NOT_STARTED, declared) for check in (*WORKER_CHECKS, *AFTER_CHECKS))
+    script = TRAINER_CHECKS if host.spec.trainer else ()
+    rest = (untried_as_declared(check, NOT_STARTED, declared) for check in (*WORKER_CHECKS, *script, *AFTER_CHECKS))
     return PreflightResult(memory=None, seconds=None, trials=(*trials, *rest), untried=NOT_STARTED, device="host")
 
 

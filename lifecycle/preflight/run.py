@@ -29,7 +29,16 @@ from lifecycle.preflight.throughput.checks import step_time
 from lifecycle.preflight.throughput.seconds import run_time
 from lifecycle.preflight.wiring import checks as wiring
 from lifecycle.progress import say
-from lifecycle.task import told_of
+from lifecycle.task import load_task, told_of
+from lifecycle.trainers.preflight import (
+    has_network,
+    step_of,
+    try_trainer,
+    untried_trainer,
+    with_script,
+    without_network,
+)
+from lifecycle.trainers.trial import ScriptTrial
 from lifecycle.training.scoring import choose_device
 
 if TYPE_CHECKING:
@@ -46,6 +55,11 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     device = choose_device("auto" if job.device == "cuda" else job.device)
     rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
     start_seconds = time.time() - began
+    if job.trainer is not None:
+        job = with_script(job)
+        task = load_task(Path(job.use_case_folder))
+        if not has_network(task):
+            return without_network(job, rows, task, start_seconds, device)
     sample = draw_sample(job, rows, device)
 
     def fits(step: MemoryForecast) -> bool:
@@ -66,10 +80,12 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, told="configuration")
     trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, _own(job, sample), sample.subject)
+    script, trainer_trials = try_trainer(job, rows) if job.trainer else (None, ())
+    trials += trainer_trials
     say("preflight: memory and time")
     # Once more, since what the trials imported stays in memory, as it will in a stage.
     fields["memory"] = None if held.forecast is None else forecast_memory(job, sample, rows, held.forecast)
-    timed = _timed(job, sample, rows, start_seconds, trials)
+    timed = _timed(job, sample, rows, start_seconds, trials, script)
     say("preflight: leakage")
     leakage = leakage_in_training(job, sample, rows)
     untried = "; ".join(why for why in (held.problem, timed.pop("untried")) if why)
@@ -77,11 +93,18 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
 
 
 def _timed(
-    job: PreflightJob, sample: Sample, rows: pd.DataFrame, start_seconds: float, trials: tuple[Trial, ...]
+    job: PreflightJob,
+    sample: Sample,
+    rows: pd.DataFrame,
+    start_seconds: float,
+    trials: tuple[Trial, ...],
+    script: ScriptTrial | None = None,
 ) -> dict[str, Any]:
     """The forecast of time and what it is made of; all None and why, if the use case's code breaks meanwhile."""
     try:
         step = step_time(sample.subject)
+        if script is not None:
+            step, start_seconds = step_of(script, step), max(start_seconds, script.start_seconds)
         whole = run_time(job, sample, rows, step, start_seconds, trials)
     except Exception as error:
         # What was tried before stays, whatever the code raises now.
@@ -109,6 +132,7 @@ def _ended(
     done = {trial.check for trial in trials}
     rest = (check for check in (*WORKER_CHECKS, *_own(job, sample)) if check.id not in done)
     trials += tuple(untried_as_declared(check, why, job.claims.not_applicable) for check in rest)
+    trials += untried_trainer(job, why)
     return PreflightResult(seconds=None, trials=trials, untried=why, **fields)
 
 

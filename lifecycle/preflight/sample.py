@@ -134,7 +134,11 @@ def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | Non
 
 
 def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.iloc[drawn_rows(job, rows)].reset_index(drop=True)
+
+
+def drawn_rows(job: PreflightJob, rows: pd.DataFrame) -> np.ndarray:
+    """Numbers of the sample's rows."""
     most = SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
     fraction = min(1.0, most / len(rows))
-    chosen = stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)
-    return rows.iloc[chosen].reset_index(drop=True)
+    return stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)

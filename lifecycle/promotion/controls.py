@@ -106,10 +106,12 @@ def reproducibility_control(
     recorded_prefix_sha256: str | None,
     rerun_prefix_sha256: str | None,
     prefix_steps: int,
+    inexact_resume: str = "",
 ) -> Control:
     """The code and the dataset's entry are a commit's, and a rerun of the first updates gave the same parameters.
 
     `changed_files` names what is not; None if something lies in no git repository. `prefix_steps` updates were rerun.
+    `inexact_resume` says why an uninterrupted training may have ended otherwise; empty if it would not.
     """
     if git_commit is None or changed_files is None:
         code: Finding = ("insufficient", "the code, the use case's or Trainworthy's, is in no git commit: commit it")
@@ -124,6 +126,7 @@ def reproducibility_control(
         code,
         _equal(f"parameters after {prefix_steps} steps", recorded_prefix_sha256, rerun_prefix_sha256),
         steps,
+        ("insufficient" if inexact_resume else "pass", inexact_resume),
     )
 
 

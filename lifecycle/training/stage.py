@@ -34,6 +34,10 @@ def run_stage(
     Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
     """
     with closing(clock.Clock.open(Path(job.out) / "seconds.bin", spent or {})) as seconds:
+        if job.trainer is not None:
+            from lifecycle.trainers.stage import train_by_script
+
+            return train_by_script(job, seconds, should_stop, forward)
         return _run(job, seconds, should_stop, forward)
 
 

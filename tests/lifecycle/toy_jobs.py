@@ -126,10 +126,11 @@ def start_worker(job: AnyJob, *, start_new_session: bool = False) -> subprocess.
     out.mkdir(parents=True, exist_ok=True)
     (out / "job.json").write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES")}
+    path = os.pathsep.join([str(ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)])
     return subprocess.Popen(
         [sys.executable, "-m", "lifecycle.worker", "--job", str(out / "job.json")],
         cwd=ROOT,
-        env=environment | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env=environment | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=start_new_session,

@@ -163,7 +163,7 @@ def _folder(job: TrainJob) -> Path:
 
 
 def durable_folder(job: TrainJob) -> Path | None:
-    """Where the stage's checkpoints are copied to, if a folder was declared."""
+    """Where copies of the checkpoints go; None if nothing outlives the machine."""
     durable = job.interruptions.durable
     # The training's id, and its own folder below it: another seed of the stage has another.
     return Path(durable, job.identity.partition(":")[0], Path(job.out).name) if durable else None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lifecycle.checks import CheckResult, at_least, at_most, holds
 from lifecycle.jobs import Learned, TrainResult
 from lifecycle.records import Alarm, CurvePoint
+from lifecycle.trainers.checks import TELL, trainer_check
 from lifecycle.training.plan import MIN_STEPS
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
@@ -78,7 +79,8 @@ def stage_checks(
     """
     money = remaining_cost_check(spent_usd, still_usd, budget_usd)
     checks = {check.name: check for check in (*training_checks(stage, result), *beside, money)}
-    return tuple(checks[name] for name in CHECKS[stage])
+    script = () if result.trainer is None else (trainer_check(result.trainer, result.device),)
+    return (*(checks[name] for name in CHECKS[stage]), *script)
 
 
 def _budget_note(result: TrainResult) -> tuple[str, ...]:
@@ -96,6 +98,9 @@ def _steps_fix(result: TrainResult) -> str:
 def finite_check(result: TrainResult) -> CheckResult:
     """Fails if loss, gradient or a parameter was not finite, and that ended the stage; names the rows of that batch."""
     alarm = result.alarm
+    if alarm is None and result.trainer is not None and not result.trainer.gradients:
+        told = f"every loss that was told was finite; {result.trainer.file} told no gradient"
+        return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=TELL)
     if alarm is None or not alarm.monitor.startswith("non_finite"):
         finite = "loss and gradient norm were finite at every update that was made"
         return holds("finite", True, device=result.device, evidence=finite)
@@ -110,6 +115,9 @@ def finite_check(result: TrainResult) -> CheckResult:
 def monitors_check(result: TrainResult) -> CheckResult:
     """Fails if an alarm was critical and nothing was done about it but to tell or to stop; warns of any other."""
     open_ones = [one for one in result.alarms if one.severity == "critical" and one.action in ("warn", "stop")]
+    if not result.alarms and result.trainer is not None and not result.trainer.gradients:
+        told = f"{result.trainer.file} told no gradient, so that only its losses could be looked at"
+        return CheckResult(name="monitors", status="insufficient", device=result.device, evidence=told, fix=TELL)
     if not result.alarms:
         return holds("monitors", True, device=result.device, evidence="no alarm")
     first = (*open_ones, *result.alarms)[0]

@@ -46,6 +46,20 @@ class CloserLooks:
         """Hooks are on from here to `end` or `leave`."""
         return CloserLook(self, state)
 
+    def some_weights(self) -> Tensor:
+        """A part of each parameter, in one vector that shares nothing with them."""
+        return _some(self.parameters, self.strides)
+
+    def some_gradients(self) -> Tensor:
+        """The same of each gradient; zero where there is none."""
+        gradients = [
+            parameter.new_zeros(()).expand(parameter.shape)
+            if parameter.grad is None or parameter.grad.is_sparse
+            else parameter.grad
+            for parameter in self.parameters
+        ]
+        return _some(gradients, self.strides)
+
 
 class CloserLook:
     """One of them; made before the forward pass."""
@@ -59,7 +73,7 @@ class CloserLook:
         layers = [("", shared.model), *shared.layers[self._step // SAMPLE_EVERY % every :: every]]
         self._hooks = [module.register_forward_hook(self._noting(name)) for name, module in layers]
         self._hooks.append(shared.model.register_forward_pre_hook(self._note_inputs))
-        self._before = _some(shared.parameters, shared.strides)
+        self._before = shared.some_weights()
 
     def leave(self) -> None:
         """Take the hooks off."""
@@ -73,11 +87,7 @@ class CloserLook:
 
         self.leave()
         shared, noted = self._shared, list(self._noted.values())
-        gradients = [
-            parameter.new_zeros(()).expand(parameter.shape) if parameter.grad is None else parameter.grad
-            for parameter in shared.parameters
-        ]
-        weights = [self._before, _some(shared.parameters, shared.strides), _some(gradients, shared.strides)]
+        weights = [self._before, shared.some_weights(), self._gradients()]
         extremes = torch.stack([one for seen in noted for one in (seen.lowest, seen.highest)]) if noted else None
         outputs = [seen.some.reshape(-1) for seen in noted]
         found = [*weights, _norms(shared.parameters), *([] if extremes is None else [extremes]), *outputs]
@@ -86,6 +96,15 @@ class CloserLook:
         read = torch.cat([torch.cat(found).double(), sums.double()]).cpu().numpy()
         with np.errstate(all="ignore"):
             return self._sample(read[: len(read) - len(sums)], read[len(read) - len(sums) :])
+
+    def _gradients(self) -> Tensor:
+        """A part of those of the update."""
+        return self._shared.some_gradients()
+
+    def _beside(self, sums: np.ndarray) -> dict[str, Any]:
+        """What follows neither from weights nor from outputs."""
+        content, replicas = content_of(sums), replica_checksums(self._shared.parameters)
+        return {"left_out": left_out(self._state), "content": content, "replicas": replicas}
 
     def _sample(self, read: np.ndarray, sums: np.ndarray) -> Sample:
         import numpy as np
@@ -109,8 +128,8 @@ class CloserLook:
         device, trainable = shared.parameters[0].device, tuple(one.requires_grad for one in shared.parameters)
         return Sample(
             self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
-            tuple(unchanged.tolist()), tuple(layers), spread, memory_bytes(device),
-            left_out(self._state), content_of(sums), replica_checksums(shared.parameters), gpu_busy(device),
+            tuple(unchanged.tolist()), tuple(layers), spread, memory_bytes(device), **self._beside(sums),
+            gpu_busy=gpu_busy(device),
         )  # fmt: skip
 
     def _noting(self, name: str) -> Any:

@@ -1,0 +1,137 @@
+"""What preflight asks of a training script, by its short trial (trial.py); and what a stage says of it.
+
+What no trial and no stage can know of somebody else's loop is told as insufficient, and never as passed.
+"""
+
+from __future__ import annotations
+
+from lifecycle.checks import CheckResult
+from lifecycle.jobs import OwnTrainer
+from lifecycle.preflight.check import Check, Found
+from lifecycle.trainers.trial import AFTER, BEFORE, ScriptTrial
+
+FAMILY = "trainer"
+TELL = "give flight.step the model, after backward and before the update"
+
+
+def runs(seen: ScriptTrial) -> Found:
+    """Some updates, and a model that gives probabilities and can be exported."""
+    if seen.problem:
+        return Found("fail", seen.problem, fix=seen.fix)
+    if seen.export_problem:
+        return Found("fail", f"the returned model cannot be exported: {seen.export_problem}")
+    if seen.went_on:
+        return Found("insufficient", "it did not end when it was told to, so that it returned no model", required=True)
+    return Found("pass", f"{seen.updates} updates of {1e3 * seen.update_seconds:.2f} ms, a model, its export")
+
+
+def stops(seen: ScriptTrial) -> Found:
+    """It ends at the update after which it is told to."""
+    if not seen.updates:
+        return Found("insufficient", "it told no update", required=True)
+    if seen.went_on:
+        return Found("fail", f"told to end after {seen.updates} updates, it made another one")
+    return Found("pass", f"ended after {seen.updates} updates, when it was told to")
+
+
+def saves(seen: ScriptTrial) -> Found:
+    """It writes a checkpoint when it is asked to end."""
+    if seen.saved:
+        return Found("pass", f"a checkpoint after {BEFORE} updates, in {seen.checkpoint_seconds:.2f} s")
+    why = seen.resume_problem or "asked to end, it wrote no checkpoint: an interruption costs all that was trained"
+    return Found("insufficient", why)
+
+
+def resumes(seen: ScriptTrial) -> Found:
+    """It goes on from its checkpoint, and ends with the same weights."""
+    if not seen.saved:
+        return Found("insufficient", "there was no checkpoint to go on from", severity="warning")
+    if seen.resume_problem:
+        return Found("fail", seen.resume_problem)
+    if not seen.resumed_from:
+        told = f"started anew although there was a checkpoint of {BEFORE} updates"
+        return Found("insufficient", told, severity="warning")
+    what = f"{BEFORE} updates, a checkpoint, and {AFTER} more"
+    if seen.equal:
+        return Found("pass", f"{what}: the weights are equal bit for bit")
+    return Found("insufficient", f"{what}: other weights than without the interruption", severity="warning")
+
+
+CHECKS: tuple[Check[ScriptTrial], ...] = (
+    Check(
+        "trainer.runs",
+        question="Does the training script make updates, and return a model that can be asked and exported?",
+        symptom="the stage ends with an error, at worst after the whole training",
+        cause="an error in the script, no call of flight.step, or a model whose forward takes something else than the "
+        "dict of to_tensors",
+        fix="return a module that takes the dict of to_tensors and gives what predict takes",
+        look=runs,
+    ),
+    Check(
+        "trainer.stops",
+        question="Does the training script end when it is told to?",
+        symptom="the script is ended in the middle of its work, and what it trained since its last checkpoint is lost",
+        cause="the loop does not look at flight.should_stop, or only after an epoch",
+        fix="look at flight.should_stop after each update, write a checkpoint, and return the model",
+        look=stops,
+    ),
+    Check(
+        "trainer.saves",
+        question="Does the training script write a checkpoint when it is asked to end?",
+        symptom="a preempted or cancelled training starts from nothing",
+        cause="no call of flight.checkpoint, or none after the last update",
+        fix="call flight.checkpoint(model=…, optimizer=…) after each update: it writes when one is due",
+        look=saves,
+        severity="warning",
+    ),
+    Check(
+        "trainer.resumes",
+        question="Does the training script, interrupted, end with the weights of an uninterrupted one?",
+        symptom="after an interruption the loss jumps, rows come twice or never, and no rerun gives the same model",
+        cause="what the checkpoint leaves out: the order of rows, random numbers, a schedule",
+        fix="draw rows by (seed, step), and give flight.checkpoint all that changes with the updates",
+        look=resumes,
+    ),
+)
+
+
+def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
+    """What a stage cannot vouch for. A warning: a script's training is judged by its model like any other."""
+    told = [
+        "whether a loss was of rows that no update had seen is not known: none is progressive validation",
+        "the order of rows is the script's own",
+        "whether it hangs between two updates is not watched",
+    ]
+    fixes = []
+    if seen.gradients and not seen.closer:
+        told.append("monitors saw losses and gradients, and neither activations nor what an update changed")
+        fixes.append("give flight.step the optimizer, too")
+    if not seen.gradients:
+        told.append("no gradient was seen before an update: one that is not finite would have reached the weights")
+        fixes.append(TELL)
+    if not seen.weights:
+        told.append("the weights after the first updates were not seen: no rerun can be compared")
+        fixes.append(TELL)
+    if not seen.checkpoints:
+        told.append("no checkpoint was written in this attempt")
+    if seen.asked_to_end:
+        told.append(f"it made another update although {seen.asked_to_end}")
+        fixes.append("look at flight.should_stop after each update")
+    if seen.unread_weights:
+        told.append("rows have weights, and it never read flight.weights")
+        fixes.append("weigh each row's loss by flight.weights, or remove training.class_weights and the weight column")
+    return CheckResult(
+        name=FAMILY, status="insufficient", severity="warning", device=device, observed=seen.file,
+        evidence=f"{seen.file}: {'; '.join(told)}", fix="; ".join(dict.fromkeys(fixes)),
+    )  # fmt: skip
+
+
+def not_for_a_script(file: str) -> dict[str, str]:
+    """Checks of our own loop that say nothing about a script's, each with why."""
+    why = f"{file} trains: the trainer checks ask this of it"
+    own = (
+        "determinism.same_seed", "determinism.resume", "one_batch.checkpoint", "one_batch.resume",
+        "one_batch.interrupted_write", "configuration.optimizer_parameters", "configuration.learning_rate_schedule",
+        "learning_rate.range", "throughput.data_wait",
+    )  # fmt: skip
+    return dict.fromkeys(own, why)

@@ -1,0 +1,64 @@
+"""What a script returned, as the model that is validated, exported and shipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from lifecycle.errors import TrainingError
+from lifecycle.jobs import TrainJob
+from lifecycle.task import told_of
+from lifecycle.training.checkpoints.checkpoint import parameters_finite
+from lifecycle.training.plan import MIN_STEPS
+from lifecycle.training.prepare import Prepared
+from lifecycle.training.scoring import predict_rows
+
+if TYPE_CHECKING:
+    import torch
+
+_RETURN = "return the trained nn.Module, or its state_dict() if model.py has build_model"
+_FORWARD = (
+    "its forward takes the dict of to_tensors and gives what predict takes: unwrap what a framework put around it, "
+    "for example return module.network"
+)
+
+
+def returned_model(returned: object, job: TrainJob, prepared: Prepared, device: str) -> torch.nn.Module:
+    """The model on the device. Raises TrainingError if it is none that can be asked for probabilities."""
+    import torch
+
+    file = job.trainer
+    if isinstance(returned, Mapping):
+        returned = _with_weights(dict(returned), job, prepared)
+    if not isinstance(returned, torch.nn.Module):
+        raise TrainingError(f"{file}: train returned {type(returned).__name__}", fix=_RETURN)
+    model = returned.to(device)
+    if not parameters_finite(model):
+        raise TrainingError(f"{file}: train returned weights that are not finite", fix="tell losses by flight.step")
+    features = prepared.rows[list(job.rows.features)].head(MIN_STEPS)
+    try:
+        found = predict_rows(prepared.task, model, prepared.preprocessing, features, device)
+    except Exception as error:
+        told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
+        raise TrainingError(f"{file}: the returned model gives no probabilities: {told}", fix=_FORWARD) from error
+    if found.shape != (len(features),) or not ((found >= 0) & (found <= 1)).all():
+        told = f"{len(features)} rows became {found.shape}, from {found.min():g} to {found.max():g}"
+        raise TrainingError(f"{file}: the returned model gives no probabilities: {told}", fix=_FORWARD)
+    return model
+
+
+def _with_weights(weights: dict[str, Any], job: TrainJob, prepared: Prepared) -> torch.nn.Module:
+    build = getattr(prepared.task, "build_model", None)
+    if build is None:
+        raise TrainingError(
+            f"{job.trainer}: train returned weights, and model.py has no build_model",
+            fix="define build_model in model.py, or return the nn.Module itself",
+        )
+    model = cast("torch.nn.Module", build(prepared.preprocessing, job.hyperparameters))
+    try:
+        model.load_state_dict(weights)
+    except (RuntimeError, TypeError) as error:
+        fix = "return the state_dict() of what model.py's build_model makes"
+        raise TrainingError(f"{job.trainer}: train returned weights of another model: {error}", fix=fix) from None
+    return model

@@ -1,0 +1,161 @@
+"""One stage of training by a use case's own script, from job to answer; training/stage.py is that of our own loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lifecycle.errors import TrainingError
+from lifecycle.incidents.record import BlackBox
+from lifecycle.jobs import OwnTrainer, TrainJob, TrainResult
+from lifecycle.trainers.checkpoints import ScriptCheckpoints
+from lifecycle.trainers.flight import Flight
+from lifecycle.trainers.logbook import WORDS, Logbook, TrainingEndedError
+from lifecycle.trainers.recorder import Recorder
+from lifecycle.trainers.returned import returned_model
+from lifecycle.trainers.script import load_script
+from lifecycle.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
+from lifecycle.training.checkpoints.checkpointing import durable_folder
+from lifecycle.training.export import export
+from lifecycle.training.flight import PREFIX_STEPS, PreemptedError
+from lifecycle.training.loop import TrainState
+from lifecycle.training.plan import make_plan
+from lifecycle.training.prepare import Prepared, prepare
+from lifecycle.training.scoring import choose_device
+from lifecycle.training.techniques.deadline import Deadline
+from lifecycle.training.validate import validate
+from lifecycle.training.watching import clock
+
+
+@dataclass(frozen=True)
+class Flown:
+    """A script's training that came to its end: what it returned, and what is known of it."""
+
+    prepared: Prepared
+    flight: Flight
+    log: Logbook
+    checkpoints: ScriptCheckpoints
+    returned: object
+    device: str
+    seconds: float
+
+
+def fly(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> Flown:
+    """Prepare the stage's rows and call the script. Raises TrainingError if it breaks the contract."""
+    began, device = time.perf_counter(), choose_device(job.device)
+    prepared = prepare(job, device)
+    prepare_seconds = time.perf_counter() - began
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
+    recorder = Recorder(BlackBox(job, prepared, plan, device), seconds)
+    log = Logbook(job, plan, seconds, deadline, recorder, should_stop, forward)
+    checkpoints = ScriptCheckpoints(
+        Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
+        durable_folder(job),
+    )  # fmt: skip
+    flight, began = Flight(log, prepared, checkpoints, device), time.perf_counter()
+    returned = _returned(flight, log, prepared, job)
+    return Flown(prepared, flight, log, checkpoints, returned, device, time.perf_counter() - began)
+
+
+def train_by_script(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> TrainResult:
+    """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
+    from lifecycle.training.stage import peak_memory_bytes
+
+    flown = fly(job, seconds, should_stop, forward)
+    prepared, log, checkpoints, device = flown.prepared, flown.log, flown.checkpoints, flown.device
+    if log.ended == "asked":
+        raise PreemptedError(_preempted(checkpoints, log))
+    whole = log.alarm is None and job.stop_after_steps is None and log.ended != "budget"
+    state, checkpoint, metrics, learned, artifact = None, None, {}, None, None
+    if whole:
+        # Weights that the script never read have moved nothing.
+        prepared = prepared if flown.flight.read_weights else replace(prepared, log_odds_shift=0.0)
+        state = TrainState(returned_model(flown.returned, job, prepared, device), (), step=log.done)
+        checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
+        seconds.lap(clock.CHECKPOINT)
+        metrics, learned = validate(job, prepared, state, device)
+        seconds.lap(clock.VALIDATION)
+        artifact = export(job, prepared, state, device) if job.stage == "full" else None
+        seconds.lap(clock.EXPORT)
+    metrics["peak_memory_bytes"] = float(peak_memory_bytes())
+    return TrainResult(
+        alarm=log.alarm,
+        rows=len(prepared.rows),
+        steps=log.done,
+        planned_steps=log.plan.last_step,
+        ended="budget" if log.ended == "budget" else "early" if whole and log.done < log.plan.last_step else "",
+        resumed_from_step=log.resumed_from,
+        notes=prepared.notes + checkpoints.notes + checkpoints.told(),
+        parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
+        parameters_sha256="" if state is None else parameters_sha256(state.model),
+        prefix_steps=min(PREFIX_STEPS, log.plan.horizon_steps),
+        prefix_sha256=log.prefix_sha256,
+        checkpoint=checkpoint,
+        metrics=metrics,
+        learned=learned,
+        curve=tuple(log.curve.points),
+        seconds=seconds.seconds(),
+        artifact=artifact[0] if artifact else None,
+        artifact_sha256=artifact[1] if artifact else None,
+        device=device,
+        gpu_seconds=flown.seconds if device == "cuda" else 0.0,
+        alarms=log.alarms,
+        trainer=_seen(flown),
+    )
+
+
+def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
+    """What the script returned; None where the training ended before it could."""
+    assert job.trainer is not None
+    try:
+        with _closed(log):
+            returned = load_script(prepared.task, job.trainer)(flight)
+    except (TrainingEndedError, SystemExit):
+        # Lightning leaves by SystemExit when it is asked to end.
+        if log.ended is None:
+            raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
+        if log.ended == "planned":
+            raise TrainingError(
+                f"{job.trainer} made another update after all {log.plan.last_step} that are planned",
+                fix="end the loop when flight.should_stop is True, or plan more: training.epochs, training.batch_size",
+            ) from None
+        return None
+    if not log.done and log.alarm is None and log.ended is None:
+        raise TrainingError(f"{job.trainer} told no update", fix="call flight.step(loss=…) at each update")
+    return returned
+
+
+@contextmanager
+def _closed(log: Logbook) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        log.close()
+
+
+def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
+    if checkpoints.step == log.done:
+        return "preempted; a checkpoint is written"
+    return f"preempted at step {log.done}; the trainer's newest checkpoint is of step {checkpoints.step}"
+
+
+def _seen(flown: Flown) -> OwnTrainer:
+    """What could be seen of the script's training."""
+    assert flown.log.job.trainer is not None
+    return OwnTrainer(
+        file=flown.log.job.trainer,
+        gradients=flown.log.gradients_seen,
+        closer=flown.log.watch is not None and flown.log.watch.knows_optimizer,
+        weights=flown.log.prefix_sha256 is not None,
+        checkpoints=flown.checkpoints.written,
+        asked_to_end=WORDS[flown.log.ended] if flown.log.ignored and flown.log.ended else "",
+        unread_weights=flown.flight.has_weights and not flown.flight.read_weights,
+    )

@@ -1,0 +1,62 @@
+"""A TrainerCallback for transformers: it tells a Flight each update, has checkpoints saved, and ends the training."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+from transformers.trainer_utils import IntervalStrategy  # pyright: ignore[reportMissingImports]
+
+from lifecycle.trainers.flight import Flight
+
+FOLDER = "checkpoint"
+
+
+# Where the package is not installed, the type checker takes this very file for it.
+class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
+    """Give it to the Trainer's callbacks, and its `resume_from` to train.
+
+    The Trainer tells losses only in its log, so every update is logged; gradients are looked at before the update.
+    """
+
+    def __init__(self, flight: Flight) -> None:
+        self.flight = flight
+        self._saving = False
+
+    @property
+    def resume_from(self) -> str | None:
+        """The newest sound checkpoint, from which train goes on; None if there is none."""
+        newest = self.flight.newest
+        return None if newest is None else str(newest / FOLDER)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        args.logging_strategy, state.logging_steps = IntervalStrategy.STEPS, 1
+        # Else a loss that is not finite is told as the mean of those before.
+        args.logging_nan_inf_filter = False
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.flight.waited()
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.flight.look(kwargs["model"], optimizer=kwargs["optimizer"], scaled=bool(args.fp16))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if not logs or "loss" not in logs:
+            return
+        rows = args.train_batch_size * args.gradient_accumulation_steps
+        self.flight.step(
+            loss=logs["loss"], rows=rows, model=kwargs["model"], learning_rate=logs.get("learning_rate"),
+            scaled=bool(args.fp16),
+        )  # fmt: skip
+        control.should_training_stop = control.should_training_stop or self.flight.should_stop
+        self._saving = self.flight.checkpoint_due
+        control.should_save = control.should_save or self._saving
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not self._saving:
+            return
+        self._saving = False
+        with self.flight.checkpoint_files(model=kwargs["model"]) as folder:
+            os.replace(Path(args.output_dir) / f"checkpoint-{state.global_step}", folder / FOLDER)

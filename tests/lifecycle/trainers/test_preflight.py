@@ -1,0 +1,132 @@
+"""What preflight finds out about a training script by a short trial."""
+
+from pathlib import Path
+
+import own_trainers
+import pytest
+import toy_jobs
+
+from lifecycle.jobs import PreflightJob
+from lifecycle.preflight.battery import run_checks
+from lifecycle.preflight.catalogue import TRAINER_CHECKS
+from lifecycle.preflight.check import Trial
+from lifecycle.preflight.gate import TRAINER, preflight_checks
+from lifecycle.preflight.run import run_preflight
+from lifecycle.trainers.preflight import job_of_trial
+from lifecycle.trainers.trial import ScriptTrial, try_here, try_script
+
+HAND = own_trainers.documented("hand")
+
+
+def job(splits, tmp_path, *replacements: tuple[str, str], script: str = HAND) -> PreflightJob:
+    folder = own_trainers.use_case(tmp_path / "toy", script, *replacements)
+    return toy_jobs.preflight_job(splits, tmp_path / "out", use_case=folder, trainer="train.py")
+
+
+def tried(job: PreflightJob, folder: Path) -> dict[str, Trial]:
+    """The trainer's checks after a trial in this process: another one takes seconds to start."""
+    seen = try_here(job_of_trial(job, Path(job.training_file), folder), folder)
+    trials = run_checks(TRAINER_CHECKS, seen, device="cpu", not_applicable={})
+    return {trial.check.removeprefix("trainer."): trial for trial in trials}
+
+
+@pytest.mark.parametrize("way", own_trainers.NEEDS)
+def test_documented_script_runs_stops_and_saves(splits, tmp_path, way):
+    own_trainers.needs(way)
+    found = tried(job(splits, tmp_path, script=own_trainers.documented(way)), tmp_path / "trial")
+    assert {name: trial.status for name, trial in found.items() if name != "resumes"} == {
+        "runs": "pass", "stops": "pass", "saves": "pass",
+    }  # fmt: skip
+    # Lightning begins an epoch that was cut with its first batch, and says so itself.
+    assert found["resumes"].status == ("insufficient" if way == "Lightning" else "pass"), found["resumes"].evidence
+
+
+STOP = "        if flight.should_stop:\n            break\n"
+# What a script does wrong, and the trials that do not pass for it, each with a part of what it tells.
+FAULTS = {
+    "never_tells": (
+        ("        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
+        {"runs": "told no update", "stops": "told no update", "saves": "no checkpoint", "resumes": "no checkpoint"},
+    ),
+    "never_stops": (
+        (STOP, ""),
+        {"runs": "did not end when it was told to", "stops": "made another one", "saves": "no", "resumes": "no"},
+    ),
+    "never_saves": (
+        ("        flight.checkpoint(model=model, optimizer=optimizer)\n", ""),
+        {"saves": "wrote no checkpoint", "resumes": "no checkpoint"},
+    ),
+    "starts_anew": (("first = flight.resume(model=model, optimizer=optimizer)", "first = 0"), {"resumes": "anew"}),
+    "loses_its_optimizer": (
+        ("flight.resume(model=model, optimizer=optimizer)", "flight.resume(model=model)"),
+        {"resumes": "other parts"},
+    ),
+    "other_rows_after_resuming": (("+ step)", "+ step - first_step)"), {"resumes": "other weights"}),
+    "returns_a_loss": (("    return model\n", "    return loss\n"), {"runs": "returned Tensor"}),
+    "breaks": (("        loss.backward()\n", "        loss.backwards()\n"), {"runs": " in train"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_script_with_a_fault_does_not_pass(splits, tmp_path, fault):
+    replacement, told = FAULTS[fault]
+    script = HAND
+    if fault == "other_rows_after_resuming":
+        script = HAND.replace("    for step", "    global first_step\n    first_step = first\n    for step")
+    found = tried(job(splits, tmp_path, replacement, script=script), tmp_path / "trial")
+    if fault == "breaks" or fault == "returns_a_loss":
+        found = {"runs": found["runs"]}
+    assert {name for name, trial in found.items() if trial.status != "pass"} == set(told)
+    for name, words in told.items():
+        assert words in found[name].evidence
+        assert found[name].fix
+
+
+def test_preflight_with_a_script_forecasts_by_its_updates_and_leaves_out_what_is_about_our_loop(splits, tmp_path):
+    asked = job(splits, tmp_path)
+    result = run_preflight(asked)
+    found = {trial.check: trial for trial in result.trials}
+    assert {check.id for check in TRAINER_CHECKS} <= found.keys()
+    assert [name for name, trial in found.items() if trial.status in ("fail", "error")] == []
+    assert found["determinism.resume"].status == "not_applicable"
+    assert "train.py trains" in found["determinism.resume"].evidence
+    assert found["wiring.uses_inputs"].status == "pass"
+    assert result.step is not None
+    assert f"{1e3 * result.step.seconds:.2f} ms" in found["trainer.runs"].evidence
+    checks = preflight_checks(result, None, 2**40, 1.0)
+    assert [check.status for check in checks if check.name == TRAINER] == ["pass"]
+
+
+def test_preflight_of_a_model_that_only_the_script_knows_forecasts_by_its_trial(splits, tmp_path):
+    asked = job(splits, tmp_path)
+    model = Path(asked.use_case_folder) / "model.py"
+    model.write_text(model.read_text().replace("def loss_fn(", "def own_loss(").replace("loss_fn", "own_loss"))
+    script = Path(asked.use_case_folder) / "train.py"
+    script.write_text(HAND.replace("build_model, loss_fn", "build_model, own_loss as loss_fn"))
+    result = run_preflight(asked)
+    assert {trial.status for trial in result.trials if trial.family not in (TRAINER,)} == {"not_applicable"}
+    assert {trial.status for trial in result.trials if trial.family == TRAINER} == {"pass"}
+    assert result.memory is not None
+    assert result.memory.low > 100 * 2**20
+    assert result.seconds is not None
+    assert result.time is not None
+    assert result.time.updates > 300
+    assert {leak.status for leak in result.leakage} <= {"pass", "not_applicable"}
+
+
+def test_script_that_was_not_tried_is_insufficient_and_stops():
+    seen = ScriptTrial(problem="train.py did not end within 180 s", fix="x")
+    trials = run_checks(TRAINER_CHECKS, seen, device="cpu", not_applicable={})
+    assert {trial.check: trial.status for trial in trials} == {
+        "trainer.runs": "fail", "trainer.stops": "insufficient", "trainer.saves": "insufficient",
+        "trainer.resumes": "insufficient",
+    }  # fmt: skip
+
+
+def test_process_of_a_trial_that_dies_or_never_ends_is_told(splits, tmp_path, monkeypatch):
+    dies = job(splits, tmp_path, ("def train(flight):\n", "def train(flight):\n    __import__('os')._exit(3)\n"))
+    seen = try_script(job_of_trial(dies, Path(dies.training_file), tmp_path / "a"), tmp_path / "a")
+    assert "ended with 3 and left no answer" in seen.problem
+    monkeypatch.setattr("lifecycle.trainers.trial.MOST_SECONDS", 0.05)
+    seen = try_script(job_of_trial(dies, Path(dies.training_file), tmp_path / "b"), tmp_path / "b")
+    assert "did not end within" in seen.problem

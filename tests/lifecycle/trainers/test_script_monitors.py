@@ -1,0 +1,102 @@
+"""What the monitors find in a script's training, and that they keep quiet where it tells little or trains oddly."""
+
+import own_trainers
+import pytest
+
+from lifecycle.jobs import TrainResult
+from lifecycle.training.stage import run_stage
+
+HAND = own_trainers.documented("hand")
+STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
+UPDATE = "        optimizer.step()\n"
+ROWS = "        rows = batch(flight, step)\n"
+ZERO = "        optimizer.zero_grad()\n"
+MADE = "    optimizer = torch.optim.AdamW(model.parameters(), lr=flight.training.optimizer.learning_rate)\n"
+TWO = (
+    "    parts = list(model.layers.parameters()), list(model.shop.parameters())\n"
+    "    pair = [torch.optim.AdamW(part, lr=flight.training.optimizer.learning_rate) for part in parts]\n"
+    "    optimizer = pair[0]\n"
+)
+BOTH = "        pair[0].step()\n        pair[1].step()\n"
+SCORE = (
+    "        with torch.no_grad():\n            model.eval()\n"
+    "            model({name: 0 * tensor[:1] for name, tensor in flight.inputs.items()})\n            model.train()\n"
+)
+RATE = "        optimizer.param_groups[0]['lr'] = 0.01 * min(step, flight.steps - 1 - step) / flight.steps\n"
+HEALTHY = {
+    "as_documented": (),
+    "tells_the_loss_alone": ((STEP, "        flight.step(loss=loss)\n"),),
+    "tells_no_optimizer": ((STEP, "        flight.step(loss=loss, model=model)\n"),),
+    "tells_after_the_update": ((STEP, ""), (UPDATE, f"{UPDATE}{STEP}")),
+    "two_optimizers_of_which_one_is_told": ((MADE, TWO), (UPDATE, BOTH), (ZERO, "        model.zero_grad()\n")),
+    "two_optimizers_by_turns": (
+        (MADE, TWO), (ZERO, "        model.zero_grad()\n        optimizer = pair[step % 2]\n"),
+    ),
+    "five_updates_of_one_for_one_of_the_other_and_one_is_told": (
+        (MADE, TWO), (ZERO, "        model.zero_grad()\n"), (UPDATE, "        pair[step % 5 == 3].step()\n"),
+    ),
+    "scores_between_updates": ((ZERO, f"{ZERO}{SCORE}"),),
+    "all_rows_at_once": ((ROWS, "        rows = torch.arange(len(flight.targets))\n"),),
+    "the_same_few_rows_for_long": ((ROWS, ROWS.replace("step)", "step // 50)")),),
+    "warm_up_from_zero_and_decay_to_zero": (
+        (ZERO, f"{ZERO}{RATE}"),
+    ),
+    "a_frozen_part_that_no_optimizer_has": (
+        (MADE, MADE.replace("model.", "model.layers.") + "    model.shop.requires_grad_(False)\n"),
+    ),
+    "grows_a_layer": (
+        (ZERO, "        if step == 30:\n            model.extra = torch.nn.Linear(1, 1)\n"
+         "            optimizer.add_param_group({'params': list(model.extra.parameters())})\n"
+         "        if step >= 30:\n            loss = loss + 0.01 * model.extra(torch.ones(1, 1)).square().mean()\n"
+         + ZERO),
+    ),
+}  # fmt: skip
+
+
+def trained(splits, tmp_path, *replacements: tuple[str, str]) -> TrainResult:
+    folder = own_trainers.use_case(tmp_path / "toy", HAND, *replacements)
+    return run_stage(own_trainers.job(splits, folder, tmp_path / "out", "full"))
+
+
+@pytest.mark.parametrize("way", HEALTHY)
+def test_healthy_script_raises_no_critical_alarm(splits, tmp_path, way):
+    result = trained(splits, tmp_path, *HEALTHY[way])
+    assert [alarm.evidence for alarm in result.alarms if alarm.severity == "critical"] == []
+    assert (result.steps, result.alarm) == (result.planned_steps, None)
+
+
+KILL = (
+    "        if step == 25:\n            torch.nn.init.zeros_(model.layers[0].weight)\n"
+    "            torch.nn.init.constant_(model.layers[0].bias, -100.0)\n"
+)
+# What is planted, the monitor that finds it, and the update by which it does: two looks, where one may be chance.
+PLANTED = {
+    "dead_layer": ((ROWS, KILL + ROWS), "dead_layer", 61),
+    "optimizer_of_another_model": (
+        (MADE, MADE.replace("model.", "build_model(flight.preprocessing, flight.hyperparameters).")),
+        "not_in_optimizer", 21,
+    ),
+    "optimizer_that_is_never_called": ((UPDATE, ""), "unchanged_layer", 61),
+    "gradients_that_are_never_zeroed": ((ZERO, ""), "gradients_not_zeroed", 21),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_found_and_named(splits, tmp_path, fault):
+    replacement, monitor, by = PLANTED[fault]
+    result = trained(splits, tmp_path, replacement)
+    found = {alarm.monitor: alarm for alarm in result.alarms if alarm.severity == "critical"}
+    assert monitor in found, result.alarms
+    assert found[monitor].step <= by
+    assert found[monitor].incident is not None
+
+
+def test_weights_that_an_update_spoiled_end_the_training_at_the_next_look(splits, tmp_path):
+    spoiled = f"{UPDATE}        if step == 40:\n            torch.nn.init.constant_(model.layers[3].bias, torch.nan)\n"
+    result = trained(
+        splits, tmp_path, (UPDATE, spoiled), ("        flight.checkpoint(model=model, optimizer=optimizer)\n", "")
+    )
+    assert result.alarm is not None
+    assert result.alarm.monitor.startswith("non_finite")
+    assert result.alarm.evidence.endswith("the training script was ended")
+    assert result.steps in (40, 41)
