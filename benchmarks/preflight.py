@@ -26,7 +26,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.healthy import HEALTHY, ODD
+from benchmarks.healthy_fresh import FRESH_HEALTHY
 from benchmarks.planted import PLANTED, Planted
+from benchmarks.planted_fresh import FRESH
 from benchmarks.planted_held_back import HELD_BACK
 from benchmarks.process import run
 from benchmarks.result import finish, hardware
@@ -35,7 +37,7 @@ from lifecycle.preflight.run import run_battery
 from lifecycle.preflight.subject import Subject
 from resources.settings import PROJECT
 
-PARTS = ("healthy", "planted", "held_back", "flights", "forecasts")
+PARTS = ("healthy", "planted", "held_back", "fresh_healthy", "fresh", "flights", "forecasts")
 FORECASTS = ("preflight_memory", "preflight_seconds")
 TARGETS = {
     "false_alarms": 0, "warnings": 0, "not_told": 0, "updates": 100, "planted_missed": 0.05, "held_back_missed": 0.15,
@@ -78,12 +80,12 @@ def battery(name: str, seed: int, make: Callable[[int], Subject]) -> Tried:
     return Tried(name, seed, trials, time.perf_counter() - started)
 
 
-def false_alarms(names: Sequence[str], seeds: int) -> dict[str, float]:
+def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], names: Sequence[str], seeds: int) -> dict[str, float]:
     """A line for each run and for each check that is no pass; the sums."""
-    rounds = {name: range(1 if name in ODD and not names else seeds) for name in HEALTHY if not names or name in names}
+    rounds = {name: range(1 if name in ODD and not names else seeds) for name in healthy if not names or name in names}
     done = []
     for name, of in rounds.items():
-        done += [_shown(battery(name, seed, HEALTHY[name])) for seed in of]
+        done += [_shown(battery(name, seed, healthy[name])) for seed in of]
     sums = {word: float(sum(len(one.of(word)) for one in done)) for word in ("alarm", "warning", "not_told")}
     print(f"{len(done)} healthy runs: {sums}; slowest {max(one.seconds for one in done):.1f} s")
     for check in dict.fromkeys(trial.check for one in done for trial in one.trials):
@@ -166,9 +168,11 @@ def main() -> None:
     torch.set_num_threads(1)
     seeds, figures = asked.seeds, {}
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "healthy": lambda: false_alarms(asked.names, seeds or 5),
+        "healthy": lambda: false_alarms(HEALTHY, asked.names, seeds or 5),
         "planted": lambda: detection("planted", PLANTED, asked.names, seeds or 1),
         "held_back": lambda: detection("held_back", HELD_BACK, asked.names, seeds or 1),
+        "fresh_healthy": lambda: false_alarms(FRESH_HEALTHY, asked.names, seeds or 1),
+        "fresh": lambda: detection("fresh", FRESH, asked.names, seeds or 1),
         "flights": flights,
         "forecasts": forecasts,
     }

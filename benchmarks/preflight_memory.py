@@ -4,7 +4,7 @@ The truth on a CPU is the peak of the bytes that torch's allocator has given out
 profiler; on CUDA it is max_memory_allocated. Beside it stand the rule of 40 GB a billion parameters, and the formula
 that `accelerate estimate-memory` prints for training with Adam: four times the weights. accelerate is not installed.
 
-    python -m benchmarks.preflight_memory [known | unseen | held_back | all] [part of a network's name]
+    python -m benchmarks.preflight_memory [known | unseen | held_back | fresh | all] [part of a network's name]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.preflight_memory_fresh import FRESH
 from benchmarks.preflight_memory_held_back import HELD_BACK
 from benchmarks.preflight_memory_networks import NETWORKS, Network
 from benchmarks.preflight_memory_unseen import UNSEEN
@@ -62,7 +63,7 @@ class Row(NamedTuple):
 
 def measure(use: str, named: str) -> Iterator[Row]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    for network in (*HELD_BACK, *UNSEEN, *NETWORKS):
+    for network in (*FRESH, *HELD_BACK, *UNSEEN, *NETWORKS):
         chosen = use in (network.use, "all") and named in network.name
         for precision in ("fp32", "bf16") if chosen else ():
             for accumulate in (1, 4):
@@ -154,7 +155,7 @@ def main(use: str = "all", named: str = "") -> None:
         rows.append(row)
         print_row(row)
     print(hardware())
-    for part in ("known", "unseen", "held_back"):
+    for part in ("known", "unseen", "held_back", "fresh"):
         if chosen := [row for row in rows if row.network.use == part]:
             finish(f"preflight_memory, {part} networks", summary(chosen), TARGETS)
 

@@ -24,7 +24,7 @@ class Network(NamedTuple):
     make: Callable[[], nn.Module]
     shape: tuple[int, ...]
     batch: int
-    use: Literal["known", "unseen", "held_back"]
+    use: Literal["known", "unseen", "held_back", "fresh"]
     tokens: bool = False
 
     @property

@@ -14,6 +14,7 @@ from pathlib import Path
 from lifecycle.errors import SettingsError, did_you_mean
 
 PROJECT = Path(__file__).resolve().parent.parent
+DURABLE = "TRAINWORTHY_DURABLE"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def read_settings() -> Settings:
 
 def _durable() -> Path | None:
     """The folder for copies of checkpoints, which need not be there: preflight and doctor say so."""
-    named = os.environ.get("TRAINWORTHY_DURABLE")
+    named = os.environ.get(DURABLE)
     return Path(named).resolve() if named else None
 
 
@@ -55,7 +56,7 @@ def require_durable(settings: Settings) -> Path | None:
     Raises SettingsError if it is named and is no folder.
     """
     if settings.durable is not None and not settings.durable.is_dir():
-        fix = "mount it, or name an existing folder in TRAINWORTHY_DURABLE"
+        fix = f"mount it, or name an existing folder in {DURABLE}"
         raise SettingsError("the folder for copies of checkpoints does not exist", value=str(settings.durable), fix=fix)
     return settings.durable
 

@@ -28,7 +28,9 @@ def still_group(subject: Subject, state: TrainState, more: float) -> Found | Non
     names = {id(parameter): name for name, parameter in state.model.named_parameters()}
     groups = [group["params"] for optimizer in state.optimizers for group in optimizer.param_groups]
     # What gets no gradient is told by wiring.gradients.
-    moved = {n: more * _moved(group, names, before) for n, group in enumerate(groups) if _pulled(group)}
+    # Single numbers, as a temperature, may be meant to move slowly, and none of them is a part of the network.
+    parts = {n: group for n, group in enumerate(groups) if _pulled(group) and any(p.numel() > 1 for p in group)}
+    moved = {n: more * _moved(group, names, before) for n, group in parts.items()}
     if len(moved) < 2:
         return None
     least, most = min(moved, key=lambda n: moved[n]), max(moved.values())

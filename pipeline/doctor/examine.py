@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lifecycle.checks import CheckResult
 from lifecycle.errors import SettingsError, TrainworthyError
-from pipeline.doctor import machine, ports, project, stores
+from pipeline.doctor import copies, machine, ports, project, stores
 from pipeline.doctor.project import in_short, refused
 from resources.settings import PROJECT, Settings, read_settings
 
@@ -31,8 +31,8 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
 # The nearest to the machine first: what fails there explains what fails below.
 CHECKS: tuple[Check, ...] = (
     machine.python, machine.packages, machine.environment, machine.alerts, machine.disk, ports.ports,
-    stores.state_folder, project.use_cases, project.prices, project.git, stores.dagster_store, stores.mlflow_store,
-    stores.verdicts, runs_checks,
+    stores.state_folder, copies.durable_folder, project.use_cases, project.prices, project.git,
+    stores.dagster_store, stores.mlflow_store, stores.verdicts, runs_checks,
 )  # fmt: skip
 
 

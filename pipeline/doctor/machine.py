@@ -15,14 +15,16 @@ from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import NotifierError, did_you_mean
 from lifecycle.storage.state import LEAST_FREE_BYTES
 from resources.notifier import WEBHOOK, webhook
-from resources.settings import PROJECT, Settings
+from resources.settings import DURABLE, PROJECT, Settings
 
 PYTHONS = ((3, 11), (3, 14))
 # The demo leaves 0.2 GB and needs about as much again while it runs; a dataset version is kept three times.
 COMFORTABLE_FREE_GB = 3.0
 # NVIDIA's driver makes it.
 GPU = Path("/dev/nvidiactl")
-VARIABLES = ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", WEBHOOK)
+# As in lifecycle/worker.py, which takes a third of a second to import.
+SPOT_NOTICE = "TRAINWORTHY_SPOT_NOTICE"
+VARIABLES = ("TRAINWORTHY_VAR", "TRAINWORTHY_USE_CASES", DURABLE, SPOT_NOTICE, WEBHOOK)
 
 
 def python(settings: Settings) -> Iterator[CheckResult]:

@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 
 import dagster as dg
 import psutil
@@ -16,7 +17,8 @@ from dagster._core.events import EngineEventData
 from toy_project import ROOT, git, until
 
 from lifecycle.promotion import log
-from pipeline.doctor import examine, machine, ports, project, runs, stores
+from lifecycle.worker import NOTICE
+from pipeline.doctor import copies, examine, machine, ports, project, runs, stores
 from resources.mlflow import Tracking
 from resources.mlflow_folder import champion_alias
 from resources.settings import Settings, read_settings
@@ -180,6 +182,46 @@ def test_doctor_state_folder_that_cannot_be_made_or_written_fails(place):
     for var in (place / "file", place / "file" / "state"):
         settings = Settings(var=var, use_cases=(), prices=ROOT / "prices.yaml")
         only(stores.state_folder, "✗ state folder", str(var), settings=settings)
+
+
+def test_doctor_durable_folder_that_takes_no_files_fails_and_is_never_made(place, monkeypatch):
+    (found,) = examine.examined(copies.durable_folder, read_settings())
+    assert found.status == "not_applicable"
+    volume = place / "volume"
+    volume.mkdir()
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", str(volume))
+    monkeypatch.setenv(NOTICE, str(place / "notice"))
+    assert bad(copies.durable_folder) == []
+    assert bad(machine.environment) == []
+    assert list(volume.iterdir()) == []
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", str(place / "unmounted"))
+    only(copies.durable_folder, "✗ durable folder", str(place / "unmounted"), "mount it")
+    assert not (place / "unmounted").exists()
+    volume.rmdir()
+    volume.touch()
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", str(volume))
+    only(copies.durable_folder, "✗ durable folder", "is no folder")
+
+
+def test_doctor_durable_folder_that_refuses_files_fails(place, monkeypatch):
+    def refuses(dir):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setenv("TRAINWORTHY_DURABLE", str(place))
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuses)
+    only(copies.durable_folder, "✗ durable folder", "takes no files: Permission denied", "make it writable")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_doctor_spot_machine_without_storage_that_outlives_it_is_a_warning(place, monkeypatch, declared):
+    path = place / "project" / "use_cases" / "toy" / "use_case.yaml"
+    path.write_text(path.read_text().replace("compute: {", "compute: {spot: true, "))
+    if declared:
+        monkeypatch.setenv("TRAINWORTHY_DURABLE", str(place))
+    monkeypatch.setattr(copies, "file_system", lambda folder: "nfs4")
+    assert bad(copies.durable_folder) == []
+    monkeypatch.setattr(copies, "file_system", lambda folder: "tmpfs")
+    only(copies.durable_folder, "! durable folder", "tmpfs", "on spot machines train toy", "TRAINWORTHY_DURABLE")
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,12 @@ class Timeline:
     """What a step of `rows` rows a part holds, in bytes.
 
     `held[i]` is held when `operations[i]` has made its outputs, and `inside[i]` how much more its kernel held
-    meanwhile; only a real step shows it, and its `calls` (replay.py). `before` is the most that was held before the
-    step. `kinds` are those of the peak; `state` are parameters, gradients, optimizer state and an average of the
-    weights together. `values_read` counts how often model or loss asked for a value, which a fake tensor does not have.
-    `blocks` are the modules that the trace itself put activation checkpointing around, as
-    training.activation_checkpointing would name them.
+    meanwhile; only a real step shows it, its `calls` (replay.py), and how much `more` was held since it was looked at
+    (in_place.py). `before` is the most that was held before the step, at operation `before_at` of an earlier update:
+    its name, and how many of that name ran before it. `kinds` are those of the peak; `state` are parameters, gradients,
+    optimizer state and an average of the weights together. `values_read` counts how often model or loss asked for a
+    value, which a fake tensor does not have. `blocks` are the modules that the trace itself put activation
+    checkpointing around, as training.activation_checkpointing would name them.
     """
 
     rows: int
@@ -48,7 +49,9 @@ class Timeline:
     held: tuple[int, ...]
     inside: tuple[int, ...] = ()
     calls: tuple[Any, ...] = ()
+    more: tuple[int, ...] = ()
     before: int = 0
+    before_at: tuple[str, int] | None = None
     kinds: dict[str, int] = field(default_factory=dict)
     state: int = 0
     parameters: int = 0
@@ -57,10 +60,14 @@ class Timeline:
 
     @property
     def peak(self) -> int:
-        return max(self.before, *(held + inside for held, inside in zip(self.held, self._inside(), strict=True)))
+        return max(self.before, *self.levels)
 
-    def _inside(self) -> tuple[int, ...]:
-        return self.inside or (0,) * len(self.held)
+    @property
+    def levels(self) -> list[int]:
+        """The most that is held in each operation, as if nobody looked on."""
+        none = (0,) * len(self.held)
+        parts = zip(self.held, self.inside or none, self.more or none, strict=True)
+        return [held + inside - more for held, inside, more in parts]
 
 
 def trace_step(
@@ -93,9 +100,9 @@ def trace_step(
             state = TrainState(model, subject.optimizers(model), also=subject.also(model, precision))
             recipe = replace(subject.recipe, accumulate=parts, precision=precision, loss_fn=counter.watched(subject))
             counter.watch(model)
-            before = 0
+            before, before_at = 0, None
             for state.step in range(updates):
-                before = counter.new_step()
+                before, before_at = counter.new_step()
                 train_step(state, data, torch.arange(rows * parts), recipe)
                 move_average(state)
             kinds, kept = counter.kinds(state)
@@ -104,6 +111,7 @@ def trace_step(
         operations=tuple(counter.operations),
         held=tuple(counter.held),
         before=before,
+        before_at=before_at,
         kinds=kinds,
         state=kept,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -164,6 +172,7 @@ def _counter(round_to: int) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.now, self.before, self.values_read = 0, 0, 0
+            self.before_at: tuple[str, int] | None = None
             self.operations: list[str] = []
             self.held: list[int] = []
             # By id of the storage: bytes, the operation of this step that made it, None for earlier ones.
@@ -179,8 +188,10 @@ def _counter(round_to: int) -> Any:
             for leaf in tree_leaves(out):
                 if isinstance(leaf, torch.Tensor):
                     self.see(leaf.untyped_storage())
-            self.operations.append(str(func))
-            self.held.append(self.now)
+            if func.namespace != "prim":
+                # Questions such as a tensor's device, which real tensors answer themselves.
+                self.operations.append(str(func))
+                self.held.append(self.now)
             if time.process_time() > self.deadline:
                 raise TraceError(f"following the step took more than {LIMIT_CPU_SECONDS:.0f} CPU seconds")
             return out
@@ -198,14 +209,19 @@ def _counter(round_to: int) -> Any:
             self.now -= size
             self.dead.append((key, size, born, len(self.operations)))
 
-        def new_step(self) -> int:
-            """Begins a step's timeline. Returns the most that was held before it."""
-            self.before = max(self.before, self.now, *self.held, 0)
+        def new_step(self) -> tuple[int, tuple[str, int] | None]:
+            """Begins a step's timeline. Returns the most that was held before it, and at which operation."""
+            most = max(self.held, default=0)
+            if most > self.before:
+                at = self.held.index(most)
+                name = self.operations[at]
+                self.before, self.before_at = most, (name, self.operations[:at].count(name))
+            self.before = max(self.before, self.now)
             for record in (self.operations, self.held, self.dead):
                 record.clear()
             self.alive = {key: (size, None, ref) for key, (size, _, ref) in self.alive.items()}
             self.user = False
-            return self.before
+            return self.before, self.before_at
 
         def watch(self, model: nn.Module) -> None:
             """Values that the forward pass reads count from here on; the loop's and the optimizer's do not."""

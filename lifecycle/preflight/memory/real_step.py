@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lifecycle.preflight.memory.fake_step import Timeline
+from lifecycle.preflight.memory.in_place import Span, more_when_seen, spans_of
 from lifecycle.preflight.memory.replay import Call, call_of
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import train_step
@@ -23,12 +25,17 @@ _MARK = "trainworthy operation "
 
 
 class Levels(NamedTuple):
-    """Of each operation: its call, what was held after it, and how much more within it."""
+    """Of each operation: its call, what was held after it, and how much more within it.
+
+    `spans` are the same operations, and `seen` all calls of torch that they lie in; CUDA tells neither.
+    """
 
     operations: tuple[str, ...]
     held: tuple[int, ...]
     inside: tuple[int, ...]
     calls: tuple[Call | None, ...]
+    spans: tuple[Span, ...] = ()
+    seen: tuple[Span, ...] = ()
 
 
 def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) -> Timeline:
@@ -40,17 +47,28 @@ def real_step(subject: Subject, rows: int, *, parts: int = 1, updates: int = 1) 
     data = subject.training.take(torch.arange(size, device=subject.device) % len(subject.training.targets))
     recipe = replace(subject.recipe, accumulate=parts)
 
-    def run(mode: Any) -> None:
+    def run(mode: Any = None) -> None:
         state = subject.state()
         state.model.train()
         for state.step in range(updates):
-            mode.begin()
-            with mode:
+            if mode:
+                mode.begin()
+            with mode or nullcontext():
                 train_step(state, data, torch.arange(size, device=subject.device), recipe)
                 move_average(state)
 
     levels = on_device(subject.device, run)
-    return Timeline(rows, levels.operations, levels.held, levels.inside, levels.calls)
+    more = more_when_seen(levels.spans, levels.seen, _unseen(run)) if levels.seen else ()
+    return Timeline(rows, levels.operations, levels.held, levels.inside, levels.calls, more=tuple(more))
+
+
+def _unseen(run: Callable[[], None]) -> tuple[Span, ...]:
+    """All calls of torch when no mode looks on."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    return spans_of(profiled, *memory_levels(profiled))
 
 
 def on_device(device: str, run: Callable[[Any], None]) -> Levels:
@@ -77,7 +95,10 @@ def _on_cpu(run: Callable[[Any], None]) -> Levels:
         after = levels[last - 1] if last else 0
         held.append(after)
         inside.append(max(levels[first:last], default=after) - after)
-    return Levels(tuple(mode.operations), tuple(held), tuple(inside), tuple(mode.calls))
+    operations = zip(mode.operations, held, inside, strict=True)
+    ours = (Span(name, *spans[mode.first + at], peak + more) for at, (name, peak, more) in enumerate(operations))
+    seen = spans_of(profiled, moments, levels)
+    return Levels(tuple(mode.operations), tuple(held), tuple(inside), tuple(mode.calls), tuple(ours), seen)
 
 
 def memory_levels(profiled: Any) -> tuple[list[int], list[int]]:

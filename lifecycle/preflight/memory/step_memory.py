@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lifecycle.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
 from lifecycle.preflight.memory.line import line
@@ -40,11 +41,20 @@ REPLAY_CPU_SECONDS = 2.0
 GROWTH, LONG_CPU_SECONDS = 4, 1.0
 
 
+class Found(NamedTuple):
+    """An operation in a real step: what its kernel held, its call, and what was held since it was looked at."""
+
+    rows: int
+    inside: int
+    call: Call | None
+    more: int
+
+
 @dataclass(frozen=True)
 class Followed:
     """A followed step, or why it could not be; `trusted` if no value was asked for that decides its shapes.
 
-    `few` are first updates of one part on FEW_ROWS, to compare real ones with; none if they could not be followed.
+    `few` are first updates on FEW_ROWS a part, to compare real ones with; none if they could not be followed.
     `scoring` is the peak while the validation split is scored; 0 if there is none, or it could not be followed.
     """
 
@@ -72,7 +82,7 @@ def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
         with contextlib.suppress(Exception):
             # One that trains and cannot be evaluated is told by one_batch.
             scoring = scoring_bytes(subject, timeline)
-        few = (trace_step(subject, size, accumulate=1, precision=precision, updates=1) for size in _few(rows))
+        few = (trace_step(subject, size, accumulate=accumulate, precision=precision, updates=1) for size in _few(rows))
         return Followed(timeline, few=tuple(few), scoring=scoring)
     except Exception as error:
         # Whatever a use case's code raises where a tensor has no values, or on so few rows.
@@ -91,10 +101,13 @@ def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
         parameters = sum(parameter.numel() for parameter in subject.build().parameters())
         timeline = Timeline(rows, (), (), parameters=parameters)
         return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {}, 0)
-    few = tuple(real_step(subject, size) for size in _few(rows))
-    timeline, source, held = _corrected(subject, followed, followed.timeline, few)
+    # As many parts as are followed, so that operations are found again by their number.
+    few = tuple(real_step(subject, size, parts=_parts(subject)) for size in _few(rows))
+    timeline, source, held = _corrected(subject, followed, _before_unseen(followed.timeline, few), few)
     peak = max(timeline.before, *held)
-    kinds = timeline.kinds | {"kernels": peak - followed.timeline.peak}
+    over = peak - followed.timeline.peak
+    activations = timeline.kinds.get("activations", 0) + min(0, over)
+    kinds = timeline.kinds | {"activations": activations, "kernels": max(0, over)}
     return _forecast(subject, timeline, source, peak, kinds, followed.scoring)
 
 
@@ -105,7 +118,7 @@ def _corrected(
     held = _with_kernels(timeline, few, subject.device)
     if not followed.few:
         return timeline, "corrected", held
-    more = unfollowed(timeline, min(TRACED_PARTS, subject.recipe.accumulate), followed.few, few)
+    more = unfollowed(timeline, followed.few, few)
     raised = max(size + unseen for size, unseen in zip(held, more, strict=True))
     if raised <= (1 + UNFOLLOWED) * max(timeline.before, *held):
         return timeline, "calibrated", held
@@ -115,6 +128,11 @@ def _corrected(
     return timeline, "corrected", _with_kernels(timeline, few, subject.device)
 
 
+def _parts(subject: Subject) -> int:
+    """Parts of an update that are followed."""
+    return min(TRACED_PARTS, subject.recipe.accumulate)
+
+
 def _few(rows: int) -> tuple[int, ...]:
     """Two numbers of rows; one where it is the whole."""
     return (rows,) if rows <= FEW_ROWS[0] else (FEW_ROWS[0], min(FEW_ROWS[1], rows))
@@ -122,7 +140,7 @@ def _few(rows: int) -> tuple[int, ...]:
 
 def _growing(subject: Subject, rows: int) -> tuple[Timeline, ...]:
     """Two updates each with two numbers of rows, the most that take little time; one where it is the whole."""
-    parts = min(TRACED_PARTS, subject.recipe.accumulate)
+    parts = _parts(subject)
     sizes, found = _few(rows), []
     for size in sizes[:-1]:
         found.append(real_step(subject, size, parts=parts, updates=2))
@@ -138,55 +156,74 @@ def _growing(subject: Subject, rows: int) -> tuple[Timeline, ...]:
 def _with_kernels(fake: Timeline, real: tuple[Timeline, ...], device: str) -> list[int]:
     """What is held within each operation of the followed step: the line from few rows, or measured alone.
 
-    Alone are run those that may be the peak, taking that a kernel holds no more than a copy of its arguments.
+    Alone are run those that may be the peak, taking that a kernel holds no more than a copy of its arguments. What is
+    held since the step is looked at is taken off.
     """
     inside: list[int] = []
+    kept: list[int] = []
     calls: list[Call | None] = []
-    for found in _found_again(fake, real):
-        inside.append(max(0, round(line([(rows, size) for rows, size, _ in found], fake.rows))) if found else 0)
+    for held, found in zip(fake.held, _found_again(fake, real), strict=True):
+        inside.append(max(0, round(line([(rows, size) for rows, size, _, _ in found], fake.rows))) if found else 0)
+        kept.append(held - _more(found, fake.rows))
         fewer, more = ((found[at][0], found[at][2]) for at in (0, -1)) if found else ((0, None), (0, None))
         calls.append(call_at(fake.rows, fewer, more) if more[0] < fake.rows else None)
     most = {
         number: held + max(size, call.bytes)
-        for number, (held, size, call) in enumerate(zip(fake.held, inside, calls, strict=True))
+        for number, (held, size, call) in enumerate(zip(kept, inside, calls, strict=True))
         if call is not None
     }
-    near = sorted((number for number in most if most[number] >= fake.peak), key=most.__getitem__, reverse=True)
+    peak = max(kept)
+    near = sorted((number for number in most if most[number] >= peak), key=most.__getitem__, reverse=True)
     distinct = {call.key: call for number in near if (call := calls[number]) is not None}
     measured = replay(tuple(distinct.values()), device, REPLAY_CPU_SECONDS)
     return [
         held + (size if call is None else measured.get(call.key, size))
-        for held, size, call in zip(fake.held, inside, calls, strict=True)
+        for held, size, call in zip(kept, inside, calls, strict=True)
     ]
 
 
-def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[tuple[int, int, Call | None]]]:
-    """Of each followed operation its rows, kernel's bytes and call in each real step.
+def _more(found: list[Found], rows: int) -> int:
+    """What is held at `rows` since the step is looked at."""
+    points = [(few, more) for few, _, _, more in found]
+    return round(line(points, rows)) if points and min(more for _, more in points) > 0 else 0
 
-    An operation is known by its name and how many of that name ran before it. The real steps have one part, so the
-    second part of the followed one counts from the beginning again.
+
+def _before_unseen(fake: Timeline, real: tuple[Timeline, ...]) -> Timeline:
+    """With what was held before the step as if that had not been looked at either."""
+    if fake.before_at is None:
+        return fake
+    name, count = fake.before_at
+    found = [named[name][count % len(named[name])] for named in map(_by_name, real) if named[name]]
+    return replace(fake, before=fake.before - _more(found, fake.rows))
+
+
+def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[Found]]:
+    """What was found of each followed operation in each real step.
+
+    An operation is known by its name and how many of that name ran before it; one that ran more often than in the real
+    step counts from the beginning again.
     """
-    steps: list[tuple[int, dict[str, list[tuple[int, Call | None]]]]] = []
-    for step in real:
-        named: dict[str, list[tuple[int, Call | None]]] = defaultdict(list)
-        for operation, size, call in zip(step.operations, step.inside, step.calls, strict=True):
-            named[operation].append((size, call))
-        steps.append((step.rows, named))
+    steps = [_by_name(step) for step in real]
     seen: Counter[str] = Counter()
     for operation in fake.operations:
-        yield [
-            (rows, *named[operation][seen[operation] % len(named[operation])])
-            for rows, named in steps
-            if named[operation]
-        ]
+        yield [named[operation][seen[operation] % len(named[operation])] for named in steps if named[operation]]
         seen[operation] += 1
+
+
+def _by_name(step: Timeline) -> dict[str, list[Found]]:
+    """What was found of the operations of each name, in their order."""
+    named: dict[str, list[Found]] = defaultdict(list)
+    more = step.more or (0,) * len(step.operations)
+    for operation, size, call, over in zip(step.operations, step.inside, step.calls, more, strict=True):
+        named[operation].append(Found(step.rows, size, call, over))
+    return named
 
 
 def _extrapolated(real: tuple[Timeline, ...], rows: int) -> int:
     """The peak at `rows`: each operation on its own line where both steps have the same ones, else their peaks."""
     if len({step.operations for step in real}) > 1:
         return round(line([(step.rows, step.peak) for step in real], rows))
-    held = [[held + inside for held, inside in zip(step.held, step.inside, strict=True)] for step in real]
+    held = [step.levels for step in real]
     return max(
         round(line(list(zip([step.rows for step in real], at, strict=True)), rows)) for at in zip(*held, strict=True)
     )

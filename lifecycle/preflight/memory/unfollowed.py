@@ -12,21 +12,21 @@ from lifecycle.preflight.memory.fake_step import Timeline
 from lifecycle.preflight.memory.line import line
 
 
-def unfollowed(whole: Timeline, parts: int, fake: tuple[Timeline, ...], real: tuple[Timeline, ...]) -> list[int]:
-    """Bytes that the whole step of so many parts holds over what was followed, after each operation.
+def unfollowed(whole: Timeline, fake: tuple[Timeline, ...], real: tuple[Timeline, ...]) -> list[int]:
+    """Bytes that the whole step holds over what was followed, after each operation.
 
-    `fake` and `real` are first updates of one part, on the same rows each. Only names are compared that all ran equally
-    often, a part; after other operations the bytes are those of the one before. Less than was followed counts as none.
+    `fake` and `real` are first updates of as many parts, on the same rows each. Only names are compared that all ran
+    equally often; after other operations the bytes are those of the one before. Less than was followed counts as none.
     """
     steps = [(one.rows, _more(one, other)) for one, other in zip(fake, real, strict=True)]
     numbers = _held(whole)
     found: list[int | None] = [None] * len(whole.operations)
     for name, at in numbers.items():
         more = [(rows, names.get(name, ())) for rows, names in steps]
-        if any(len(sizes) * parts != len(at) for _, sizes in more):
+        if any(len(sizes) != len(at) for _, sizes in more):
             continue
         for count, (number, _) in enumerate(at):
-            points = [(rows, sizes[count % len(sizes)]) for rows, sizes in more]
+            points = [(rows, sizes[count]) for rows, sizes in more]
             found[number] = max(0, round(line(points, whole.rows)))
     now, filled = 0, []
     for size in found:

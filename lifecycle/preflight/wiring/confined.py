@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 LAST_LAYERS, DRAWS, FACTORS = 3, 4, (10.0, 1000.0)
+# The length of a vector saturates whatever its sign: its lower end is met by small layers alone.
+SHRUNK = (1e-3,)
 # An output that follows grows a hundredfold between the two factors, one that is confined not at all.
 FOLLOWS = 1.5
 
@@ -31,14 +33,16 @@ def is_confined(subject: Subject) -> bool:
     return bool(box) and all(bool(low.isfinite().all() & high.isfinite().all()) for low, high in box)
 
 
-def pushed_outputs(model: nn.Module, data: TrainData, layers: dict[nn.Module, bool]) -> list[list[Any]]:
+def pushed_outputs(
+    model: nn.Module, data: TrainData, layers: dict[nn.Module, bool], factors: tuple[float, ...] = FACTORS
+) -> list[list[Any]]:
     """Outputs by factor, each for some random signs of the layers, and for the opposite ones of each output's last."""
     import torch
 
     own = [(last, p, p.detach().clone()) for layer, last in layers.items() for p in layer.parameters(recurse=False)]
     given = []
     with torch.no_grad():
-        for factor in FACTORS:
+        for factor in factors:
             given.append([])
             for draw in range(DRAWS):
                 for sign in (1.0, -1.0):
@@ -80,7 +84,32 @@ def last_layers(ended: list[nn.Module], outputs: list[Tensor]) -> dict[nn.Module
         # Where nothing is seen, the way is hidden, as by a reentrant checkpoint.
         for place, layer in enumerate((ways or ended)[:LAST_LAYERS]):
             found[layer] = found.get(layer, False) or place == 0
+        # Several heads may be joined in one output, each with a last layer of its own.
+        heads = _nearest_parameters(output)
+        found |= {layer: True for layer in ways if any(p in heads for p in layer.parameters(recurse=False))}
     return {layer: found[layer] for layer in reversed(ended) if layer in found}
+
+
+def _nearest_parameters(output: Tensor) -> set[Any]:
+    """Of each way back from the output, the parameters of the first operation that has some."""
+    found, seen, waiting = set(), set(), [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        inputs = [following for following, _ in node.next_functions if following is not None]
+        own = {_parameter(one) for one in inputs} - {None}
+        found |= own
+        waiting += [] if own else inputs
+    return found
+
+
+def _parameter(node: Any) -> Any:
+    """The parameter that a node stands for, transposed or reshaped; None if it is made of more."""
+    while len(node.next_functions) == 1 and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return getattr(node, "variable", None)
 
 
 def _parameters_of(output: Tensor) -> set[Any]:
@@ -106,15 +135,25 @@ def reach_of(pushed: list[list[list[Tensor]]]) -> Box:
     return box
 
 
+def widened(box: Box, met: list[list[Tensor]]) -> Box:
+    """The box with what else the outputs were: how they are fresh, and where their layers are small."""
+    return [
+        (low.minimum(-_highest([-one[at] for one in met])), high.maximum(_highest([one[at] for one in met])))
+        for at, (low, high) in enumerate(box)
+    ]
+
+
 def _end(pushed: list[list[Tensor]]) -> Tensor:
-    import torch
-
-    def highest(some: list[Tensor]) -> Tensor:
-        rows = torch.cat([one.detach().float().cpu() for one in some]).nan_to_num(float("inf"))
-        dims = [dim for dim in range(rows.ndim) if dim != 1 or rows.ndim == 1]
-        return rows.amax(dims, keepdim=True)
-
-    small, large = (highest(some) for some in pushed)
+    small, large = map(_highest, pushed)
     # A value that draws back is no bound either: all distances grow with the weights, and can still be small.
     follows = (large - small).abs() > (FOLLOWS - 1) * small.abs().clamp(min=1e-3)
     return large.maximum(small).masked_fill(follows, float("inf"))
+
+
+def _highest(some: list[Tensor]) -> Tensor:
+    """Of each channel; what is no number counts as without end."""
+    import torch
+
+    rows = torch.cat([one.detach().float().cpu() for one in some]).nan_to_num(float("inf"))
+    dims = [dim for dim in range(rows.ndim) if dim != 1 or rows.ndim == 1]
+    return rows.amax(dims, keepdim=True)

@@ -13,7 +13,7 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import row_places
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.bounded import cut_logits, other_axis, without_logarithm
-from lifecycle.preflight.wiring.confined import Box, last_layers, pushed_outputs, reach_of, traced
+from lifecycle.preflight.wiring.confined import SHRUNK, Box, last_layers, pushed_outputs, reach_of, traced, widened
 from lifecycle.preflight.wiring.lowest import endless, held_losses, loss_of_outputs, lowest_loss_within
 from lifecycle.preflight.wiring.passes import FEW_ROWS, few, stirred
 from lifecycle.training.loop import TrainData
@@ -48,12 +48,15 @@ def logits(subject: Subject) -> Found:
     wrong = wrong or other_axis(loss_of, own, data.targets)
     if wrong is not None:
         return wrong
-    pushed = pushed_outputs(model, data, last_layers(ended, own))
+    layers = last_layers(ended, own)
+    pushed = pushed_outputs(model, data, layers)
     box = reach_of([[_chosen(one, places) for one in some] for some in pushed])
     if all(not bool(low.isfinite().any() | high.isfinite().any()) for low, high in box):
         return Found("pass", "outputs are not confined: they follow the last layers' size without bound", "none")
+    met = [base, *pushed_outputs(model, data, layers, SHRUNK)[0]]
+    box = widened(box, [_chosen(one, places) for one in met])
     reach = f"outputs stay within {_told(box)}"
-    blocked = _predictions(subject, pushed)
+    blocked = _predictions(subject, [*pushed, met])
     if blocked is not None:
         told = f"{reach}, so that predictions stay within {blocked[0]:.3g} and {blocked[1]:.3g}"
         return Found("fail", told, blocked[1], 1.0)

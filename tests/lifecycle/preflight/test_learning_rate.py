@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from benchmarks.healthy import HEALTHY
+from benchmarks.healthy_fresh import FRESH_HEALTHY, slow_temperature
 from benchmarks.networks import cnn, mlp
 from benchmarks.setup import Setup
 from lifecycle.preflight.battery import run_checks
@@ -104,6 +105,20 @@ def test_one_of_two_optimizers_that_hardly_moves_its_part_fails_with_it_named(lo
     assert (trial.status, trial.severity) == ("fail", "error"), trial.evidence
     assert "layers.0.weight" in trial.evidence
     assert "far too small" in trial.cause
+
+
+def test_temperature_at_a_thousandth_of_the_rate_passes_and_a_layer_beside_it_fails():
+    trial = tried(FRESH_HEALTHY["slow_temperature"](0))
+    assert trial.status == "pass", trial.evidence
+
+    def optimizers(model):
+        slow, rest = [model.temperature, *model.layers.layers[2].parameters()], [*model.layers.layers[0].parameters()]
+        rest += [*model.layers.layers[4].parameters()]
+        return [torch.optim.AdamW([{"params": rest}, {"params": slow, "lr": 5e-9}], lr=5e-3)]
+
+    trial = tried(replace(slow_temperature(0), build_optimizers=optimizers))
+    assert trial.status == "fail", trial.evidence
+    assert "temperature" in trial.evidence
 
 
 @pytest.mark.parametrize(("low", "kind"), [(5e-5, torch.optim.AdamW), (1e-2, torch.optim.SGD)])

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.networks import cnn, convolutions, gpt, mlp
-from benchmarks.setup import ForwardOf
+from benchmarks.healthy_fresh import FRESH_HEALTHY
+from benchmarks.networks import cnn, convolutions, feed_forward, gpt, mlp
+from benchmarks.setup import ForwardOf, Setup, with_targets
 from lifecycle.preflight.wiring.logits import logits
 
 
@@ -125,10 +126,35 @@ HEALTHY = {
     "excluded": with_excluded(cnn(0)),
     "clamp": replace(cnn(0), network=of_images(nn.Hardtanh(-12.0, 12.0))),
     "tokens": gpt(0),
+    "lengths_of_vectors": FRESH_HEALTHY["capsules"](0),
+    "two_heads_in_one_output": FRESH_HEALTHY["domain_adversarial"](0),
 }
 
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_loss_that_fits_its_outputs_passes(name):
-    found = logits(HEALTHY[name].subject())
+    setup = HEALTHY[name]
+    found = logits(setup.subject() if isinstance(setup, Setup) else setup)
     assert found.status == "pass", found.evidence
+
+
+class HalfSquashed(nn.Module):
+    """Two heads in one output, of which the first is squashed, and again by the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.first, self.second = feed_forward(12, 32, 32), nn.Linear(32, 1), feed_forward(32, 16, 1)
+
+    def forward(self, inputs):
+        x = self.body(inputs["numbers"]).relu()
+        return torch.cat([self.first(x).sigmoid(), self.second(x)], 1)
+
+
+def test_head_that_is_squashed_twice_beside_another_is_told():
+    loss = nn.BCEWithLogitsLoss(reduction="none")
+    of = replace(
+        with_targets(mlp(0), lambda targets: torch.stack([targets, targets], 1)), network=HalfSquashed, predict=None,
+        loss_fn=lambda o, t: loss(o, t).sum(1),
+    )  # fmt: skip
+    found = logits(of.subject())
+    assert found.status == "fail", found.evidence
