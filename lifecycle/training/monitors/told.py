@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 from lifecycle.training.monitors.monitor import Finding
 
+# A spike, or a jump of the rate, at most this many updates before is the beginning of what follows.
+JUST_BEFORE, JUMP = 20, 2.5
+
 
 @dataclass(frozen=True)
 class Context:
     """What is known beside the findings. None is what nobody knows.
 
     `update_ratio` is the newest change of all weights over their norm, `bad_inputs` whether rows of the batch hold
-    values that are not finite.
+    values that are not finite, `rate_jumped` whether the schedule made the rate JUMP times what it was from one update
+    to the next, at most JUST_BEFORE updates before.
     """
 
     learning_rate: float = 0.0
@@ -22,6 +26,7 @@ class Context:
     precision: str = "fp32"
     update_ratio: float | None = None
     bad_inputs: bool | None = None
+    rate_jumped: bool = False
 
 
 @dataclass(frozen=True)
