@@ -194,6 +194,12 @@ def unclipped_sums(setup: Setup, now: list[int]) -> Setup:
     )  # fmt: skip
 
 
+def answers_fade(setup: Setup, now: list[int]) -> Setup:
+    """A factor of the answers, made to be annealed, goes to zero."""
+    given = setup.loss_fn
+    return replace(setup, loss_fn=lambda o, t: given(o * 0.9 ** max(0, now[0] - LATER), t))
+
+
 def decays(setup: Setup, now: list[int]) -> Setup:
     """A weight decay in the wrong unit: weights lose a twentieth of themselves at every update."""
     return replace(setup, schedule=lambda step, steps: 5e-3, weight_decay=10.0)
@@ -209,7 +215,7 @@ def pulls_together(setup: Setup, now: list[int]) -> Setup:
 GETS_WORSE = ("learning_rate_too_high",)
 KIND = ("rows_of_another_kind", "these_rows", "learning_rate_too_high")
 COLLAPSES = ("collapsed_answers", "vanishing_gradients", "dead_units")
-SMALL = ("constant_predictions", "vanishing_gradients", "plateau", "rise_above_best", "zero_gradient", "dead_layer")
+SMALL = ("constant_predictions", "vanishing_gradients", "plateau", "rise_above_best")
 VALUES: dict[str, Fault] = {
     "rows_of_nan": from_(0, NOT_FINITE, ("rows_not_finite",), False, rows_of_nan, hosts=FLOATS),
     "log_of_zero": from_(LATER, NOT_FINITE, ("value_not_defined",), True, losses(log_of_zero)),
@@ -226,7 +232,7 @@ VALUES: dict[str, Fault] = {
     "momentum_diverges": from_(LATER, (*RATE, *SPIKES, *NOT_FINITE), GETS_WORSE, True, momentum_diverges),
     "unclipped_sums": from_(LATER, (*RATE, *SPIKES, *NOT_FINITE), GETS_WORSE + KIND, True, unclipped_sums),
     "head_grows": from_(LATER, (*RATE, *SPIKES), GETS_WORSE + KIND, False, as_it_is, lambda state: head(state, 1.1)),
-    "head_fades": from_(LATER, SMALL, COLLAPSES, False, as_it_is, lambda state: head(state, 0.85)),
+    "answers_fade": from_(LATER, SMALL, COLLAPSES, False, answers_fade),
     "weights_decay": from_(0, SMALL, COLLAPSES, True, decays),
-    "pulls_together": from_(0, SMALL, COLLAPSES, True, pulls_together),
+    "pulls_together": from_(0, ("constant_predictions",), COLLAPSES, True, pulls_together),
 }  # fmt: skip
