@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from lifecycle.records import Alarm
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.rules import NOT_FINITE, RULES, SPIKES
 from lifecycle.training.monitors.rules_later import LATER
-from lifecycle.training.monitors.told import JUMP, JUST_BEFORE, Context, Told
+from lifecycle.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Told
 
 if TYPE_CHECKING:
     from lifecycle.training.loop import Recipe
@@ -89,8 +89,11 @@ def context_of(
     if recipe is None:
         return Context(learning_rate, learning_rate, "fp32", update_ratio, bad_inputs)
     largest = max(learning_rate, *map(recipe.learning_rate, range(0, step + 1, 1 + step // RATES_LOOKED_AT)))
-    newest = [recipe.learning_rate(one) for one in range(max(0, step - JUST_BEFORE), step + 1)]
-    jumped = any(after > JUMP * before > 0 for before, after in pairwise(newest))
+    first = max(0, step - LATELY)
+    newest = [recipe.learning_rate(one) for one in range(first, step + 1)]
+    earlier = max(map(recipe.learning_rate, range(0, first + 1, 1 + first // RATES_LOOKED_AT)))
+    highest = accumulate(newest, max, initial=earlier)
+    jumped = any(after > JUMP * before > 0 for before, after in zip(highest, newest, strict=False))
     return Context(learning_rate, largest, recipe.precision, update_ratio, bad_inputs, jumped)
 
 

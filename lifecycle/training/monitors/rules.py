@@ -53,7 +53,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "learning_rate_too_high",
         lambda told: (
-            told.context.rate_jumped and not told.context.bad_inputs and told.any(*NOT_FINITE, *SPIKES, *LARGE)
+            told.context.rate_jumped
+            and not told.context.bad_inputs
+            and told.any(*NOT_FINITE, *SPIKES, *LARGE, "rise_above_best")
         ),
         "the schedule made the learning rate jump from one update to the next, just before",
         "look at the schedule where the alarm began: a restart, a unit that is mistaken, a stage that starts anew; "

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from lifecycle.training.monitors.monitor import Finding
 
-# A spike, or a jump of the rate, at most this many updates before is the beginning of what follows.
-JUST_BEFORE, JUMP = 20, 2.5
+# A spike at most this many updates before is the beginning of what follows.
+JUST_BEFORE = 20
+# Times all rates before; what a jump does may take so many updates to be told.
+JUMP, LATELY = 2.5, 100
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Context:
 
     `update_ratio` is the newest change of all weights over their norm, `bad_inputs` whether rows of the batch hold
     values that are not finite, `rate_jumped` whether the schedule made the rate JUMP times what it was from one update
-    to the next, at most JUST_BEFORE updates before.
+    to the next, and beyond all before, at most LATELY updates before.
     """
 
     learning_rate: float = 0.0
