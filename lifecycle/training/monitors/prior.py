@@ -39,6 +39,9 @@ def prior_loss(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Rec
                 return None
             outputs, targets = found
         best = constant_losses(recipe.loss_fn, outputs, targets).best
+    # A use case's loss may bear neither constants nor other rows, and no reference is worth a training.
+    except Exception:
+        return None
     finally:
         model.train(mode)
         restore_random(drawn)
@@ -75,6 +78,8 @@ def _a_row_alone(loss_fn: Any, outputs: Any, targets: Tensor) -> bool:
 
     half = len(targets) // 2
     losses = loss_fn(outputs, targets)
+    if not bool(losses.isfinite().all()):
+        return False
     alone = loss_fn(tree_map(lambda one: one[:half] if isinstance(one, torch.Tensor) else one, outputs), targets[:half])
     others = [loss_fn(outputs, targets.roll(by, 0)) for by in (1, half)]
     reads = any(not torch.allclose(losses, other, rtol=1e-4) for other in others)

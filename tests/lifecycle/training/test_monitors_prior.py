@@ -1,6 +1,7 @@
 """What the best answer that looks at no input loses, and where that says nothing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,3 +45,17 @@ def test_prior_leaves_the_training_as_it_was():
     assert torch.equal(torch.random.get_rng_state(), drawn)
     assert model.training
     assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+
+
+def test_prior_of_rows_that_are_not_finite_or_of_a_loss_that_raises_is_none():
+    subject = HEALTHY["mlp"](0)
+    numbers = subject.training.inputs["numbers"].clone()
+    numbers[::50] = float("nan")
+    spoiled = replace(subject, training=replace(subject.training, inputs={"numbers": numbers}))
+    assert of(spoiled) is None
+
+    def of_a_batch(outputs, targets):
+        assert len(outputs) == 32
+        return outputs - targets
+
+    assert of(replace(subject, recipe=replace(subject.recipe, loss_fn=of_a_batch))) is None
