@@ -1,9 +1,10 @@
 """The monitors on planted faults, on healthy odd trainings, and what watching costs.
 
-Detection: each fault of planted_dynamics.py on four hosts. A quarter of the pairs (neither fault nor host held back)
-was looked at while thresholds were chosen; the figures of the other faults and hosts are apart. False alarms: each
-set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched by all with
-progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
+Detection: each fault of planted_dynamics.py and planted_values.py on up to four hosts, whose runs are ten times as long
+as in preflight's benchmark and end when the fault is told. A quarter of the pairs (neither fault nor host held back) was
+looked at while thresholds were chosen; the figures of the other faults and hosts are apart. False alarms: each set-up
+of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched by all with progressive
+validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
 
     make bench NAME=monitors                                  about 90 minutes on 2 cores
     python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
@@ -36,6 +37,8 @@ TARGETS = {
 }  # fmt: skip
 ALL: dict[str, Callable[[int], Subject]] = {**HEALTHY, **DYNAMIC}
 PLANTED = {**FAULTS, **VALUES}
+# Held back once, until a monitor was changed for what was seen there.
+MOVED = {("rate_hundredfold_later", "cnn"), ("rate_hundredfold_later", "unet")}
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def _try(name: str, host: str, seed: int) -> Tried:
     after, planned = first and first.step - planted.onset, planted.subject.plan.last_step
     told = ", ".join(f"{one.monitor} {one.step}" for one in seen.alarms)
     word = "MISSED" if first is None else "right " if right else "other "
-    held_back = fault.held_back or host in HELD_BACK_HOSTS
+    held_back = (fault.held_back or host in HELD_BACK_HOSTS) and (name, host) not in MOVED
     print(
         f"{word} {name} {host} {seed}{' (held back)' if held_back else ''}: after {after} of {planned}; "
         f"{cause or 'no cause'}; {told or 'nothing'}",
