@@ -3,8 +3,8 @@
 Detection: each fault of planted_dynamics.py and planted_values.py on up to four hosts, whose runs are ten times as long
 as in preflight's benchmark and end when the fault is told. A quarter of the pairs (neither fault nor host held back)
 was looked at while thresholds were chosen; the figures of the other faults and hosts are apart. False alarms: each
-set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched by all with progressive
-validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
+set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched by all with
+progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
 
     make bench NAME=monitors                                  about 90 minutes on 2 cores
     python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
