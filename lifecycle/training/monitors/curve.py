@@ -87,6 +87,9 @@ class Plateau(_OnWindows):
     def _above_prior(self, closed: Window, mean: float, error: float) -> Finding | None:
         if self._prior is None or self._prior - mean + 2 * error > NO_PROGRESS * abs(self._prior):
             return None
+        # What started far above is on its way.
+        if mean - closed.mean > 2 * math.hypot(error, closed.error):
+            return None
         return self.tell(
             "warning", closed.last, 0, "the loss does not fall below that of a constant answer",
             f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input",
