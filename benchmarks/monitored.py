@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lifecycle.preflight.start.constant import constant_losses
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
 from lifecycle.records import Alarm
 from lifecycle.training.loop import TrainState, Update, train
 from lifecycle.training.monitors.all import all_monitors
-from lifecycle.training.monitors.diagnosis import Cause, Context, diagnose
-from lifecycle.training.monitors.monitor import Finding, Monitor
+from lifecycle.training.monitors.monitor import Monitor
+from lifecycle.training.monitors.prior import prior_loss
+from lifecycle.training.monitors.row_keys import NamedRows
 from lifecycle.training.monitors.signals import Sample, Signals
-from lifecycle.training.monitors.updates import update_ratio
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.watching.clock import VALIDATION
 from lifecycle.training.watching.progressive import Progressive
@@ -50,23 +49,17 @@ class Recorder:
 
 @dataclass
 class Seen:
-    """All that a training showed to its monitors, and what they found."""
+    """All that a training showed to its monitors, and what they told."""
 
     steps: int
     seconds: float
     signals: list[Signals]
     samples: list[Sample]
-    findings: list[Finding] = field(default_factory=list)
+    alarms: list[Alarm] = field(default_factory=list)
 
-    def causes(self, at: int, precision: str) -> tuple[Cause, ...]:
-        """What the diagnosis says once an update is made, from all that was told until then."""
-        rates = [one.learning_rate for one in self.signals if one.step <= at]
-        sampled = [one for one in self.samples if one.step <= at]
-        ratios = [update_ratio(one) for one in sampled]
-        context = Context(
-            rates[-1] if rates else 0.0, max(rates, default=0.0), precision, update_ratio=ratios[-1] if ratios else None
-        )
-        return diagnose([one for one in self.findings if one.step <= at], context)
+    def told(self, monitors: Sequence[str]) -> Alarm | None:
+        """The first alarm of one of these monitors."""
+        return min((one for one in self.alarms if one.monitor in monitors), key=lambda one: one.step, default=None)
 
 
 class _Before(Watch):
@@ -80,23 +73,39 @@ class _Before(Watch):
         return super().before_update(state)
 
 
-def monitored(subject: Subject, monitors: Sequence[Monitor] | None = None, before: Before | None = None) -> Seen:
-    """Train for the whole plan, or until what is not finite ends it. All else is told and left alone."""
+def monitored(
+    subject: Subject,
+    monitors: Sequence[Monitor] | None = None,
+    before: Before | None = None,
+    until: Sequence[str] = (),
+) -> Seen:
+    """Train for the whole plan, until what is not finite ends it, or until a monitor of `until` has told something."""
     state, recorder = subject.state(), Recorder()
     if monitors is None:
-        monitors = all_monitors(state, subject.plan, frozen=subject.claims.frozen, prior_loss=prior_loss(subject))
-    watch = _Before(state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step)
+        prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
+        monitors = all_monitors(state, subject.plan, prior_loss=prior)
+    watch = _Before(state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject))
     watch.plant = before
     progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)
-    after = _after(progressive, watch)
+    after = _after(progressive, watch, until)
     torch.manual_seed(subject.recipe.seed)
     started = time.perf_counter()
     train(state, subject.training, subject.plan, subject.recipe, after, watch)
     seconds = time.perf_counter() - started
-    return Seen(state.step, seconds, recorder.signals, recorder.samples, [_finding(one) for one in watch.alarms])
+    return Seen(state.step, seconds, recorder.signals, recorder.samples, watch.alarms)
 
 
-def _after(progressive: Progressive, watch: Watch) -> Callable[[TrainState, Update], bool]:
+def _named(subject: Subject) -> Callable[[TrainState], NamedRows]:
+    """As monitors/row_keys.py does, where rows have no keys."""
+
+    def named(state: TrainState) -> NamedRows:
+        rows = subject.training.take(subject.plan.batch(min(state.step, subject.plan.last_step - 1)))
+        return NamedRows((), not all(bool(one.isfinite().all()) for one in rows.inputs.values()))
+
+    return named
+
+
+def _after(progressive: Progressive, watch: Watch, until: Sequence[str]) -> Callable[[TrainState, Update], bool]:
     """What a flight does after an update with the curve and the reserve."""
     windows = [0]
 
@@ -109,26 +118,6 @@ def _after(progressive: Progressive, watch: Watch) -> Callable[[TrainState, Upda
             watch.after_points(state, (closed, *beside))
         # As a flight does, or it would count as waiting for rows.
         state.clock.lap(VALIDATION)
-        return False
+        return any(one.monitor in until for one in watch.alarms)
 
     return after
-
-
-def _finding(alarm: Alarm) -> Finding:
-    return Finding(
-        alarm.monitor, alarm.severity, alarm.step, alarm.onset, alarm.symptom, alarm.evidence, alarm.where
-    )  # fmt: skip
-
-
-def prior_loss(subject: Subject) -> float | None:
-    """Loss on training rows of the best answer that looks at no input; None where the loss has none.
-
-    None of weighted rows, too, since the losses that are shown are unweighted; and where the outputs hold the targets.
-    """
-    if subject.training.weights is not None or subject.claims.labels == "unused" or subject.claims.rows == "together":
-        return None
-    some = subject.training.take(spread_rows(subject.training, 1000))
-    with torch.no_grad():
-        outputs = subject.model().eval()(some.inputs)
-    best = constant_losses(subject.recipe.loss_fn, outputs, some.targets).best
-    return best if abs(best) < float("inf") else None

@@ -25,6 +25,8 @@ from lifecycle.training.plan import Plan
 HELD_BACK_HOSTS = ("cnn", "unet")
 # In the middle of a pass and between two samples.
 ONSET = 47
+# After more updates than a single batch is held against.
+LATER = 167
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +49,26 @@ class Fault:
 
     make: Callable[[str, int], Planted]
     held_back: bool
+    hosts: tuple[str, ...] = tuple(HOSTS)
 
     @property
     def slow(self) -> bool:
-        trends = {"plateau", "overfitting", "memory_growth", "throughput_drop", "data_wait"}
+        trends = {
+            "plateau", "overfitting", "memory_growth", "throughput_drop", "data_wait", "vanishing_gradients",
+        }  # fmt: skip
         return bool(trends & set(self.make("mlp", 0).found))
 
 
 Inputs = dict[str, Tensor]
 
 
+# A run whose compute anybody counts has more updates than the hosts' few passes.
+LONGER = 10
+
+
 def host(name: str, seed: int, **changes: Any) -> Setup:
-    return replace(HOSTS[name](seed), **changes)
+    base = HOSTS[name](seed)
+    return replace(base, **({"epochs": LONGER * base.epochs} | changes))
 
 
 def once(at: int, do: Callable[[TrainState], None]) -> Before:
@@ -310,7 +320,7 @@ class Twice(Plan):
 
 def with_plan(plan: type[Plan], onset: int, held_back: bool) -> Fault:
     def planted(name: str, seed: int) -> Planted:
-        found = HOSTS[name](seed).subject()
+        found = host(name, seed).subject()
         subject = replace(found, plan=plan(**found.plan.model_dump()))
         return Planted(subject, onset, ("repeated_batches",), ("batch_repeats",))
 
@@ -344,7 +354,7 @@ class SlowLater(Slow):
 
 def with_data(kind: type[TrainData], onset: int, found: str, cause: str, held_back: bool) -> Fault:
     def planted(name: str, seed: int) -> Planted:
-        subject = HOSTS[name](seed).subject()
+        subject = host(name, seed).subject()
         data = kind(subject.training.inputs, subject.training.targets, subject.training.weights)
         return Planted(replace(subject, training=data), onset, (found,), (cause,))
 
@@ -425,7 +435,7 @@ def few_rows(weight_decay: float, noisy: bool) -> Callable[[str, int], tuple[Set
 
 
 DEAD = ("dead_layer", "zero_gradient", "constant_predictions")
-RATE = ("update_ratio", "exploding_gradients", "loss_spike", "gradient_spike", "rise_above_best")
+RATE = ("update_ratio", "exploding_gradients", "loss_spike", "gradient_spike", "outlier_batch", "rise_above_best")
 EVERY, HALF = (lambda of: of), (lambda of: of[: max(2, len(of) // 2)])
 FAULTS: dict[str, Fault] = {
     "dead_by_bias": whole(dead_by_bias, DEAD, ("dead_units",), False),
@@ -439,7 +449,7 @@ FAULTS: dict[str, Fault] = {
     "head_alone": whole(head_alone, ("not_in_optimizer",), ("not_in_optimizer",), False),
     "made_anew": whole(made_anew, ("not_in_optimizer",), ("not_in_optimizer",), True),
     "rate_thousandfold": whole(rate_times(1000), RATE, ("learning_rate_too_high",), False),
-    "rate_hundredfold_later": whole(rate_times(100, ONSET), RATE, ("learning_rate_too_high",), False),
+    "rate_hundredfold_later": whole(rate_times(100, LATER), RATE, ("learning_rate_too_high",), False),
     "rate_tenthousandth": whole(rate_times(1e-4), ("plateau",), ("learning_rate_too_low",), False),
     "layer_rate_tiny": whole(
         layer_at(1e-6), ("layer_left_behind", "unchanged_layer"), ("layer_rate", "frozen_layer"), False

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lifecycle.identity import canonical_json
 from lifecycle.incidents.record import BlackBox
@@ -22,6 +23,7 @@ from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.diagnosis import named_cause
 from lifecycle.training.monitors.heartbeat import Heartbeat
 from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.prior import prior_loss
 from lifecycle.training.monitors.row_keys import row_keys_of
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
@@ -33,6 +35,9 @@ from lifecycle.training.techniques.parts import early_stopping_of, make_parts
 from lifecycle.training.validate import make_validation_loss
 from lifecycle.training.watching.clock import START, VALIDATION, Clock
 from lifecycle.training.watching.progressive import Progressive, make_progressive
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass
@@ -90,7 +95,7 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    monitors = all_monitors(state, plan)
+    monitors = all_monitors(state, plan, prior_loss=_prior(job, prepared, plan, model))
     heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
     box = BlackBox(job, prepared, plan, device)
     watch = Watch(
@@ -100,6 +105,14 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)
+
+
+def _prior(job: TrainJob, prepared: Prepared, plan: Plan, model: torch.nn.Module) -> float | None:
+    """Of the weights that every start begins from, so that a resumed training holds itself against the same."""
+    if prepared.oversampled is not None:
+        return None
+    recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
+    return prior_loss(model, prepared.data, recipe, plan.batch_size)
 
 
 def _train(

@@ -87,6 +87,9 @@ class Plateau(_OnWindows):
     def _above_prior(self, closed: Window, mean: float, error: float) -> Finding | None:
         if self._prior is None or self._prior - mean + 2 * error > NO_PROGRESS * abs(self._prior):
             return None
+        # What started far above is on its way.
+        if mean - closed.mean > 2 * math.hypot(error, closed.error):
+            return None
         return self.tell(
             "warning", closed.last, 0, "the loss does not fall below that of a constant answer",
             f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input",
@@ -97,8 +100,9 @@ class Plateau(_OnWindows):
 RISE_ERRORS, RISEN = 6.0, 3
 # Of what had been gained since the start, this much has to be lost again.
 LOST = 0.5
-# A rate above that of the best window explains a rise: cycles and restarts.
-HIGHER_RATE = 1.2
+# A rate above that of the best window explains a rise, where the training had borne it before: cycles and restarts.
+# Many times all rates that it had learned at explain nothing: that is a schedule's mistake.
+HIGHER_RATE, UNHEARD_OF = 1.2, 10.0
 
 
 class RiseAboveBest(_OnWindows):
@@ -108,13 +112,15 @@ class RiseAboveBest(_OnWindows):
     """
 
     name = "rise_above_best"
-    kept: ClassVar = ("_start", "_best", "_risen", "_onset")
+    kept: ClassVar = ("_start", "_best", "_risen", "_onset", "_borne")
 
     def __init__(self) -> None:
         super().__init__()
         self._start: float | None = None
         self._best: list[float] = []
         self._risen, self._onset = 0, 0
+        # The largest rate of a window up to the best one.
+        self._borne = 0.0
 
     def after_window(self, closed: Window) -> Finding | None:
         """A finding after RISEN windows that lie above the best one."""
@@ -122,6 +128,7 @@ class RiseAboveBest(_OnWindows):
             self._start = closed.mean
         if not self._best or closed.mean < self._best[0]:
             self._best, self._risen = [closed.mean, closed.error, closed.rate, closed.last], 0
+            self._borne = max(self._borne, closed.rate)
             return None
         best, error, rate, at = self._best
         rise = closed.mean - best
@@ -129,7 +136,8 @@ class RiseAboveBest(_OnWindows):
         by_mean = rise > RISE_ERRORS * math.hypot(error, closed.error)
         by_most = closed.low - best > RISE_ERRORS * error * math.sqrt(WINDOW)
         clear = (by_mean or by_most) and rise > LOST * (self._start - best)
-        if not clear or (closed.rate > HIGHER_RATE * rate and closed.mean < self._start):
+        meant = HIGHER_RATE * rate < closed.rate <= UNHEARD_OF * self._borne and closed.mean < self._start
+        if not clear or meant:
             self._risen = 0
             return None
         self._risen += 1

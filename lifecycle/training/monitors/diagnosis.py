@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from lifecycle.records import Alarm
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.rules import JUST_BEFORE, NOT_FINITE, RULES, SPIKES
+from lifecycle.training.monitors.rules import NOT_FINITE, RULES, SPIKES
 from lifecycle.training.monitors.rules_later import LATER
-from lifecycle.training.monitors.told import Context, Told
+from lifecycle.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Told
 
 if TYPE_CHECKING:
     from lifecycle.training.loop import Recipe
 
-__all__ = ["Cause", "Context", "context_of", "diagnose", "likely", "named_cause", "of_alarms"]
+__all__ = ["Cause", "Context", "context_of", "diagnose", "likely", "name_of", "named_cause", "of_alarms"]
 
 NO_CONTEXT = Context()
 # Of the schedule so far, for its largest rate.
@@ -64,6 +65,11 @@ def likely(finding: Finding, before: Sequence[Finding], context: Context) -> Cau
     return next((one for one in causes if finding.monitor in one.explains), None)
 
 
+def name_of(cause: str) -> str:
+    """The name of the rule whose words these are; "" of none."""
+    return next((rule.name for rule in (*RULES, *LATER) if rule.cause == cause), "")
+
+
 def named_cause(
     finding: Finding, before: Sequence[Finding] = (), context: Context = NO_CONTEXT
 ) -> tuple[str, str, str]:
@@ -82,8 +88,13 @@ def context_of(
     """What is known beside findings at an update; `learning_rate` is the one that it was made at."""
     if recipe is None:
         return Context(learning_rate, learning_rate, "fp32", update_ratio, bad_inputs)
-    rates = map(recipe.learning_rate, range(0, step + 1, 1 + step // RATES_LOOKED_AT))
-    return Context(learning_rate, max(learning_rate, *rates), recipe.precision, update_ratio, bad_inputs)
+    largest = max(learning_rate, *map(recipe.learning_rate, range(0, step + 1, 1 + step // RATES_LOOKED_AT)))
+    first = max(0, step - LATELY)
+    newest = [recipe.learning_rate(one) for one in range(first, step + 1)]
+    earlier = max(map(recipe.learning_rate, range(0, first + 1, 1 + first // RATES_LOOKED_AT)))
+    highest = accumulate(newest, max, initial=earlier)
+    jumped = any(after > JUMP * before > 0 for before, after in zip(highest, newest, strict=False))
+    return Context(learning_rate, largest, recipe.precision, update_ratio, bad_inputs, jumped)
 
 
 def of_alarms(alarms: Sequence[Alarm]) -> list[Finding]:

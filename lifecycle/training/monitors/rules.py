@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from lifecycle.training.monitors.told import Rule
+from lifecycle.training.monitors.told import JUST_BEFORE, Rule
 
 # Change over norm below which a training at its full rate goes nowhere: 138 healthy ones reached 0.0005 or more.
 TINY_RATIO = 3e-5
-# A spike at most this many updates before is the beginning of what follows.
-JUST_BEFORE = 20
 NOT_FINITE = ("non_finite_loss", "non_finite_gradient", "non_finite_parameter", "non_finite_activation")
 SPIKES = ("loss_spike", "gradient_spike", "outlier_batch")
 LARGE = ("update_ratio", "exploding_gradients")
@@ -51,6 +49,19 @@ RULES: tuple[Rule, ...] = (
         "back what it stored",
         "look at where the loss of a batch becomes its gradient; remove hooks that keep gradients",
         ("stale_gradients", "rise_above_best", "plateau", "gradient_spike", "loss_spike"),
+    ),
+    Rule(
+        "learning_rate_too_high",
+        lambda told: (
+            told.context.rate_jumped
+            and not told.context.bad_inputs
+            and told.any(*NOT_FINITE, *SPIKES, *LARGE, "rise_above_best")
+        ),
+        "the schedule made the learning rate jump from one update to the next, just before",
+        "look at the schedule where the alarm began: a restart, a unit that is mistaken, a stage that starts anew; "
+        "lengthen the warm-up",
+        (*NOT_FINITE, *SPIKES, *LARGE, "rise_above_best", "constant_predictions", "dead_layer", "zero_gradient",
+         "layer_updates_too_large", "plateau"),
     ),
     # ---- NaN loss ----
     Rule(

@@ -8,13 +8,19 @@ from dataclasses import dataclass
 
 from lifecycle.training.monitors.monitor import Finding
 
+# A spike at most this many updates before is the beginning of what follows.
+JUST_BEFORE = 20
+# Times all rates before; what a jump does may take so many updates to be told.
+JUMP, LATELY = 2.5, 100
+
 
 @dataclass(frozen=True)
 class Context:
     """What is known beside the findings. None is what nobody knows.
 
     `update_ratio` is the newest change of all weights over their norm, `bad_inputs` whether rows of the batch hold
-    values that are not finite.
+    values that are not finite, `rate_jumped` whether the schedule made the rate JUMP times what it was from one update
+    to the next, and beyond all before, at most LATELY updates before.
     """
 
     learning_rate: float = 0.0
@@ -22,6 +28,7 @@ class Context:
     precision: str = "fp32"
     update_ratio: float | None = None
     bad_inputs: bool | None = None
+    rate_jumped: bool = False
 
 
 @dataclass(frozen=True)

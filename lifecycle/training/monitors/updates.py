@@ -12,6 +12,8 @@ from lifecycle.training.monitors.signals import Sample, Signals
 # Change over norm of all parameters together: at most 0.03 in two samples in a row and 0.08 in one, on 138 healthy odd
 # trainings.
 LARGE, VERY_LARGE = 0.12, 0.4
+# Times the norm at the sample before: where updates are so large, weights soon are as well, and the share falls.
+GROWN = 2.0
 # Of one parameter alone, in CONFIRMED_ONE samples in a row: at most 0.11 on the same trainings.
 LARGE_ONE, CONFIRMED_ONE = 0.5, 3
 # Beside the median of the others, at most, in two samples in a row: at least 0.005 on the same trainings, and 6e-5 in a
@@ -54,12 +56,13 @@ class UpdateRatio(_AtFullRate):
     """Change over norm: too large for the network, for one parameter, or far below that of the others."""
 
     name = "update_ratio"
-    kept: ClassVar = ("_largest_rate", "_counts", "_from_zero")
+    kept: ClassVar = ("_largest_rate", "_counts", "_from_zero", "_size")
 
     def __init__(self) -> None:
         super().__init__()
         self._counts: dict[str, int] = {}
         self._from_zero: list[str] | None = None
+        self._size = 0.0
 
     def after_sample(self, seen: Sample) -> Finding | None:
         """A finding of the whole network first, then of the parameters that stand out."""
@@ -69,6 +72,7 @@ class UpdateRatio(_AtFullRate):
                 name for name, norm, change in zip(seen.names, seen.norms, seen.changes, strict=True)
                 if norm <= 1.01 * change
             ]  # fmt: skip
+        before, self._size = self._size, _size(seen)
         now = self.applied(seen)
         if now is None:
             return None
@@ -77,11 +81,12 @@ class UpdateRatio(_AtFullRate):
             return None
         median = sorted(ratios.values())[(len(ratios) - 1) // 2]
         whole = update_ratio(seen)
-        if self._count("", whole > LARGE) >= CONFIRMED or whole > VERY_LARGE:
+        large = whole > LARGE or self._size > GROWN * before > 0
+        if self._count("", large) >= CONFIRMED or whole > VERY_LARGE:
             return self.tell(
                 "critical", seen.step, self._onset(seen, ""), "updates are too large beside the weights",
                 f"an update changes the weights by {whole:.2g} of their norm (usual are 0.0001 to 0.03), at a learning "
-                f"rate of {now.learning_rate:.3g}",
+                f"rate of {now.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
             )  # fmt: skip
         return self._one_large(seen, ratios) or self._left_behind(seen, ratios, median)
 
@@ -138,9 +143,13 @@ def _ratios(seen: Sample, norms: list[float | None]) -> dict[str, float]:
 
 def update_ratio(seen: Sample) -> float:
     """Change over norm of all trainable parameters together."""
-    ours = [n for n, trainable in enumerate(seen.trainable) if trainable]
-    size = math.hypot(*(seen.norms[n] for n in ours))
-    return math.hypot(*(seen.changes[n] for n in ours)) / size if size else 0.0
+    size = _size(seen)
+    return math.hypot(*(seen.changes[n] for n, ours in enumerate(seen.trainable) if ours)) / size if size else 0.0
+
+
+def _size(seen: Sample) -> float:
+    """Norm of all trainable parameters together."""
+    return math.hypot(*(seen.norms[n] for n, ours in enumerate(seen.trainable) if ours))
 
 
 class RoundedAway(_AtFullRate):

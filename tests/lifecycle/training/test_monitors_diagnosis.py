@@ -9,7 +9,7 @@ from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
-from lifecycle.training.monitors.diagnosis import Context, diagnose, likely, named_cause, of_alarms
+from lifecycle.training.monitors.diagnosis import Context, context_of, diagnose, likely, named_cause, of_alarms
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.non_finite import not_finite_alarm
 from lifecycle.training.monitors.row_keys import NamedRows
@@ -136,6 +136,16 @@ def test_spike_of_long_ago_bears_on_nothing_that_comes_later():
     assert likely(found("loss_spike", 5000), [found("outlier_batch", 100)], USUAL).name == "learning_rate_too_high"
     earlier = [found("non_finite_loss", 10), found("outlier_batch", 495)]
     assert likely(found("non_finite_loss", 500), earlier, USUAL).name == "these_rows"
+
+
+def test_rate_that_jumps_comes_before_rows_as_a_cause_and_a_warm_up_does_not_jump():
+    recipe = HOSTS["mlp"](0).subject().recipe
+    jumps = replace(recipe, learning_rate=lambda step: 1e-3 if step < 95 else 1e-1)
+    warms_up = replace(recipe, learning_rate=lambda step: 1e-5 * (step + 1))
+    context = context_of(jumps, 100, 1e-1, None, bad_inputs=False)
+    assert "schedule" in likely(found("outlier_batch"), [], context).cause
+    assert likely(found("outlier_batch"), [], context_of(warms_up, 100, 1e-3, None, False)).name == "these_rows"
+    assert context_of(jumps, 300, 1e-1, None, None).rate_jumped is False
 
 
 def test_alarm_that_was_seen_again_bears_on_what_follows_its_last_time():

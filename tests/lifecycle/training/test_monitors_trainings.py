@@ -13,6 +13,7 @@ from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.beside import content_of, left_out, replica_checksums, row_numbers, row_sums
+from lifecycle.training.monitors.diagnosis import name_of
 from lifecycle.training.monitors.resources import ReplicasApart
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training_spec import MonitorsSpec
@@ -26,7 +27,7 @@ def shortened(subject):
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_healthy_training_raises_no_alarm(host):
-    assert monitored(shortened(HOSTS[host](3).subject())).findings == []
+    assert monitored(shortened(HOSTS[host](3).subject())).alarms == []
 
 
 QUICK = ("detached_body", "head_alone", "gradient_kept", "same_batch", "group_of_rate_zero")
@@ -39,10 +40,10 @@ ON_HOSTS = [
 def test_planted_fault_is_told_with_its_cause_within_twenty_updates(host, fault):
     planted = FAULTS[fault].make(host, 3)
     seen = monitored(shortened(planted.subject), before=planted.before)
-    found = [one for one in seen.findings if one.monitor in planted.found]
-    assert found
-    assert found[0].step - planted.onset <= 20
-    assert seen.causes(found[0].step, "fp32")[0].name in planted.cause
+    told = seen.told(planted.found)
+    assert told is not None
+    assert told.step - planted.onset <= 20
+    assert name_of(told.cause) in planted.cause
 
 
 @pytest.mark.slow
@@ -51,7 +52,7 @@ def test_planted_fault_is_told_with_its_cause_within_twenty_updates(host, fault)
 def test_planted_fault_that_takes_longer_is_told(host, fault):
     planted = FAULTS[fault].make(host, 3)
     seen = monitored(planted.subject, before=planted.before)
-    assert [one for one in seen.findings if one.monitor in planted.found]
+    assert seen.told(planted.found)
 
 
 def test_state_of_all_monitors_goes_through_a_checkpoint():

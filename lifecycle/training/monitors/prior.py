@@ -1,0 +1,93 @@
+"""The loss of the best answer that looks at no input: what a training that sees its inputs gets below."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.preflight.start.constant import constant_losses
+from lifecycle.preflight.subject import spread_rows
+from lifecycle.training.random_state import random_state, restore_random
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from lifecycle.training.loop import Recipe, TrainData
+    from lifecycle.training.rows.loading import LoadedRows
+
+# The reference is searched for by some hundred evaluations of the loss: on a language model's outputs too many.
+MOST_ROWS, FEWEST_ROWS, MOST_NUMBERS = 512, 64, 2**20
+
+
+def prior_loss(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe, batch_size: int) -> float | None:
+    """On training rows; None where it says nothing of the losses that a training shows.
+
+    So it is where these are of other rows (weighted or augmented ones), where a row's loss depends on the other rows
+    of its batch, where no loss reads the targets, as an autoencoder's, which is held against its inputs, and of outputs
+    that are too large. Rows pass the model in parts of a batch, in evaluation mode.
+    """
+    import torch
+
+    if data.weights is not None or recipe.augment is not None or len(data.targets) < FEWEST_ROWS:
+        return None
+    drawn, mode = random_state(), model.training
+    try:
+        with torch.no_grad():
+            found = _answers(model.eval(), data, batch_size)
+            if found is None or not _a_row_alone(recipe.loss_fn, *found):
+                return None
+            outputs, targets = found
+        best = constant_losses(recipe.loss_fn, outputs, targets).best
+    # A use case's loss may bear neither constants nor other rows, and no reference is worth a training.
+    except Exception:
+        return None
+    finally:
+        model.train(mode)
+        restore_random(drawn)
+    return best if math.isfinite(best) else None
+
+
+def _answers(model: torch.nn.Module, data: TrainData | LoadedRows, batch_size: int) -> tuple[Any, Tensor] | None:
+    """Outputs and targets of some rows; None where so few fit that their mean says little."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    rows, given, parts, targets = spread_rows(data, MOST_ROWS), 0, [], []  # pyright: ignore[reportArgumentType]
+    for part in rows.split(batch_size):
+        some = data.take(part)
+        outputs = model(some.inputs)
+        tensors = _tensors(outputs)
+        if not tensors or any(len(one) != len(part) for one in tensors):
+            return None
+        parts.append(outputs)
+        targets.append(some.targets)
+        given += sum(one.numel() for one in tensors)
+        if given > MOST_NUMBERS:
+            break
+    joined = torch.cat(targets)
+    if len(joined) < min(FEWEST_ROWS, len(rows)):
+        return None
+    return tree_map(lambda *same: torch.cat(same) if isinstance(same[0], torch.Tensor) else same[0], *parts), joined
+
+
+def _a_row_alone(loss_fn: Any, outputs: Any, targets: Tensor) -> bool:
+    """True if a row's loss is that of its own output and target, and of both."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    half = len(targets) // 2
+    losses = loss_fn(outputs, targets)
+    if not bool(losses.isfinite().all()):
+        return False
+    alone = loss_fn(tree_map(lambda one: one[:half] if isinstance(one, torch.Tensor) else one, outputs), targets[:half])
+    others = [loss_fn(outputs, targets.roll(by, 0)) for by in (1, half)]
+    reads = any(not torch.allclose(losses, other, rtol=1e-4) for other in others)
+    return reads and torch.allclose(losses[:half], alone, rtol=1e-3, atol=1e-5)
+
+
+def _tensors(outputs: Any) -> list[Tensor]:
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    return [one for one in tree_flatten(outputs)[0] if isinstance(one, torch.Tensor) and one.dim()]
