@@ -19,7 +19,7 @@ from benchmarks.result import finish, hardware
 if TYPE_CHECKING:
     from lifecycle.training.checkpoints.checkpointing import Checkpoints
     from lifecycle.training.checkpoints.writer import Writer
-    from lifecycle.training.loop import TrainState
+    from lifecycle.training.state import TrainState
 
 TRAINED_SECONDS, KILLS, SEED = 100.0, 50, 0
 # Eleven layers of this width: weights and AdamW's two moments are 328 MB.
@@ -83,7 +83,7 @@ def _state() -> TrainState:
     import torch
     from torch import nn
 
-    from lifecycle.training.loop import TrainState
+    from lifecycle.training.state import TrainState
 
     class Network(nn.Module):
         def __init__(self) -> None:
@@ -105,8 +105,9 @@ def _train(state: TrainState, writer: Writer, checkpoints: Checkpoints, seconds:
     """Train by the real loop; seconds of each update by whether a checkpoint was being written when it began."""
     import torch
 
-    from lifecycle.training.loop import Recipe, TrainData, train
+    from lifecycle.training.loop import train
     from lifecycle.training.plan import Plan
+    from lifecycle.training.state import Recipe, TrainData
 
     started, beside = time.perf_counter(), False
     ended = started

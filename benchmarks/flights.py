@@ -24,11 +24,12 @@ from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.evaluation.metrics import auc, log_loss
 from lifecycle.task import fit_preprocessing, load_task
-from lifecycle.training.loop import TrainData, TrainState, train
+from lifecycle.training.loop import train
 from lifecycle.training.plan import make_plan
 from lifecycle.training.prepare import seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.scoring import predict_rows
+from lifecycle.training.state import TrainData, TrainState
 from lifecycle.use_case import load_use_case
 from resources.dvc import DatasetStore
 from resources.settings import PROJECT, read_settings

@@ -16,7 +16,7 @@ from benchmarks.learned import trained
 from benchmarks.networks import GPT, cnn, convolutions, drawn, gpt, windows
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 State = dict[str, Tensor]
 

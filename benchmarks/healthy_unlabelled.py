@@ -12,7 +12,7 @@ from torch.nn import functional
 from benchmarks.networks import CHARACTERS, GPT, cnn, drawn, feed_forward, gpt, mlp, scores, split
 from benchmarks.setup import Setup, with_inputs
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 Inputs = dict[str, Tensor]
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData, TrainState, train
+from lifecycle.training.loop import train
+from lifecycle.training.state import TrainData, TrainState
 
 
 def trained(subject: Subject) -> TrainState:

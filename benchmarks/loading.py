@@ -31,11 +31,12 @@ from lifecycle.contract.model import load_contract
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.task import fit_preprocessing, load_task
-from lifecycle.training.loop import Batches, Recipe, TrainData, TrainState, train_step
+from lifecycle.training.loop import train_step
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows, usual_loaders
+from lifecycle.training.state import Batches, Recipe, TrainData, TrainState
 from lifecycle.use_case import load_use_case
 from resources.dvc import DatasetStore
 from resources.settings import PROJECT, read_settings

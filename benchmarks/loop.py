@@ -25,10 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.result import finish, hardware
-from lifecycle.training.loop import TrainData, TrainState, train
+from lifecycle.training.loop import train
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.state import TrainData, TrainState
 from lifecycle.training_spec import OptimizerSpec, ScheduleSpec, TrainingSpec
 
 TARGETS = {"mlp_ratio": 1.03, "transformer_ratio": 1.005}

@@ -10,13 +10,14 @@ import torch
 
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Alarm
-from lifecycle.training.loop import TrainState, Update, train
+from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.monitor import Monitor
 from lifecycle.training.monitors.prior import prior_loss
 from lifecycle.training.monitors.row_keys import NamedRows
 from lifecycle.training.monitors.signals import Sample, Signals
 from lifecycle.training.monitors.watch import Watch
+from lifecycle.training.state import TrainState, Update
 from lifecycle.training.watching.clock import VALIDATION
 from lifecycle.training.watching.progressive import Progressive
 from lifecycle.training_spec import MonitorsSpec

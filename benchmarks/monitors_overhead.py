@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 from benchmarks.loop import OPTIMIZER, Loop, Setting, Task, _plan, bare, lightning, ours, settings
-from lifecycle.training.loop import TrainData, TrainState, Update, train
+from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.prepare import seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.state import TrainData, TrainState, Update
 from lifecycle.training.watching.progressive import Progressive
 from lifecycle.training_spec import MonitorsSpec, ScheduleSpec, TrainingSpec
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 CHARACTERS, LENGTH = 48, 24
 Rows = tuple[dict[str, Tensor], Tensor]

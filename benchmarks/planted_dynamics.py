@@ -19,8 +19,8 @@ from benchmarks.monitored import Before
 from benchmarks.networks import HOSTS, drawn
 from benchmarks.setup import Setup
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData, TrainState
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import TrainData, TrainState
 
 HELD_BACK_HOSTS = ("cnn", "unet")
 # In the middle of a pass and between two samples.

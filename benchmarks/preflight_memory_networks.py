@@ -11,8 +11,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import Recipe, TrainData
 
 VOCABULARY, LENGTH = 512, 64
 

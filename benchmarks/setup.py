@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan
 from lifecycle.training.recipe import make_optimizers, make_recipe
+from lifecycle.training.state import TrainData
 from lifecycle.training_spec import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
 
 STAGES = StagesSpec(smoke=0.01, pilot=0.1, full=1.0)

@@ -37,8 +37,8 @@ from lifecycle.training.prepare import Prepared
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.training.loop import TrainState
     from lifecycle.training.monitors.watch import Watch
+    from lifecycle.training.state import TrainState
 
 # What an incident may weigh.
 MOST_BYTES = 2_000_000

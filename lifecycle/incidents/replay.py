@@ -20,8 +20,9 @@ from lifecycle.incidents.step import AsRecorded, Step, first_bad, make_step
 from lifecycle.jobs import Compared, ReplayJob, ReplayResult
 from lifecycle.progress import Progress
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.training.loop import TrainData, TrainState, Update, train
+from lifecycle.training.loop import train
 from lifecycle.training.monitors.signals import Signals
+from lifecycle.training.state import TrainData, TrainState, Update
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lifecycle.incidents.step import Step, alone
 from lifecycle.jobs import GuiltyRow
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 # Rows that are told of, and rows whose gradient is taken alone, those of the largest losses first.
 _ROWS, _ALONE = 5, 128

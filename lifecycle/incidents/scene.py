@@ -19,12 +19,12 @@ from lifecycle.incidents.record import keys_of
 from lifecycle.jobs import TrainJob
 from lifecycle.task import Task, load_task
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in, load_checkpoint
-from lifecycle.training.loop import Batches, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.plan import Plan, make_plan
 from lifecycle.training.prepare import prepare, seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.scoring import choose_device
+from lifecycle.training.state import Batches, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.techniques.scaler import scaler_of
 
 if TYPE_CHECKING:

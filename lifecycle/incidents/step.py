@@ -13,8 +13,9 @@ from lifecycle.incidents.incident import Interventions
 from lifecycle.incidents.scene import Scene
 from lifecycle.jobs import FirstBad
 from lifecycle.training.checkpoints.checkpoint import state_dict
-from lifecycle.training.loop import Recipe, TrainData, TrainState, Update, backward, train_step
+from lifecycle.training.loop import backward, train_step
 from lifecycle.training.random_state import restore_random
+from lifecycle.training.state import Recipe, TrainData, TrainState, Update
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.checkpoints.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
-from lifecycle.training.loop import TrainState, Update, train
+from lifecycle.training.loop import train
+from lifecycle.training.state import TrainState, Update
 from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from lifecycle.preflight.movement import still_group
 from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.preflight.start.steady import steady
 from lifecycle.preflight.subject import Subject, autocast, spread_rows
-from lifecycle.training.loop import TrainData, TrainState, train_step
+from lifecycle.training.loop import train_step
+from lifecycle.training.state import TrainData, TrainState
 from lifecycle.training.techniques.focal import focal
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainState
+from lifecycle.training.state import TrainState
 
 if TYPE_CHECKING:
     from torch import Tensor

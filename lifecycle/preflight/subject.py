@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.throughput.blocked import Spent
 from lifecycle.training import loop
-from lifecycle.training.loop import Precision, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.state import Precision, Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.techniques.recompute import checkpoint_activations
 from lifecycle.training.techniques.scaler import scaler_of
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.training.loop import Stateful, TrainData
     from lifecycle.training.prepare import Prepared
+    from lifecycle.training.state import Stateful, TrainData
     from lifecycle.training_spec import TrainingSpec
 
     Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
@@ -206,7 +206,7 @@ def _rate(optimizer: Optimizers) -> float:
 
 
 def _whole(prepared: Prepared) -> TrainData:
-    from lifecycle.training.loop import TrainData
+    from lifecycle.training.state import TrainData
 
     # use_case.py refuses tensors: per_batch beside a trainer.
     assert isinstance(prepared.data, TrainData)

@@ -29,8 +29,8 @@ from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 if TYPE_CHECKING:
     import torch
 
-    from lifecycle.training.loop import TrainState
     from lifecycle.training.monitors.watch import Watch
+    from lifecycle.training.state import TrainState
 
 KEPT = 32
 Why = Literal["planned", "asked", "budget", "rerun", "alarm"]

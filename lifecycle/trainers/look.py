@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.training.loop import TrainState
+    from lifecycle.training.state import TrainState
 
 
 class ScriptLooks(CloserLooks):

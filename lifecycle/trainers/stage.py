@@ -21,10 +21,10 @@ from lifecycle.training.checkpoints.checkpoint import parameters_sha256, save_ch
 from lifecycle.training.checkpoints.checkpointing import durable_folder
 from lifecycle.training.export import export
 from lifecycle.training.flight import PREFIX_STEPS, PreemptedError
-from lifecycle.training.loop import TrainState
 from lifecycle.training.plan import make_plan
 from lifecycle.training.prepare import Prepared, prepare
 from lifecycle.training.scoring import choose_device
+from lifecycle.training.state import TrainState
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.validate import validate
 from lifecycle.training.watching import clock

@@ -14,7 +14,7 @@ from lifecycle.errors import CheckpointError
 from lifecycle.training.random_state import random_state, restore_random
 
 if TYPE_CHECKING:
-    from lifecycle.training.loop import Stateful
+    from lifecycle.training.state import Stateful
 
 _KEEPS = "keep plain values and tensors in state_dict()"
 

@@ -12,7 +12,6 @@ from lifecycle.jobs import TrainJob
 from lifecycle.records import Alarm
 from lifecycle.trainers.gradients import Gradients
 from lifecycle.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
-from lifecycle.training.loop import TrainState, Update
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.feeding import RepeatedBatches
 from lifecycle.training.monitors.layers import NotOptimized
@@ -21,6 +20,7 @@ from lifecycle.training.monitors.non_finite import not_finite_alarm
 from lifecycle.training.monitors.signals import SAMPLE_EVERY
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import TrainState, Update
 from lifecycle.training.watching.clock import Clock
 
 if TYPE_CHECKING:

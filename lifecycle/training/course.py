@@ -18,7 +18,7 @@ from lifecycle.training.checkpoints.checkpoint import WeightsNotFiniteError
 from lifecycle.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
 from lifecycle.training.failure import EXIT_HANG
 from lifecycle.training.flight import Flight, open_flight
-from lifecycle.training.loop import TrainState, train
+from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.diagnosis import named_cause
 from lifecycle.training.monitors.heartbeat import Heartbeat
@@ -30,6 +30,7 @@ from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared, seed_everything
 from lifecycle.training.recipe import make_model, make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.state import TrainState
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.parts import early_stopping_of, make_parts
 from lifecycle.training.validate import make_validation_loss

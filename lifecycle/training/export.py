@@ -6,10 +6,10 @@ from pathlib import Path
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import TrainJob
-from lifecycle.training.loop import TrainState
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared, require_same_code
 from lifecycle.training.scoring import predict_rows
+from lifecycle.training.state import TrainState
 from lifecycle.training.techniques.compiled import uncompiled
 
 

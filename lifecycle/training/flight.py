@@ -14,9 +14,9 @@ from lifecycle.jobs import TrainJob
 from lifecycle.progress import Progress
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.checkpoints.checkpointing import Checkpoints
-from lifecycle.training.loop import TrainState, Update
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import TrainState, Update
 from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.techniques.parts import after_update
 from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile

@@ -15,12 +15,12 @@ from lifecycle.errors import Problem, UseCaseError
 from lifecycle.identity import python_sources, sha256_files
 from lifecycle.jobs import TrainJob
 from lifecycle.task import Task, fit_preprocessing, load_task
-from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import stage_rows, without_reserve
 from lifecycle.training.rows.features import prepared_features
 from lifecycle.training.rows.loading import LoadedRows, usual_loaders
 from lifecycle.training.rows.oversampling import Oversampled, log_odds_of_draws, oversample
 from lifecycle.training.rows.weights import log_odds_shift, row_weights
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     import pandas as pd

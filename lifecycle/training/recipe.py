@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.training.loop import Recipe
 from lifecycle.training.plan import learning_rate
+from lifecycle.training.state import Recipe
 from lifecycle.training.techniques.compiled import compile_updates
 from lifecycle.training.techniques.recompute import checkpoint_activations
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob
-from lifecycle.training.loop import TrainData, TrainState
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
 from lifecycle.training.scoring import chunk_rows, predict_rows
+from lifecycle.training.state import TrainData, TrainState
 from lifecycle.training.techniques.focal import class_probabilities
 from lifecycle.training.watching.progressive import undisturbed
 

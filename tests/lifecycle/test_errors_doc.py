@@ -25,7 +25,8 @@ from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import upstream_records
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
-from lifecycle.training.loop import Recipe, TrainData, TrainState, train_step
+from lifecycle.training.loop import train_step
+from lifecycle.training.state import Recipe, TrainData, TrainState
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import (
     EXIT_BAD_INPUT,

@@ -15,7 +15,7 @@ from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import SPLITS, split_rows
 from lifecycle.identity import canonical_json
 from lifecycle.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
-from lifecycle.training.loop import TrainState
+from lifecycle.training.state import TrainState
 from lifecycle.use_case import UseCaseSpec, load_use_case
 
 ROOT = Path(__file__).parents[2]

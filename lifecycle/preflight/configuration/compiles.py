@@ -15,7 +15,7 @@ from lifecycle.training.techniques.compiled import compile_updates
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.training.loop import TrainState
+    from lifecycle.training.state import TrainState
 
 # Updates after which nothing may be compiled any more, and as many that are watched.
 WARM_UP, WATCHED = 2, 3

@@ -12,7 +12,7 @@ from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs import alike, augmentation, batches, first_layer, label_scale, labels, pairs
 from lifecycle.preflight.inputs.probe import MOST_ROWS, row_losses, rows_of, step_generator
 from lifecycle.preflight.subject import Subject, spread_rows
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.subject import Subject, autocast
-from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import step_seed
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from lifecycle.preflight.memory.line import line
 from lifecycle.preflight.memory.memory_forecast import GpuFit
 from lifecycle.preflight.memory.step_memory import part_rows
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import Precision
+from lifecycle.training.state import Precision
 
 # CUDA's caching allocator gives out blocks of 512 bytes.
 BLOCK_BYTES = 512

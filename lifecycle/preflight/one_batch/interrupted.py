@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lifecycle.training.checkpoints.checkpoint import state_dict, write_checkpoint
-from lifecycle.training.loop import TrainState
+from lifecycle.training.state import TrainState
 
 # Writing the first half takes milliseconds; a writer that hangs is killed all the same.
 SECONDS = 20.0

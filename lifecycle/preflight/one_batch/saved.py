@@ -12,7 +12,8 @@ from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.one_batch.update import evaluated, update_rows
 from lifecycle.training.checkpoints.checkpoint import load_checkpoint, load_newest, parameters_sha256, save_checkpoint
 from lifecycle.training.checkpoints.durable import copy_checkpoint
-from lifecycle.training.loop import TrainState, train_step
+from lifecycle.training.loop import train_step
+from lifecycle.training.state import TrainState
 
 if TYPE_CHECKING:
     from lifecycle.preflight.one_batch.update import Seen

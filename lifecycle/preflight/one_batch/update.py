@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.sample import Sample
-from lifecycle.training.loop import TrainState, train_step
+from lifecycle.training.loop import train_step
+from lifecycle.training.state import TrainState
 from lifecycle.training.techniques.parts import after_update
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
 from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor

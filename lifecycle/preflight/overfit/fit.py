@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from lifecycle.preflight.overfit.replaced import Outputs, network_outputs
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData, TrainState, train_step
+from lifecycle.training.loop import train_step
 from lifecycle.training.plan import stage_rows, step_seed
+from lifecycle.training.state import TrainData, TrainState
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -16,7 +16,7 @@ from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.rise import Rise, line_rise, rise_of
 from lifecycle.preflight.overfit.yardsticks import loss_uses_labels
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.overfit.rise import Rise, line_rise
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 MOST_ROWS, BATCH_ROWS, SHIFTS = 4096, 64, (1, -1, 2, -2)
 # Standard errors of a line with the neighbours' labels; as many times what it finds with the rows' own.

@@ -13,7 +13,7 @@ from lifecycle.preflight.auxiliary import without_auxiliary
 from lifecycle.preflight.free_outputs import link_of, same
 from lifecycle.preflight.outputs import is_float, row_places
 from lifecycle.preflight.subject import Subject, autocast
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -13,7 +13,7 @@ from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.judging.learned import PERMUTATIONS, permutations_within
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     import numpy as np

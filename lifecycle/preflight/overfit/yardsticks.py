@@ -15,7 +15,7 @@ from lifecycle.preflight.free_outputs import lowest_loss, same
 from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs, network_outputs, start_and_changed
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor

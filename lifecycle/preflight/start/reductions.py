@@ -10,7 +10,8 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import flat, has_rows, is_float
 from lifecycle.preflight.start.steady import evaluating
 from lifecycle.preflight.subject import Subject, autocast, spread_rows
-from lifecycle.training.loop import Recipe, TrainData, backward
+from lifecycle.training.loop import backward
+from lifecycle.training.state import Recipe, TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

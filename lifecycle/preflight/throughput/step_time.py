@@ -27,7 +27,7 @@ from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.training.loop import TrainState
+    from lifecycle.training.state import TrainState
 
 # Updates that are told; few, since a terminal that is slow is slow at once.
 LOGGED = 20

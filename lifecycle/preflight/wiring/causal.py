@@ -18,7 +18,7 @@ from lifecycle.preflight.wiring.passes import at_rest, few, floats, forward, lar
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lifecycle.training.loop import TrainData
+    from lifecycle.training.state import TrainData
 
 # Shifts that are looked for between inputs and targets, and the share of telling positions that must agree.
 SHIFTS, AGREE = 4, 0.95

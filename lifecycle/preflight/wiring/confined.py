@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.outputs import row_places
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, forward, stirred
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import at_rest, few, largest, losses, others, stirred
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -16,7 +16,7 @@ from lifecycle.preflight.wiring.bounded import cut_logits, other_axis, without_l
 from lifecycle.preflight.wiring.confined import SHRUNK, Box, last_layers, pushed_outputs, reach_of, traced, widened
 from lifecycle.preflight.wiring.lowest import endless, held_losses, loss_of_outputs, lowest_loss_within
 from lifecycle.preflight.wiring.passes import FEW_ROWS, few, stirred
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.battery import same_random_numbers
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from lifecycle.training.loop import LossFn
+    from lifecycle.training.state import LossFn
 
 # Eight rows show what mixes them: a mean over rows then weighs an eighth, and not a sixty-fourth.
 FEW_ROWS = 8

@@ -11,7 +11,7 @@ from lifecycle.preflight.wiring.passes import few, forward
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.training.loop import LossFn
+    from lifecycle.training.state import LossFn
 
 ROWS, STEPS = 64, 24
 # Probabilities of positive rows less those of negative ones, at the outputs that the loss likes best. Label smoothing

@@ -8,7 +8,7 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import flat
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, floats, forward, largest, losses, others, stirred
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

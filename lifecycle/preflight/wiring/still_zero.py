@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, losses
 from lifecycle.preflight.wiring.teachers import ROWS, updates
-from lifecycle.training.loop import TrainState
+from lifecycle.training.state import TrainState
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

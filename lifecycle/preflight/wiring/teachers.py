@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, losses
-from lifecycle.training.loop import TrainState, train_step
+from lifecycle.training.loop import train_step
+from lifecycle.training.state import TrainState
 
 if TYPE_CHECKING:
     from torch import nn

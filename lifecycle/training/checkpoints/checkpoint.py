@@ -21,8 +21,8 @@ from lifecycle.identity import canonical_json, sha256_file
 from lifecycle.jobs import CheckpointRef
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.training.checkpoints.made_with import made_with, resumed_elsewhere
-from lifecycle.training.loop import TrainState
 from lifecycle.training.random_state import random_state, restore_random
+from lifecycle.training.state import TrainState
 
 if TYPE_CHECKING:
     import torch

@@ -20,7 +20,7 @@ from lifecycle.training.checkpoints.checkpoint import (
 )
 from lifecycle.training.checkpoints.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
 from lifecycle.training.checkpoints.writer import Writer
-from lifecycle.training.loop import TrainState
+from lifecycle.training.state import TrainState
 
 
 class Checkpoints:

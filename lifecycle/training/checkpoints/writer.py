@@ -13,7 +13,7 @@ from lifecycle.training.checkpoints.checkpoint import checkpoint_path, refuse_no
 from lifecycle.training.checkpoints.copied import Buffers
 from lifecycle.training.checkpoints.durable import copy_checkpoint
 from lifecycle.training.checkpoints.interval import DURABLE_SECONDS
-from lifecycle.training.loop import TrainState
+from lifecycle.training.state import TrainState
 
 
 class Stored(NamedTuple):

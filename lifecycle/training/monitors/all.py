@@ -13,8 +13,8 @@ from lifecycle.training.monitors.resources import GpuIdle, MemoryGrowth, Replica
 from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio
 
 if TYPE_CHECKING:
-    from lifecycle.training.loop import TrainState
     from lifecycle.training.plan import Plan
+    from lifecycle.training.state import TrainState
 
 
 def all_monitors(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.training.loop import TrainData, TrainState
+    from lifecycle.training.state import TrainData, TrainState
 
 # Rows of a batch whose contents are looked at.
 MOST_ROWS = 4096

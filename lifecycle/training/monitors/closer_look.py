@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from lifecycle.training.loop import TrainState
+    from lifecycle.training.state import TrainState
 
 MOST_ELEMENTS, MOST_ROWS, MOST_FEATURES, MOST_LAYERS = 512, 128, 32, 64
 

@@ -19,7 +19,7 @@ from lifecycle.training.monitors.rules_later import LATER
 from lifecycle.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Told
 
 if TYPE_CHECKING:
-    from lifecycle.training.loop import Recipe
+    from lifecycle.training.state import Recipe
 
 __all__ = ["Cause", "Context", "context_of", "diagnose", "likely", "name_of", "named_cause", "of_alarms"]
 

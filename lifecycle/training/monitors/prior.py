@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.training.loop import Recipe, TrainData
     from lifecycle.training.rows.loading import LoadedRows
+    from lifecycle.training.state import Recipe, TrainData
 
 # The reference is searched for by some hundred evaluations of the loss: on a language model's outputs too many.
 MOST_ROWS, FEWEST_ROWS, MOST_NUMBERS = 512, 64, 2**20

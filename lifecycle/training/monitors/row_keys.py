@@ -9,9 +9,9 @@ from lifecycle.training.random_state import random_state, restore_random
 
 if TYPE_CHECKING:
     from lifecycle.jobs import TrainJob
-    from lifecycle.training.loop import TrainState
     from lifecycle.training.plan import Plan
     from lifecycle.training.prepare import Prepared
+    from lifecycle.training.state import TrainState
 
 NAMED_ROWS = 20
 

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.training.loop import Recipe, TrainState, Update
     from lifecycle.training.monitors.heartbeat import Heartbeat
+    from lifecycle.training.state import Recipe, TrainState, Update
 
 # Signals of the newest updates and the newest closer looks, for who records what led to an alarm.
 KEPT_SIGNALS, KEPT_SAMPLES = 200, 5

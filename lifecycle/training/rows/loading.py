@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lifecycle.task import line_of
-from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.raised import storage_errno
+from lifecycle.training.state import Recipe, TrainData
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
     from torch.utils.data import Dataset
 
-    from lifecycle.training.loop import Augment, Inputs
+    from lifecycle.training.state import Augment, Inputs
 
 # Batches that a loader keeps ready: one that took longer than usual is made up for.
 AHEAD = 2

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from lifecycle.training.loop import Stateful, TrainState
+from lifecycle.training.state import Stateful, TrainState
 from lifecycle.training.techniques.average import Average
 from lifecycle.training.techniques.early_stopping import EarlyStopping
 from lifecycle.training.techniques.scaler import scaler_of

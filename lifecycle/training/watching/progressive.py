@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.training.loop import Recipe, TrainData, TrainState
     from lifecycle.training.plan import Plan
     from lifecycle.training.rows.loading import LoadedRows
+    from lifecycle.training.state import Recipe, TrainData, TrainState
 
 # A column of more values would fill the record with windows that say nothing.
 MOST_VALUES = 20

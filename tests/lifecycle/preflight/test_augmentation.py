@@ -21,9 +21,9 @@ from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.inputs.augmentation import varies
 from lifecycle.preflight.inputs.pairs import pairs_together
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.state import Recipe, TrainData
 
 
 def on(look, setup: Setup) -> Found:

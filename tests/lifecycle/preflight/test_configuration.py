@@ -30,9 +30,10 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.records import Forecast
 from lifecycle.training.judging.seeds import updates_of_stages
-from lifecycle.training.loop import DENSE, Recipe, TrainData
+from lifecycle.training.loop import DENSE
 from lifecycle.training.plan import Plan, learning_rate
 from lifecycle.training.recipe import make_optimizers
+from lifecycle.training.state import Recipe, TrainData
 from lifecycle.training_spec import OptimizerSpec
 
 RATE = 0.01

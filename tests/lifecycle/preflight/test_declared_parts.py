@@ -19,8 +19,9 @@ from lifecycle.preflight.sample import draw_sample
 from lifecycle.preflight.subject import Scored, Subject
 from lifecycle.preflight.throughput.seconds import run_time
 from lifecycle.preflight.throughput.step_time import measure_step
-from lifecycle.training.loop import Recipe, TrainData, train_step
+from lifecycle.training.loop import train_step
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import Recipe, TrainData
 from lifecycle.training.techniques.average import Average
 from lifecycle.training.techniques.early_stopping import EarlyStopping
 from lifecycle.training.techniques.parts import move_average

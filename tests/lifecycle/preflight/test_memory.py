@@ -21,8 +21,9 @@ from lifecycle.preflight.memory.real_step import memory_levels
 from lifecycle.preflight.memory.step_memory import follow, from_trace, with_real_steps
 from lifecycle.preflight.memory.unfollowed import unfollowed
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import Recipe, TrainData, train_step
+from lifecycle.training.loop import train_step
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import Recipe, TrainData
 
 
 class Of(nn.Module):

@@ -11,7 +11,7 @@ from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.overfit.checks import CHECKS
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 
 def tried(subject) -> dict[str, Trial]:

@@ -12,9 +12,9 @@ from test_configuration import host, subject
 from lifecycle.preflight.configuration.declared import steps_add_up
 from lifecycle.preflight.inputs.batches import repeated_batch, shuffled
 from lifecycle.preflight.sample import draw_sample
-from lifecycle.training.loop import TrainData
 from lifecycle.training.plan import make_plan
 from lifecycle.training.rows.oversampling import oversample
+from lifecycle.training.state import TrainData
 
 
 @pytest.mark.parametrize("order", ["mixed", "sorted"])

@@ -13,7 +13,7 @@ from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.free_outputs import lowest_loss
 from lifecycle.preflight.start.checks import CHECKS
 from lifecycle.preflight.start.constant import constant_losses
-from lifecycle.training.loop import TrainData
+from lifecycle.training.state import TrainData
 
 ODD = (
     "label_smoothing", "tied_weights", "sparse_relu", "declared_imbalance", "bf16", "multi_task", "batch_of_one",

@@ -16,9 +16,9 @@ from lifecycle.preflight.throughput.blocked import Spent, spent
 from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
 from lifecycle.preflight.throughput.step_time import measure_step
 from lifecycle.progress import Progress
-from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
+from lifecycle.training.state import Recipe, TrainData
 
 
 class Linear(nn.Module):

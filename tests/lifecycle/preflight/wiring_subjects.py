@@ -13,8 +13,8 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.checks import CHECKS
-from lifecycle.training.loop import Recipe, TrainData
 from lifecycle.training.plan import Plan
+from lifecycle.training.state import Recipe, TrainData
 
 ROWS, LENGTH, WORDS, CLASSES = 96, 8, 12, 3
 

@@ -10,8 +10,9 @@ import torch
 from benchmarks.networks import HOSTS
 from benchmarks.setup import Setup
 from lifecycle.records import Alarm
-from lifecycle.training.loop import TrainState, train
+from lifecycle.training.loop import train
 from lifecycle.training.monitors.watch import Watch
+from lifecycle.training.state import TrainState
 from lifecycle.training_spec import MonitorsSpec
 
 # Updates of a training, and the first one with the fault in it.

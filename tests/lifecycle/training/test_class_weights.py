@@ -13,10 +13,11 @@ from lifecycle.artifact import load_artifact
 from lifecycle.data.class_balance import class_balance_check
 from lifecycle.errors import DatasetError
 from lifecycle.records import STAGES
-from lifecycle.training.loop import Recipe, TrainData, TrainState, train_step
+from lifecycle.training.loop import train_step
 from lifecycle.training.prepare import prepare
 from lifecycle.training.rows.weights import log_odds_shift, row_weights
 from lifecycle.training.stage import run_stage
+from lifecycle.training.state import Recipe, TrainData, TrainState
 from lifecycle.training_spec import ClassWeights
 
 LABELS = np.array([1, 0, 0, 0])

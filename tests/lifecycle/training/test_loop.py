@@ -9,10 +9,11 @@ from torch import nn
 
 from lifecycle.errors import UseCaseError
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.training.loop import TrainData, TrainState, backward, train, train_step
+from lifecycle.training.loop import backward, train, train_step
 from lifecycle.training.plan import make_plan
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.stage import run_stage
+from lifecycle.training.state import TrainData, TrainState
 
 BATCH_NORM = (
     "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))",

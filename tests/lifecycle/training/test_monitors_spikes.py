@@ -7,10 +7,10 @@ import torch
 from monitored import HOSTS, ONSET, alarms, from_onset, host, rate_times, watched
 from torch import nn
 
-from lifecycle.training.loop import TrainState
 from lifecycle.training.monitors.signals import Signals
 from lifecycle.training.monitors.spikes import Spikes
 from lifecycle.training.monitors.trends import KEEP_EVERY, KEPT, Trends
+from lifecycle.training.state import TrainState
 
 NAMES = list(HOSTS)
 
