@@ -393,19 +393,19 @@ def shuffled_targets(name: str, seed: int) -> tuple[Setup, Before | None, int]:
     return replace(base, training=replace(base.training, targets=base.training.targets[order])), None, 0
 
 
-def from_onset(change: Callable[[Inputs, Tensor], tuple[Inputs, Tensor]]) -> Callable[[str, int], Any]:
-    """Rows are changed from ONSET on."""
+def from_onset(change: Callable[[Inputs, Tensor], tuple[Inputs, Tensor]], at: int = ONSET) -> Callable[[str, int], Any]:
+    """Rows are changed from an update on."""
 
     def make(name: str, seed: int) -> tuple[Setup, Before | None, int]:
-        at = [0]
+        now = [0]
 
         def augment(inputs: Inputs, targets: Tensor, generator: torch.Generator) -> tuple[Inputs, Tensor]:
-            return change(inputs, targets) if at[0] >= ONSET else (inputs, targets)
+            return change(inputs, targets) if now[0] >= at else (inputs, targets)
 
         def before(state: TrainState, step: int) -> None:
-            at[0] = step
+            now[0] = step
 
-        return host(name, seed, augment=augment), before, ONSET
+        return host(name, seed, augment=augment), before, at
 
     return make
 
@@ -483,7 +483,8 @@ FAULTS: dict[str, Fault] = {
     "leak_of_graphs": whole(leak(True), ("memory_growth",), ("memory_leak",), True),
     "shuffled_targets": whole(shuffled_targets, ("plateau",), ("labels_without_signal",), False),
     "other_targets": whole(
-        from_onset(other_targets), ("rise_above_best", "loss_spike", "outlier_batch", "gradient_spike"),
+        # Before anything is learned, other labels are as good as these.
+        from_onset(other_targets, 3 * LATER), ("rise_above_best", "loss_spike", "outlier_batch", "gradient_spike"),
         ("rows_of_another_kind", "these_rows", "learning_rate_too_high"), True,
     ),
     "same_inputs": whole(from_onset(same_inputs), ("constant_predictions",), ("collapsed_answers",), False),
