@@ -171,6 +171,7 @@ def train_job(
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         start=start,
         slices=spec.benchmark.slices,
+        frozen=spec.preflight.frozen,
         trainer=spec.trainer,
         stop_after_steps=rerun_steps,
         # A rerun has to prepare its features anew: what it shows would be half of it otherwise.

@@ -77,7 +77,8 @@ class TrainJob(_RowsJob):
     ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
     prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
     curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
-    no result. `trainer` is the use case's own training script, None for our loop.
+    no result. `frozen` are patterns of parameters that are declared not to train, `trainer` is the use case's own
+    training script, None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -95,6 +96,7 @@ class TrainJob(_RowsJob):
     ends_at: float | None = None
     slices: tuple[str, ...] = ()
     interruptions: Interruptions = Interruptions()
+    frozen: tuple[str, ...] = ()
     trainer: str | None = None
 
 

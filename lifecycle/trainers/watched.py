@@ -42,7 +42,7 @@ class ScriptWatch(Watch):
         on_alarm: Callable[[Watch, TrainState, Alarm], Alarm],
     ) -> None:
         self.state = TrainState(model, (), step=step, clock=clock)
-        spec, monitors = job.training.monitors, _monitors(self.state, plan)
+        spec, monitors = job.training.monitors, _monitors(self.state, plan, job.frozen)
         super().__init__(model, spec, monitors, plan.last_step, on_alarm=on_alarm)
         self.parameters = tuple(name for name, _ in model.named_parameters())
         self._looks = ScriptLooks(model)
@@ -88,10 +88,10 @@ class ScriptWatch(Watch):
             self._look = self._looks.begin(self.state)
 
 
-def _monitors(state: TrainState, plan: Plan) -> tuple[Monitor, ...]:
+def _monitors(state: TrainState, plan: Plan, frozen: tuple[str, ...]) -> tuple[Monitor, ...]:
     """Those that go by what a script tells: the order of its rows and all of its optimizers are its own."""
     ours = (RepeatedBatches, NotOptimized)
-    return (*(one for one in all_monitors(state, plan) if not isinstance(one, ours)), InNoOptimizer())
+    return (*(one for one in all_monitors(state, plan, frozen=frozen) if not isinstance(one, ours)), InNoOptimizer())
 
 
 def not_finite(step: int, loss: float | None, norm: float | None) -> Alarm:

@@ -96,7 +96,7 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    monitors = all_monitors(state, plan, prior_loss=_prior(job, prepared, plan, model))
+    monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=_prior(job, prepared, plan, model))
     heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
     box = BlackBox(job, prepared, plan, device)
     watch = Watch(

@@ -210,3 +210,20 @@ def test_weights_that_an_optimizer_breaks_again_and_again_stop_a_training_that_g
 def test_policy_without_sense_is_refused(monitors, told):
     with pytest.raises(ValidationError, match=told):
         MonitorsSpec(**monitors)
+
+
+LAST_LAYER_ALONE = (
+    "def predict(",
+    """def build_optimizers(model, optimizer):
+    return [torch.optim.AdamW(model.layers[3].parameters(), lr=optimizer["learning_rate"])]
+
+
+def predict(""",
+)
+
+
+@pytest.mark.parametrize(("frozen", "told"), [((), {"not_in_optimizer"}), (("shop.*", "layers.0.*"), set())])
+def test_parameters_that_no_optimizer_has_are_told_unless_they_are_declared_frozen(frozen, told, splits, tmp_path):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", LAST_LAYER_ALONE)
+    result = run_stage(toy_jobs.train_job(splits, tmp_path / "out", "pilot", use_case=use_case, frozen=frozen))
+    assert {alarm.monitor for alarm in result.alarms} == told
