@@ -113,8 +113,15 @@ def finite_check(result: TrainResult) -> CheckResult:
 
 
 def monitors_check(result: TrainResult) -> CheckResult:
-    """Fails if an alarm was critical and nothing was done about it but to tell or to stop; warns of any other."""
-    open_ones = [one for one in result.alarms if one.severity == "critical" and one.action in ("warn", "stop")]
+    """Fails if an alarm was critical and nothing was done about it but to tell or to stop; warns of any other.
+
+    A spike that was only told is a warning where the training got over it: its loss ended at its best.
+    """
+    over = SPIKES if loss_rise_check(result.curve, result.device).status == "pass" else ()
+    open_ones = [
+        one for one in result.alarms
+        if one.severity == "critical" and (one.action == "stop" or (one.action == "warn" and one.monitor not in over))
+    ]  # fmt: skip
     if not result.alarms and result.trainer is not None and not result.trainer.gradients:
         told = f"{result.trainer.file} told no gradient, so that only its losses could be looked at"
         return CheckResult(name="monitors", status="insufficient", device=result.device, evidence=told, fix=TELL)
@@ -128,6 +135,7 @@ def monitors_check(result: TrainResult) -> CheckResult:
     )  # fmt: skip
 
 
+SPIKES = ("loss_spike", "gradient_spike")
 DONE = {
     "warn": "", "skip_batch": ", the batch was left out", "lower_rate": ", the learning rate was lowered",
     "roll_back": ", the training went back and left out the batches since", "stop": ", the training stopped",

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from lifecycle.checks import CheckResult
 from lifecycle.jobs import Learned, TrainResult
-from lifecycle.records import CurvePoint, Estimate
+from lifecycle.records import Alarm, CurvePoint, Estimate
 from lifecycle.training.judging.gate import (
     CHECKS,
     beyond_linear_check,
     learned_check,
     loss_rise_check,
+    monitors_check,
     remaining_cost_check,
     stage_checks,
 )
@@ -215,6 +216,28 @@ def test_loss_rise_of_too_few_windows_or_rows_is_insufficient(windows, rows):
     check = loss_rise_check(curve_of(np.full(windows * rows, 0.5), rows), "cpu")
     assert check.status == "insufficient"
     assert not check.stops
+
+
+SPIKE = Alarm(
+    step=90, onset=83, last_step=90, monitor="loss_spike", severity="critical", symptom="the loss jumped", evidence="5",
+    cause="a bad batch", fix="look at its rows", action="warn",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("at_end", "alarm", "stops"),
+    [
+        (1, {}, False), (6, {}, True), (1, {"action": "stop"}, True), (1, {"monitor": "dead_layer"}, True),
+        (1, {"monitor": "dead_layer", "severity": "warning"}, False),
+    ],
+)  # fmt: skip
+def test_spike_that_was_only_told_stops_a_stage_unless_the_loss_came_back(splits, tmp_path, at_end, alarm, stops):
+    losses = row_losses(3, 128 * 40, 0.2)
+    losses[-128 * 5 :] *= at_end
+    result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke"))
+    told = SPIKE.model_copy(update=alarm)
+    check = monitors_check(result.model_copy(update={"curve": curve_of(losses, 128), "alarms": (told,)}))
+    assert (check.status, check.stops) == ("fail", stops)
 
 
 def falling(first: float, last: float) -> tuple[CurvePoint, ...]:
