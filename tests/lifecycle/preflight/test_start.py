@@ -328,20 +328,26 @@ def test_mixture_whose_network_holds_the_spreads_raises_nothing():
     assert raised(tried(mixture_density(5))) == {}
 
 
-class Unheld(Mixture):
+class NoShares(Mixture):
+    """Raw numbers in the place of the logarithms of shares: they need not sum to 1."""
+
     def forward(self, inputs):
         shares, means, spreads = self.layers(inputs["numbers"]).chunk(3, 1)
-        return torch.cat([shares.log_softmax(1), means, spreads], 1)
+        return torch.cat([shares, means, spreads.clamp(-4, 3)], 1)
 
 
-def test_mixture_of_spreads_that_nothing_holds_fails_initial_loss():
-    trial = tried(replace(mixture_density(5), network=Unheld), "start.initial_loss")
+def sign_turned(outputs, targets):
+    return -mixture_density(5).loss_fn(outputs, targets)
+
+
+@pytest.mark.parametrize("changed", [{"network": NoShares}, {"loss_fn": sign_turned}])
+def test_mixture_that_falls_without_end_fails_initial_loss(changed):
+    trial = tried(replace(mixture_density(5), **changed), "start.initial_loss")
     assert (trial.status, "lower bound" in trial.cause) == ("fail", True)
 
 
-@pytest.mark.parametrize("host", [mlp, cnn])
-def test_wrong_sign_behind_a_clamp_fails_initial_loss(host):
-    setup = host(5)
+def test_wrong_sign_behind_a_clamp_fails_initial_loss():
+    setup = cnn(5)
     clamped = lambda: nn.Sequential(setup.network(), nn.Hardtanh(-10, 10))
     trial = tried(replace(setup, network=clamped, loss_fn=lambda o, y: -setup.loss_fn(o, y)), "start.initial_loss")
     assert (trial.status, "sign" in trial.cause) == ("fail", True)
