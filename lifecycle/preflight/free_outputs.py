@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Link = Callable[[Tensor], Tensor]
+    # Lowest and highest values, of each channel, without end where nothing holds them.
+    Ends = tuple[Tensor, Tensor]
 
 # Of LBFGS; a log loss of 64 classes is within 0.1 % after 20.
 ITERATIONS = 60
@@ -65,7 +67,7 @@ def link_of(seen: Sequence[Tensor]) -> Link:
 
     shape = seen[0].shape
     for dim in range(1, len(shape)):
-        found = _link_along(seen, dim) if shape[dim] > 1 else None
+        found = link_along(seen, dim) if shape[dim] > 1 else None
         if found is not None:
             return found
     values = torch.cat([_finite(tensor) for tensor in seen])
@@ -74,7 +76,7 @@ def link_of(seen: Sequence[Tensor]) -> Link:
     return torch.sigmoid if bool((values <= 1).all()) else functional.softplus
 
 
-def _link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
+def link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
     """Probabilities, log-probabilities or a direction along a dimension."""
     import torch
     from torch.nn import functional
@@ -98,3 +100,16 @@ def _finite(tensor: Tensor) -> Tensor:
 
 def same(tensor: Tensor) -> Tensor:
     return tensor
+
+
+def within(link: Link, ends: Ends) -> Link:
+    """The link, and nothing beyond the ends."""
+    return lambda tensor: link(tensor).clamp(*ends)
+
+
+def all_at_ends(found: Sequence[tuple[Tensor, Ends]]) -> bool:
+    """Whether the ends hold every one of these values: no lowest place of a loss, only the last one that it comes to.
+
+    A density has one between the ends of its spread; a loss with the wrong sign has none.
+    """
+    return all(bool(((values <= low) | (values >= high)).all()) for values, (low, high) in found)

@@ -21,6 +21,7 @@ from lifecycle.preflight.overfit.fit import (
     judged,
     outputs_of,
 )
+from lifecycle.preflight.overfit.followed import by_a_game
 from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
 from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
@@ -121,7 +122,9 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
         return Found("pass", evidence, found.loss, target)
     if subject.claims.start == "trained" and found.loss <= before:
         return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
-    return Found("fail", evidence, found.loss, target)
+    return by_a_game(subject, found, data.take(batches[0]), before - LEAST * way, evidence) or Found(
+        "fail", evidence, found.loss, target
+    )
 
 
 def learns_without_inputs(subject: Subject) -> Found:

@@ -7,18 +7,22 @@ network can go: label smoothing ends above 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.free_outputs import lowest_loss, same
+from lifecycle.preflight.free_outputs import all_at_ends, lowest_loss, same
+from lifecycle.preflight.joined_outputs import held_links
 from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs, network_outputs, start_and_changed
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.confined import reach
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lifecycle.preflight.free_outputs import Ends
 
 
 @dataclass(frozen=True)
@@ -58,26 +62,41 @@ def _moved(targets: Tensor) -> Tensor:
 def measure_yardsticks(
     subject: Subject, data: TrainData, batches: Sequence[Tensor], linked: TrainData | None = None
 ) -> Yardsticks:
-    """The three losses on the rows of the batches.
+    """The three losses on the rows of the batches; of outputs that the network reaches, where others gain without end.
 
     What outputs keep to is judged on `linked`, where the inputs of `data` are all alike: equal outputs tell no range.
     """
-    import torch
-
     outputs = linked_outputs(subject, linked or data, batches)
     if linked:
         outputs = replace(network_outputs(subject, subject.model().eval(), data, batches), free=outputs.free)
+    free = _measured(outputs, data, batches)
+    if free.bounded:
+        return free
+    held = _measured(outputs, data, batches, reach(subject))
+    return held if held.bounded else free
+
+
+def _measured(
+    outputs: Outputs, data: TrainData, batches: Sequence[Tensor], ends: Mapping[int, Ends] | None = None
+) -> Yardsticks:
+    """Without a lowest loss of one output for all, too, if nothing but the ends holds that output."""
+    import torch
+
     whole = {place: outputs.whole(place) for place in outputs.free}
     basis = line_basis(data, outputs, batches)
     # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
     own = {at: value.mean(0, keepdim=True) for at, value in whole.items() if outputs.free[at] is same}
+    if ends:
+        outputs = replace(outputs, free=held_links(outputs.free, whole, ends))
     constant, further, at = _lowest(outputs, basis[:, :1], whole, own)
+    best = outputs.spread(basis[:, :1], at)
+    only_held = bool(ends) and all_at_ends([(best[place], one) for place, one in ends.items() if place in best])
     # Each search begins at the end of the one before too, so that more freedom never ends higher.
     line, _, at = _lowest(outputs, basis, whole, {n: _padded(value, basis.shape[1]) for n, value in at.items()})
     floor, beyond, _ = _lowest(outputs, None, whole, {n: torch.tensordot(basis, value, 1) for n, value in at.items()})
     # A likelihood has no lowest value where rows are free to be sure of themselves: the line is what is left.
     floor = line if _endless(floor, beyond) else min(floor, line)
-    return Yardsticks(constant, min(line, constant), floor, bounded=not _endless(constant, further))
+    return Yardsticks(constant, min(line, constant), floor, bounded=not (only_held or _endless(constant, further)))
 
 
 def _lowest(

@@ -6,16 +6,19 @@ error their variance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.auxiliary import without_auxiliary
-from lifecycle.preflight.free_outputs import link_of, lowest_loss, same
+from lifecycle.preflight.free_outputs import all_at_ends, link_of, lowest_loss, same
+from lifecycle.preflight.joined_outputs import held_links
 from lifecycle.preflight.outputs import is_float
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lifecycle.preflight.free_outputs import Ends
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,14 @@ class ConstantLosses:
     neutral: float
 
 
-def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targets: Tensor) -> ConstantLosses:
+def constant_losses(
+    loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targets: Tensor, ends: Mapping[int, Ends] | None = None
+) -> ConstantLosses:
     """Losses of constants in the place of these outputs, which say only what shape and range an output has.
 
     A constant may differ along each axis of an output but the first, by a sum over the axes: so it knows the shares of
-    classes and no row. Auxiliary terms stay as the network gave them.
+    classes and no row. Auxiliary terms stay as the network gave them. With `ends`, by the place of a leaf, constants
+    stay within what the network reaches; if these alone hold them, the best one is minus infinity.
     """
     import torch
     from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -42,21 +48,30 @@ def constant_losses(loss_fn: Callable[[Any, Tensor], Tensor], outputs: Any, targ
     leaves, spec = tree_flatten(outputs)
     leaves = [leaf.detach().float() if is_float(leaf) else leaf for leaf in leaves]
     links = {at: link_of([leaf]) for at, leaf in enumerate(leaves) if is_float(leaf)}
+    plain = {at for at, link in links.items() if link is same}
+    if ends:
+        links = held_links(links, {at: leaves[at] for at in ends}, ends)
     free = [(at, torch.zeros(shape, device=leaves[at].device)) for at in links for shape in _shapes(leaves[at])]
 
-    def loss(numbers: dict[int, Tensor]) -> Tensor:
-        made = list(leaves)
+    def made(numbers: dict[int, Tensor]) -> list[Any]:
+        found = list(leaves)
         for place, link in links.items():
             parts = [numbers[n] for n, (at, _) in enumerate(free) if at == place]
-            made[place] = link(sum(parts, torch.zeros_like(leaves[place])))
-        return loss_fn(tree_unflatten(made, spec), targets).float().mean()
+            found[place] = link(sum(parts, torch.zeros_like(leaves[place])))
+        return found
+
+    def loss(numbers: dict[int, Tensor]) -> Tensor:
+        return loss_fn(tree_unflatten(made(numbers), spec), targets).float().mean()
 
     start = {n: numbers for n, (_, numbers) in enumerate(free)}
     with torch.no_grad():
         neutral = float(loss(start))
     # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
-    own = {n: _own_mean(leaves[at], numbers) if links[at] is same else numbers for n, (at, numbers) in enumerate(free)}
-    return ConstantLosses(min(lowest_loss(start, loss)[0], lowest_loss(own, loss)[0]), neutral)
+    own = {n: _own_mean(leaves[at], numbers) if at in plain else numbers for n, (at, numbers) in enumerate(free)}
+    best, numbers = min((lowest_loss(begin, loss) for begin in (start, own)), key=lambda found: found[0])
+    if ends and all_at_ends([(made(numbers)[at], one) for at, one in ends.items()]):
+        best = float("-inf")
+    return ConstantLosses(best, neutral)
 
 
 def _own_mean(leaf: Tensor, numbers: Tensor) -> Tensor:

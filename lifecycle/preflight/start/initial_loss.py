@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.start.constant import ConstantLosses, constant_losses
 from lifecycle.preflight.subject import Subject, autocast, spread_rows
+from lifecycle.preflight.wiring.confined import reach
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -36,15 +37,28 @@ def initial_loss(subject: Subject) -> Found:
     losses, outputs = _losses(subject, data)
     if not all(math.isfinite(loss) for loss in losses.values()):
         return Found("fail", f"the first loss is not finite: {_told(losses)}", str(losses), cause=NOT_FINITE)
-    constant = constant_losses(subject.recipe.loss_fn, outputs, data.targets)
+    constant = _constants(subject, outputs, data.targets)
     said = f"{_told(losses)}; the best constant output gets {constant.best:.4g}, a neutral one {constant.neutral:.4g}"
-    if constant.best < UNBOUNDED * max(1.0, abs(constant.neutral)):
+    if _endless(constant):
         cause = "a loss without a lower bound: its sign is wrong, or what holds the outputs is missing"
         fix = "minimise the negative log likelihood, not the likelihood"
         return Found("fail", f"{said}, and less the larger it grows", constant.best, 0.0, cause, fix)
     if constant.best <= 0 or not math.isfinite(constant.neutral):
         return Found("not_applicable", f"{said}: this loss has no zero to measure from")
     return _judged(subject, losses, constant, said, data.targets)
+
+
+def _constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
+    """Of any outputs; where these gain without end, of those that the network reaches: a clamp may hold its spread."""
+    free = constant_losses(subject.recipe.loss_fn, outputs, targets)
+    if not _endless(free):
+        return free
+    held = constant_losses(subject.recipe.loss_fn, outputs, targets, reach(subject))
+    return free if _endless(held) else held
+
+
+def _endless(constant: ConstantLosses) -> bool:
+    return constant.best < UNBOUNDED * max(1.0, abs(constant.neutral))
 
 
 NOT_FINITE = "values that are not finite in inputs or weights, or a logarithm or division of zero in the loss"

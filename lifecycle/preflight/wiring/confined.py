@@ -12,6 +12,8 @@ from lifecycle.training.state import TrainData
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from lifecycle.preflight.free_outputs import Ends
+
 LAST_LAYERS, DRAWS, FACTORS = 3, 4, (10.0, 1000.0)
 # The length of a vector saturates whatever its sign: its lower end is met by small layers alone.
 SHRUNK = (1e-3,)
@@ -23,14 +25,21 @@ Box = list[tuple["Tensor", "Tensor"]]
 
 def is_confined(subject: Subject) -> bool:
     """Whether every output stays between two ends, whatever the last layers' size."""
+    box = list(reach(subject).values())
+    return bool(box) and all(bool(low.isfinite().all() & high.isfinite().all()) for low, high in box)
+
+
+def reach(subject: Subject) -> dict[int, Ends]:
+    """Lowest and highest value of each channel of a few rows' outputs, by the leaf's place; on the device."""
     from torch.utils._pytree import tree_leaves
 
     model, data = stirred(subject.model()).eval(), few(subject)
     base, ended = traced(model, data)
     places, leaves = row_places(tree_leaves(base), len(data.targets)), tree_leaves(base)
     pushed = pushed_outputs(model, data, last_layers(ended, [leaves[at] for at in places]))
-    box = reach_of([[[tree_leaves(one)[at] for at in places] for one in some] for some in pushed])
-    return bool(box) and all(bool(low.isfinite().all() & high.isfinite().all()) for low, high in box)
+    box = reach_of([[[tree_leaves(one)[at] for at in places] for one in some] for some in pushed]) if places else []
+    box = widened(box, [[leaves[at] for at in places]])
+    return {at: (low.to(subject.device), high.to(subject.device)) for at, (low, high) in zip(places, box, strict=True)}
 
 
 def pushed_outputs(

@@ -146,6 +146,25 @@ def largest(difference: Tensor) -> float:
     return float(plain.nan_to_num(0.0, 0.0, 0.0).abs().max()) if plain.numel() else 0.0
 
 
+def has_effect(subject: Subject, model: nn.Module, data: TrainData, changed: Mapping[str, Tensor]) -> bool:
+    """Whether an output changes by more than by another equal pass, in evaluation or in training mode, or ends to be
+    finite."""
+    import torch
+
+    for training in (False, True) if subject.batch_rows() > 1 else (False,):
+        model.train(training)
+        with torch.no_grad():
+            plain, again, other = (
+                floats(forward(model, inputs)) for inputs in (data.inputs, data.inputs, {**data.inputs, **changed})
+            )
+        for one, two, three in zip(plain, again, other, strict=True):
+            if one.shape != three.shape or largest(three - one) > 2 * largest(two - one):
+                return True
+            if not one.isfinite().equal(three.isfinite()):
+                return True
+    return False
+
+
 Statistics = list[tuple[Any, Any]]
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.outputs import flat
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.wiring.passes import few, floats, forward, largest, losses, others, stirred
+from lifecycle.preflight.wiring.passes import few, floats, forward, has_effect, largest, losses, others, stirred
+from lifecycle.preflight.wiring.positions import later_labels, later_values
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def uses_labels(subject: Subject) -> Found:
     by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
     told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
     if by_loss > 0 and by_gradient > 0:
-        return _without_effect(subject, model) or Found("pass", told, by_gradient)
+        idle = _without_effect(subject, model) or later_labels(subject, model)
+        return idle or Found("pass", told, by_gradient)
     cause = (
         "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
     )
@@ -113,7 +115,7 @@ def uses_inputs(subject: Subject) -> Found:
         changed = _other_values(subject, data, name)
         if changed is None:
             constant.append(name)
-        elif not _has_effect(subject, model, data, {name: changed}):
+        elif not has_effect(subject, model, data, {name: changed}):
             without.append(name)
     tried = [name for name in data.inputs if name not in constant]
     noted = f"; {', '.join(constant)}: equal in all rows, not tried" if constant else ""
@@ -122,7 +124,8 @@ def uses_inputs(subject: Subject) -> Found:
             "insufficient", f"inputs are equal in all rows of the sample: {', '.join(constant)}", required=True
         )
     if not without:
-        return Found("pass", f"outputs change with {', '.join(tried)}{noted}")
+        passed = Found("pass", f"outputs change with {', '.join(tried)}{noted}")
+        return later_values(subject, model, tried) or passed
     told = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
     if len(without) == len(tried):
         return Found("fail", told, len(without), 0)
@@ -144,19 +147,3 @@ def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None
         noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(0))
         return own + noise.to(own.device, own.dtype) * (1 + largest(own))
     return None
-
-
-def _has_effect(subject: Subject, model: nn.Module, data: TrainData, changed: dict[str, Tensor]) -> bool:
-    """Whether an output changes by more than by another equal pass, in evaluation or in training mode."""
-    import torch
-
-    for training in (False, True) if subject.batch_rows() > 1 else (False,):
-        model.train(training)
-        with torch.no_grad():
-            plain, again, other = (
-                floats(forward(model, inputs)) for inputs in (data.inputs, data.inputs, {**data.inputs, **changed})
-            )
-        for one, two, three in zip(plain, again, other, strict=True):
-            if one.shape != three.shape or largest(three - one) > 2 * largest(two - one):
-                return True
-    return False

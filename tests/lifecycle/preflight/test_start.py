@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.healthy import HEALTHY
+from benchmarks.healthy_fresh import Mixture, mixture_density
 from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
@@ -321,3 +322,32 @@ def test_search_keeps_the_lowest_loss_where_it_is_not_finite_beyond():
 def test_search_of_a_loss_without_an_end_comes_to_one():
     best, _ = lowest_loss({0: torch.tensor([0.5])}, lambda at: -at[0].abs().sqrt().sum())
     assert best < -1e5
+
+
+def test_mixture_whose_network_holds_the_spreads_raises_nothing():
+    assert raised(tried(mixture_density(5))) == {}
+
+
+class NoShares(Mixture):
+    """Raw numbers in the place of the logarithms of shares: they need not sum to 1."""
+
+    def forward(self, inputs):
+        shares, means, spreads = self.layers(inputs["numbers"]).chunk(3, 1)
+        return torch.cat([shares, means, spreads.clamp(-4, 3)], 1)
+
+
+def sign_turned(outputs, targets):
+    return -mixture_density(5).loss_fn(outputs, targets)
+
+
+@pytest.mark.parametrize("changed", [{"network": NoShares}, {"loss_fn": sign_turned}])
+def test_mixture_that_falls_without_end_fails_initial_loss(changed):
+    trial = tried(replace(mixture_density(5), **changed), "start.initial_loss")
+    assert (trial.status, "lower bound" in trial.cause) == ("fail", True)
+
+
+def test_wrong_sign_behind_a_clamp_fails_initial_loss():
+    setup = cnn(5)
+    clamped = lambda: nn.Sequential(setup.network(), nn.Hardtanh(-10, 10))
+    trial = tried(replace(setup, network=clamped, loss_fn=lambda o, y: -setup.loss_fn(o, y)), "start.initial_loss")
+    assert (trial.status, "sign" in trial.cause) == ("fail", True)
