@@ -481,13 +481,19 @@ FAULTS: dict[str, Fault] = {
     "ever_slower_updates": whole(slower_forward(True), ("throughput_drop",), ("slower",), True),
     "leak": whole(leak(False), ("memory_growth",), ("memory_leak",), False),
     "leak_of_graphs": whole(leak(True), ("memory_growth",), ("memory_leak",), True),
-    "shuffled_targets": whole(shuffled_targets, ("plateau",), ("labels_without_signal",), False),
+    # A network that is large enough learns such labels by heart in a long run.
+    "shuffled_targets": whole(
+        shuffled_targets, ("plateau", "overfitting"), ("labels_without_signal", "overfitting"), False
+    ),
     "other_targets": whole(
         # Before anything is learned, other labels are as good as these.
         from_onset(other_targets, 3 * LATER), ("rise_above_best", "loss_spike", "outlier_batch", "gradient_spike"),
         ("rows_of_another_kind", "these_rows", "learning_rate_too_high"), True,
     ),
     "same_inputs": whole(from_onset(same_inputs), ("constant_predictions",), ("collapsed_answers",), False),
-    "few_rows": whole(few_rows(0.0, False), ("overfitting",), ("overfitting",), False),
+    # Not on the CNN: it learns 96 rows by heart and answers others no worse, 0.263 at update 87 and 0.259 at 283.
+    "few_rows": replace(
+        whole(few_rows(0.0, False), ("overfitting",), ("overfitting",), False), hosts=("mlp", "unet", "gpt")
+    ),
     "noisy_labels": whole(few_rows(0.0, True), ("overfitting",), ("overfitting",), True),
 }  # fmt: skip
