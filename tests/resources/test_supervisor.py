@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -44,7 +45,11 @@ def die(number=signal.SIGKILL, after=0.0):
 
 
 """
-IN_LOSS = "    return nn.functional.binary"
+
+
+def in_training(fault: str) -> tuple[str, str]:
+    """The fault's lines before a forward pass of the training; the loss is also asked before it begins."""
+    return "        return self.layers(torch.cat", "        if self.training:\n" + textwrap.indent(fault, 8 * " ")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +101,7 @@ def equal(one: TrainResult, other: TrainResult) -> bool:
 # Where the worker is killed, once, with the step from which the next one has to go on at least.
 PHASES = {
     "prepare": ("    return {name: [float(", "    if once():\n        die()", 0),
-    "training": (IN_LOSS, "    if once(17):\n        die(after=1.0)", 15),
+    "training": (*in_training("    if once(17):\n        die(after=1.0)"), 15),
     # The thread that writes is killed under the name that a checkpoint has until it is whole.
     "checkpoint": (
         "SHOPS = [",
@@ -130,7 +135,7 @@ def test_worker_killed_in_any_phase_ends_by_itself_as_the_uninterrupted_one(unin
 
 def test_preemption_and_a_kill_are_told_apart_and_the_training_goes_on_after_both(splits, tmp_path):
     fault = "    if once(7):\n        die(signal.SIGTERM)\n    if once(12):\n        die()"
-    job = planted(splits, tmp_path, (IN_LOSS, fault), stage="smoke")
+    job = planted(splits, tmp_path, in_training(fault), stage="smoke")
     answer, lines = run(job)
     assert [attempt.cause for attempt in answer.attempts] == ["preempted", "killed"]
     assert answer.attempts[0].to_step > 0
@@ -140,7 +145,7 @@ def test_preemption_and_a_kill_are_told_apart_and_the_training_goes_on_after_bot
 
 
 def test_training_that_runs_out_of_memory_is_not_tried_again_and_gets_numbers(splits, tmp_path):
-    job = planted(splits, tmp_path, (IN_LOSS, "    if once(7):\n        torch.empty(2**58)"), stage="smoke")
+    job = planted(splits, tmp_path, in_training("    if once(7):\n        torch.empty(2**58)"), stage="smoke")
     with pytest.raises(WorkerError) as caught:
         run(job)
     error = caught.value
@@ -161,7 +166,7 @@ def test_memory_that_ends_before_the_first_update_offers_no_batch(splits, tmp_pa
 @pytest.mark.slow
 def test_crash_at_the_same_place_is_given_up_after_three_more_times(splits, tmp_path):
     fault = "    if once(7) or int(MARK.read_text()) > 7:\n        die(signal.SIGSEGV, after=1.0)"
-    job = planted(splits, tmp_path, (IN_LOSS, fault))
+    job = planted(splits, tmp_path, in_training(fault))
     with pytest.raises(WorkerError, match="SIGSEGV") as caught:
         run(job)
     assert [attempt.to_step for attempt in caught.value.attempts] == [5, 5, 5, 5]
@@ -172,7 +177,7 @@ def test_crash_at_the_same_place_is_given_up_after_three_more_times(splits, tmp_
 def test_worker_that_lost_its_lease_ends_before_its_next_checkpoint_and_is_not_tried_again(splits, tmp_path):
     taken = "pathlib.Path(sys.argv[-1]).with_name('.lock').write_text('process 7 on other since 1')"
     fault = f"    if once(7):\n        import sys\n\n        {taken}\n        time.sleep(1.1)"
-    job = planted(splits, tmp_path, (IN_LOSS, fault), stage="smoke")
+    job = planted(splits, tmp_path, in_training(fault), stage="smoke")
     with pytest.raises(WorkerError, match="took the folder's lock") as caught:
         run(job)
     assert (caught.value.cause, len(caught.value.attempts)) == ("lease_lost", 1)
@@ -217,7 +222,7 @@ def test_second_run_never_trains_beside_a_cancelled_one_whose_worker_ignores_sig
         "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         f"    time.sleep(0.2 if pathlib.Path({str(slow)!r}).exists() else 0)"
     )
-    job = planted(splits, tmp_path, (IN_LOSS, fault))
+    job = planted(splits, tmp_path, in_training(fault))
     first = start_parent(job, tmp_path / "first.json")
     second = None
     try:
