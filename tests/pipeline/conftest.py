@@ -14,6 +14,15 @@ class Trained:
     done: Done
 
 
+@pytest.fixture(autouse=True)
+def _no_instance_of_another_test():
+    """Of two instances that overlapped, Dagster leaves the first one's storage behind, and the next job asks it."""
+    from dagster._core.storage.defs_state.base import set_defs_state_storage
+
+    with set_defs_state_storage(None):
+        yield
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Trained:
     """Read only: what a first training leaves. Its imports are on stderr, of Dagster's process only."""
