@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.loop import OPTIMIZER, Loop, Setting, Task, _plan, bare, lightning, ours, settings
+from benchmarks.loop import OPTIMIZER, Loop, Setting, Task, _plan, bare, lightning, measure, ours, ratios, settings
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.watch import Watch
@@ -83,32 +82,5 @@ def overhead() -> dict[str, float]:
         if importlib.util.find_spec("pytorch_lightning") is not None:
             make["lightning"] = lightning
         loops = {kind: one(copy.deepcopy(model), data, setting) for kind, one in make.items()}
-        seconds = _rounds(loops, setting)
-        figures |= _ratios(name, seconds)
-    return figures
-
-
-def _rounds(loops: dict[str, Loop], setting: Setting) -> dict[str, list[float]]:
-    names = list(loops)
-    seconds: dict[str, list[float]] = {kind: [] for kind in names}
-    for run in loops.values():
-        run(setting.updates)
-    for number in range(setting.rounds):
-        for kind in names[number % len(names) :] + names[: number % len(names)]:
-            seconds[kind].append(loops[kind](setting.updates))
-    return seconds
-
-
-def _ratios(name: str, seconds: dict[str, list[float]]) -> dict[str, float]:
-    figures = {f"{name}_bare_ms": 1e3 * statistics.median(seconds["bare"])}
-    for kind in [kind for kind in seconds if kind != "bare"]:
-        pairs = list(zip(seconds[kind], seconds["bare"], strict=True))
-        quartiles = statistics.quantiles([one / other for one, other in pairs], n=4)
-        figures[f"{name}_{kind}_ratio"] = quartiles[1]
-        figures[f"{name}_{kind}_ms"] = 1e3 * statistics.median(one - other for one, other in pairs)
-        print(
-            f"{name:<12} {kind:<10} {quartiles[1]:.4f} times the bare loop's {figures[f'{name}_bare_ms']:.2f} ms "
-            f"(quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f}), {figures[f'{name}_{kind}_ms']:.3f} ms more",
-            flush=True,
-        )
+        figures |= ratios(name, measure(loops, setting))
     return figures
