@@ -106,7 +106,8 @@ class Flight:
         """
         told = Told(
             loss=loss if isinstance(loss, int | float) else float(loss.detach()),
-            rows=self.batch_size if rows is None else rows if isinstance(rows, int) else rows.numel(),
+            # 0 where a callback could not count them.
+            rows=(rows if isinstance(rows, int | None) else rows.numel()) or self.batch_size,
             rate=_rate(optimizer) if learning_rate is None else learning_rate,
             numbers=lambda: self._numbers(rows),
             optimizers=_listed(optimizer),
@@ -146,7 +147,9 @@ class Flight:
         from lifecycle.trainers.state_file import save_parts
 
         if self.checkpoint_due:
-            with self.checkpoint_files(model=parts.get("model")) as folder:
+            for part in parts.values():
+                _refuse_not_finite(part)
+            with self.checkpoint_files() as folder:
                 save_parts(folder / STATE_FILE, parts)
 
     @contextmanager

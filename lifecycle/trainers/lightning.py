@@ -6,6 +6,7 @@ Beside `lightning` it works with `pytorch_lightning`, the same under another nam
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def _rows(batch: Any) -> int:
 
     if torch.is_tensor(batch):
         return len(batch) if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
     return next((count for count in map(_rows, parts) if count), 0)
 
 

@@ -92,8 +92,7 @@ class Logbook:
         self.recorder.before_update()
         self._progress = Progress(f"{self.job.stage}: step", self.plan.last_step, self.done, self.forward)
         self._metrics = MetricsFile(Path(self.job.out) / FILE_NAME)
-        # What a kill may have kept from the file.
-        self._metrics.write(self.curve.points)
+        self._metrics.begin(self.done, self.curve.points)
         if self.done >= self.plan.last_step:
             self.ended = "planned"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,4 +59,5 @@ class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralType
             return
         self._saving = False
         with self.flight.checkpoint_files(model=kwargs["model"]) as folder:
-            os.replace(Path(args.output_dir) / f"checkpoint-{state.global_step}", folder / FOLDER)
+            # The script's folder may lie on another file system.
+            shutil.move(Path(args.output_dir) / f"checkpoint-{state.global_step}", folder / FOLDER)

@@ -127,11 +127,11 @@ def monitors_check(result: TrainResult) -> CheckResult:
         return CheckResult(name="monitors", status="insufficient", device=result.device, evidence=told, fix=TELL)
     if not result.alarms:
         return holds("monitors", True, device=result.device, evidence="no alarm")
-    first = (*open_ones, *result.alarms)[0]
+    first = sorted(result.alarms, key=lambda alarm: alarm not in open_ones)
     return holds(
         "monitors", False, severity="error" if open_ones else "warning", device=result.device,
-        observed=len(result.alarms), evidence="; ".join(alarm_words(alarm) for alarm in result.alarms[:3]),
-        fix=first.fix, details=tuple(alarm.model_dump(mode="json") for alarm in result.alarms),
+        observed=len(result.alarms), evidence="; ".join(alarm_words(alarm) for alarm in first[:3]),
+        fix=first[0].fix, details=tuple(alarm.model_dump(mode="json") for alarm in result.alarms),
     )  # fmt: skip
 
 

@@ -212,6 +212,8 @@ class Watch:
         decided = hardest([alarm.action for alarm in alarms])
         alarm, finding = next(pair for pair in zip(alarms, found, strict=True) if pair[0].action == decided)
         self.policy.taken(decided, state.step, finding.onset)
+        if decided == "skip_batch" and any(alarm.action == "lower_rate" for alarm in alarms):
+            self.policy.taken("lower_rate", state.step, finding.onset)
         if decided == "lower_rate" and finding.monitor.startswith("non_finite"):
             self.policy.taken("skip_batch", state.step, finding.onset)
         if decided in ("stop", "roll_back"):

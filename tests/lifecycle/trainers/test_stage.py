@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.errors import TrainingError
+from lifecycle.errors import CheckpointError, TrainingError
 from lifecycle.jobs import TrainResult
 from lifecycle.training.judging.gate import stage_checks
 from lifecycle.training.stage import run_stage
@@ -192,3 +192,22 @@ def test_script_is_given_the_stage_rows_alone(splits, tmp_path):
     result = by_hand(splits, tmp_path, reads)
     rows = len(pd.read_parquet(splits / "training.parquet"))
     assert 0.29 * rows < result.rows < 0.31 * rows
+
+
+def test_update_told_of_no_rows_counts_as_a_whole_batch(splits, tmp_path):
+    result = by_hand(splits, tmp_path, ("rows=rows, model", "rows=0, model"))
+    assert result.steps == result.planned_steps
+    assert {point.rows % toy_jobs.SPEC.training.batch_size for point in result.curve} == {0}
+
+
+def test_weights_that_are_not_finite_reach_no_checkpoint_whatever_their_part_is_called(splits, tmp_path):
+    spoiled = "optimizer.step()\n        if step == 12:\n            next(model.parameters()).data.fill_(torch.nan)\n"
+    replacements = [
+        ("flight.resume(model=model", "flight.resume(network=model"),
+        ("flight.checkpoint(model=model", "flight.checkpoint(network=model"),
+        ("optimizer.step()\n", spoiled),
+    ]
+    training = {"checkpoint_every_steps": 1}
+    with pytest.raises(CheckpointError, match="not finite"):
+        by_hand(splits, tmp_path, *replacements, spec=toy_jobs.spec_with(training=training))
+    assert max((tmp_path / "out" / "checkpoints").glob("step-*")).name == "step-00000012"

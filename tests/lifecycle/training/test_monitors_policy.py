@@ -12,7 +12,10 @@ from pydantic import ValidationError
 
 from lifecycle.jobs import TrainResult
 from lifecycle.training.flight import PreemptedError
+from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.stage import run_stage
+from lifecycle.training.state import TrainState
 from lifecycle.training_spec import MonitorsSpec
 
 # Without it, one value that is not finite would reach every row by the mean.
@@ -227,3 +230,16 @@ def test_parameters_that_no_optimizer_has_are_told_unless_they_are_declared_froz
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", LAST_LAYER_ALONE)
     result = run_stage(toy_jobs.train_job(splits, tmp_path / "out", "pilot", use_case=use_case, frozen=frozen))
     assert {alarm.monitor for alarm in result.alarms} == told
+
+
+def test_batch_left_out_and_rate_lowered_at_the_same_update_are_both_done():
+    spec = MonitorsSpec(outlier_batch="skip_batch", exploding_gradients="lower_rate")
+    model = torch.nn.Linear(2, 1)
+    watch = Watch(model, spec, (), planned_steps=100)
+    found = [
+        Finding("outlier_batch", "warning", 30, 30, "one batch", "9"),
+        Finding("exploding_gradients", "critical", 30, 10, "gradients grow", "40 times"),
+    ]
+    assert not watch._act(TrainState(model, (), step=30), found)
+    assert {alarm.action for alarm in watch.alarms} == {"skip_batch", "lower_rate"}
+    assert watch.policy.rate_factor(31) == spec.rate_factor

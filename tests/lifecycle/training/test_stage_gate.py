@@ -300,3 +300,13 @@ def test_remaining_cost_is_held_against_the_budget(still, status):
     check = remaining_cost_check(0.1, still, 0.5)
     assert check.status == status
     assert check.stops == (status != "pass")
+
+
+def test_alarm_that_stops_a_stage_is_in_the_evidence_behind_any_number_of_warnings(splits, tmp_path):
+    result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke"))
+    warnings = [SPIKE.model_copy(update={"severity": "warning", "step": step}) for step in range(5)]
+    dead = SPIKE.model_copy(update={"monitor": "dead_layer", "symptom": "a layer gives nothing", "fix": "a bias"})
+    check = monitors_check(result.model_copy(update={"alarms": (*warnings, dead)}))
+    assert check.stops
+    assert "a layer gives nothing" in check.evidence
+    assert check.fix == "a bias"
