@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding
@@ -17,7 +17,7 @@ class StaleGradients(Base):
     """Gradient norms that are equal to the last bit, of all parameters or of some, though the rows are others."""
 
     name = "stale_gradients"
-    kept: ClassVar = ("_equal", "_suspects", "_since")
+    kept: ClassVar = ("_equal", "_suspects", "_since", "_newest", "_before")
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +45,11 @@ class StaleGradients(Base):
             f"{EQUAL + 1} updates in a row with a gradient norm of {seen.grad_norm!r}, equal to the last bit for every "
             f"parameter, while the loss was {before.loss:.6g} and {seen.loss:.6g}",
         )  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict gave; its signals came as lists."""
+        super().load_state_dict(state)
+        self._newest, self._before = (one and Signals(*one) for one in (self._newest, self._before))
 
     def after_sample(self, seen: Sample) -> Finding | None:
         """A finding if some parameters' norms are the same as at the update before and at the last sample."""

@@ -1,10 +1,11 @@
 """Monitors of layers, updates and gradients on made-up signals: healthy, and with one thing wrong."""
 
+import json
 import math
 import random
 
 import pytest
-from made_signals import NAMES, shown, with_gradients, with_layers, with_sample
+from made_signals import NAMES, shown, signals, with_gradients, with_layers, with_sample
 
 from lifecycle.training.monitors.gradients import NotZeroed, StaleGradients
 from lifecycle.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
@@ -150,3 +151,21 @@ def test_gradients_that_add_up_are_told_by_their_growth(power):
 def test_gradients_that_grow_otherwise_are_not_added(growth):
     grown = lambda seen: with_gradients(lambda n, norm: norm * growth(seen.step))(seen)
     assert shown(NotZeroed(), every=grown) == []
+
+
+def test_gradients_that_are_stale_across_an_interruption_are_told_at_the_same_update():
+    at, found = 100, {}
+    for interrupted in (False, True):
+        monitor = StaleGradients()
+        for step in range(at + 10):
+            if interrupted and step == at + 2:
+                held = json.loads(json.dumps(monitor.state_dict()))
+                monitor = StaleGradients()
+                monitor.load_state_dict(held)
+            first, seen = signals(at), signals(step)
+            if step >= at:
+                seen = seen._replace(grad_norm=first.grad_norm, grad_norms=first.grad_norms)
+            if (told := monitor.after_backward(seen)) is not None:
+                found[interrupted] = told
+    assert found[True] == found[False]
+    assert found[True].step == at + 3
