@@ -23,7 +23,7 @@ from lifecycle.training_spec import MonitorsSpec, ScheduleSpec, TrainingSpec
 
 
 def watched(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
-    """The product's loop with all monitors, and the curve with every tenth batch in evaluation mode beside it."""
+    """The product's loop with all monitors, and every EVALUATE_EVERY-th batch scored in evaluation mode beside it."""
     spec = TrainingSpec(
         optimizer=OPTIMIZER, schedule=ScheduleSpec(warmup=0.0, decay="constant"), batch_size=setting.batch_size,
         epochs=1, precision="fp32", clip_norm=1e6, seed=0,
