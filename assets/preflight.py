@@ -8,6 +8,7 @@ from assets.comparable import candidate_is_refused, refuse_candidate
 from assets.declare import gpu_pool, step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base
+from lifecycle import memory_limit
 from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.check import Trial
@@ -127,8 +128,9 @@ def still_fits(run: StepRun, record: Record) -> bool:
 
 
 def memory_limit_bytes(declared_gb: float | None) -> int:
-    """The SKU's memory, or this machine's if it is smaller or none is declared."""
+    """The SKU's memory, or what this process may use here if it is smaller or none is declared."""
     import psutil
 
-    here = psutil.virtual_memory().total
+    # Where there is no /proc, the machine's.
+    here = memory_limit.memory_limit_bytes() or psutil.virtual_memory().total
     return min(here, int(declared_gb * GIB)) if declared_gb is not None else here

@@ -41,7 +41,7 @@ class Network(NamedTuple):
         data = TrainData({"x": rows}, rows if self.tokens else torch.ones(64))
         return Subject(
             build=build,
-            optimizers=lambda model: (torch.optim.AdamW(model.parameters(), lr=1e-3),),
+            optimizers=lambda model: (torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True),),
             recipe=Recipe(
                 loss_fn=token_loss if self.tokens else row_loss,
                 learning_rate=lambda step: 1e-3, clip_norm=1.0, precision=precision, accumulate=accumulate,

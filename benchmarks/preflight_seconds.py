@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.result import finish, hardware
 from benchmarks.setup import Setup
-from lifecycle.preflight.throughput.duration import HIGH, LOW
+from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.preflight.throughput.step_time import measure_step
 from lifecycle.training.loop import train
 

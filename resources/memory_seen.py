@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lifecycle.memory_limit import control_group_files, memory_limit_bytes, value_in
 from lifecycle.training.failure import MemorySeen
 
 _ROOT = Path("/")
@@ -44,50 +45,7 @@ def kernel_kills(root: Path = _ROOT) -> tuple[int | None, str]:
     This process's control group counts its own only, whether its limit or the machine's was met. Without one the
     machine's count has to do, in which others' processes are as well.
     """
-    for path in _control_group_files(root, "memory.events", "memory.oom_control"):
-        if (found := _value(path, "oom_kill")) is not None:
+    for path in control_group_files(root, "memory.events", "memory.oom_control"):
+        if (found := value_in(path, "oom_kill")) is not None:
             return found, "this control group"
-    return _value(root / "proc/vmstat", "oom_kill"), "this machine"
-
-
-def memory_limit_bytes(root: Path = _ROOT) -> int | None:
-    """The smaller of the control group's limit and the machine's memory; None if neither is known."""
-    total = _value(root / "proc/meminfo", "MemTotal:")
-    found = [total * 1024] if total is not None else []
-    for path in _control_group_files(root, "memory.max", "memory.limit_in_bytes"):
-        text = _text(path)
-        # "max" is none; so is version 1's largest number.
-        found += [int(text)] if text.strip().isdigit() else []
-    return min(found, default=None)
-
-
-def _control_group_files(root: Path, in_version_2: str, in_version_1: str) -> list[Path]:
-    """Where this process's control group keeps that file; within a container its folder is the mount itself."""
-    found = []
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        inside = path.lstrip("/")
-        if controllers == "":
-            mount, name = root / "sys/fs/cgroup", in_version_2
-        elif "memory" in controllers.split(","):
-            mount, name = root / "sys/fs/cgroup/memory", in_version_1
-        else:
-            continue
-        found += [mount / inside / name, mount / name]
-    return found
-
-
-def _value(path: Path, name: str) -> int | None:
-    """The number behind a name at the start of a line."""
-    for line in _text(path).splitlines():
-        words = line.split()
-        if len(words) >= 2 and words[0] == name and words[1].isdigit():
-            return int(words[1])
-    return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    return value_in(root / "proc/vmstat", "oom_kill"), "this machine"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.preflight.throughput.duration import HIGH, LOW, measured_step
+from lifecycle.cost.interval import HIGH, LOW
+from lifecycle.preflight.throughput.duration import measured_step
 from lifecycle.records import STAGES, Forecast, Frozen, PreflightReport, StageReport
 
 

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.outputs.constant import constant_losses
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.movement import still_group
-from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.preflight.start.steady import steady
-from lifecycle.preflight.subject import Subject, autocast, spread_rows
+from lifecycle.preflight.subject import Subject, autocast
 from lifecycle.training.loop import train_step
+from lifecycle.training.rows.spread import spread_rows
 from lifecycle.training.state import TrainData, TrainState
 from lifecycle.training.techniques.focal import focal
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.rows import read_rows
 from lifecycle.jobs import PreflightJob
-from lifecycle.preflight.subject import Scored, Subject, spread_rows
+from lifecycle.preflight.subject import Scored, Subject
 from lifecycle.preflight.throughput.blocked import spent
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.oversampling import oversample
+from lifecycle.training.rows.spread import spread_rows
 from lifecycle.training.rows.weights import row_weights
 from lifecycle.training.scoring import chunk_rows
 from lifecycle.training.state import Stateful, TrainData

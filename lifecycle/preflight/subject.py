@@ -99,11 +99,3 @@ def autocast(subject: Subject) -> AbstractContextManager[object]:
     import torch
 
     return loop.autocast(subject.recipe.precision, torch.device(subject.device).type)
-
-
-def spread_rows(data: TrainData, most: int) -> Tensor:
-    """At most `most` row numbers, evenly spaced over all of them, on the CPU: rows may be sorted by time or label."""
-    import torch
-
-    count = len(data.targets)
-    return torch.linspace(0, count - 1, min(most, count)).round().long()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lifecycle.identity import canonical_json
 from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import CheckpointRef, TrainJob
+from lifecycle.memory_limit import device_limit_bytes
 from lifecycle.progress import say
 from lifecycle.records import Alarm
 from lifecycle.storage.state import write_atomic
@@ -96,7 +97,8 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=_prior(job, prepared, plan, model))
+    prior, limit = _prior(job, prepared, plan, model), device_limit_bytes(device)
+    monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
     heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
     box = BlackBox(job, prepared, plan, device)
     watch = Watch(

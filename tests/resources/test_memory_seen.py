@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from resources.memory_seen import MemoryWatch, kernel_kills, memory_limit_bytes
+from lifecycle.memory_limit import memory_limit_bytes
+from resources.memory_seen import MemoryWatch, kernel_kills
 
 
 def machine(root: Path, groups: str, files: dict[str, str]) -> Path:

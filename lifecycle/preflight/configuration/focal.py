@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import forward, stirred
+from lifecycle.training.rows.spread import spread_rows
 
 ROWS = 64
 # Of a probability; far above what exp, sigmoid and their inverses lose in 32 bits.

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.inputs.probe import row_losses, rows_of
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.probe import MOST_ROWS, rows_of, step_generator
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
 from lifecycle.training.plan import Plan
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     import torch

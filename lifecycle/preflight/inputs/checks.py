@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs import alike, augmentation, batches, first_layer, label_scale, labels, pairs
 from lifecycle.preflight.inputs.probe import MOST_ROWS, row_losses, rows_of, step_generator
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:

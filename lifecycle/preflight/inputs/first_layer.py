@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.probe import probe_rows, row_losses, rows_of, step_generator
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

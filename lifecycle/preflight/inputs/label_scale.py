@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from lifecycle.outputs.leaves import flat
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.asked import ROWS, ask
 from lifecycle.preflight.inputs.probe import rows_of
-from lifecycle.preflight.outputs import flat
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 
 # Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
 OUT_OF_REACH, FAR = 10.0, 30.0

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle.preflight.inputs.augmentation import augmented
 from lifecycle.preflight.inputs.probe import rows_of
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

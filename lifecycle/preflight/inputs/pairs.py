@@ -15,7 +15,8 @@ from lifecycle.preflight.inputs.augmentation import augmented
 from lifecycle.preflight.inputs.mixing import ROWS, STEPS, mixed_without_targets, mixes_rows, other_targets
 from lifecycle.preflight.inputs.probe import rows_of
 from lifecycle.preflight.inputs.sequences import sequences_together
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

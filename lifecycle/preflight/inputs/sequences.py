@@ -8,7 +8,8 @@ from lifecycle.preflight.check import Found
 from lifecycle.preflight.inputs.augmentation import augmented
 from lifecycle.preflight.inputs.mixing import ROWS, STEPS
 from lifecycle.preflight.inputs.probe import rows_of
-from lifecycle.preflight.subject import Subject, spread_rows
+from lifecycle.preflight.subject import Subject
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,6 +1,6 @@
 """A network's outputs on the rows, of which what it makes itself may be replaced by other numbers.
 
-What the outputs keep to, with other weights too, their replacements keep to: see free_outputs.py.
+What the outputs keep to, with other weights too, their replacements keep to: see outputs/free.py.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.auxiliary import without_auxiliary
-from lifecycle.preflight.free_outputs import link_of, same
-from lifecycle.preflight.outputs import is_float, row_places
+from lifecycle.outputs.auxiliary import without_auxiliary
+from lifecycle.outputs.free import link_of, same
+from lifecycle.outputs.leaves import is_float, row_places
 from lifecycle.preflight.subject import Subject, autocast
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lifecycle.preflight.free_outputs import Link
+    from lifecycle.outputs.free import Link
 
 
 @dataclass(frozen=True, eq=False)

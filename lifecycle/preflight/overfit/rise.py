@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.free_outputs import lowest_loss
+from lifecycle.outputs.free import lowest_loss
 from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs
 from lifecycle.preflight.subject import Subject

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.free_outputs import all_at_ends, lowest_loss, same
-from lifecycle.preflight.joined_outputs import held_links
+from lifecycle.outputs.free import all_at_ends, lowest_loss, same
+from lifecycle.outputs.joined import held_links
 from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs, network_outputs, start_and_changed
 from lifecycle.preflight.subject import Subject
@@ -22,7 +22,7 @@ from lifecycle.training.state import TrainData
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.preflight.free_outputs import Ends
+    from lifecycle.outputs.free import Ends
 
 
 @dataclass(frozen=True)

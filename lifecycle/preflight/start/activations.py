@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.outputs.leaves import is_float
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.outputs import is_float
 from lifecycle.preflight.start.steady import steady
-from lifecycle.preflight.subject import Subject, autocast, spread_rows
+from lifecycle.preflight.subject import Subject, autocast
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

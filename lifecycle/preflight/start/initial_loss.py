@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.outputs.constant import ConstantLosses, constant_losses
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.start.constant import ConstantLosses, constant_losses
-from lifecycle.preflight.subject import Subject, autocast, spread_rows
+from lifecycle.preflight.subject import Subject, autocast
 from lifecycle.preflight.wiring.confined import reach
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

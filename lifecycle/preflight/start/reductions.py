@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.outputs.leaves import flat, has_rows, is_float
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.outputs import flat, has_rows, is_float
 from lifecycle.preflight.start.steady import evaluating
-from lifecycle.preflight.subject import Subject, autocast, spread_rows
+from lifecycle.preflight.subject import Subject, autocast
 from lifecycle.training.loop import backward
+from lifecycle.training.rows.spread import spread_rows
 from lifecycle.training.state import Recipe, TrainData
 
 if TYPE_CHECKING:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lifecycle.checks import CheckResult
+from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.records import Forecast, Frozen
-
-# Ends of the interval, as shares of the forecast: docs/benchmarks.md has the errors that they were chosen by.
-LOW, HIGH = 0.6, 2.0
 
 
 class StepTime(Frozen):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.outputs import row_places
+from lifecycle.outputs.leaves import row_places
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.graph import leaves_of, nearest_leaves
 from lifecycle.preflight.wiring.passes import few, forward, stirred
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lifecycle.preflight.free_outputs import Ends
+    from lifecycle.outputs.free import Ends
 
 LAST_LAYERS, DRAWS, FACTORS = 3, 4, (10.0, 1000.0)
 # The length of a vector saturates whatever its sign: its lower end is met by small layers alone.
@@ -88,50 +89,15 @@ def last_layers(ended: list[nn.Module], outputs: list[Tensor]) -> dict[nn.Module
     """The layers that end last on the way to each output, in the order of the pass; whether one is an output's last."""
     found: dict[nn.Module, bool] = {}
     for output in outputs:
-        reached = _parameters_of(output)
+        reached = set(leaves_of(output))
         ways = [layer for layer in ended if any(p in reached for p in layer.parameters(recurse=False))]
         # Where nothing is seen, the way is hidden, as by a reentrant checkpoint.
         for place, layer in enumerate((ways or ended)[:LAST_LAYERS]):
             found[layer] = found.get(layer, False) or place == 0
         # Several heads may be joined in one output, each with a last layer of its own.
-        heads = _nearest_parameters(output)
+        heads = nearest_leaves(output)
         found |= {layer: True for layer in ways if any(p in heads for p in layer.parameters(recurse=False))}
     return {layer: found[layer] for layer in reversed(ended) if layer in found}
-
-
-def _nearest_parameters(output: Tensor) -> set[Any]:
-    """Of each way back from the output, the parameters of the first operation that has some."""
-    found, seen, waiting = set(), set(), [output.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        inputs = [following for following, _ in node.next_functions if following is not None]
-        own = {_parameter(one) for one in inputs} - {None}
-        found |= own
-        waiting += [] if own else inputs
-    return found
-
-
-def _parameter(node: Any) -> Any:
-    """The parameter that a node stands for, transposed or reshaped; None if it is made of more."""
-    while len(node.next_functions) == 1 and node.next_functions[0][0] is not None:
-        node = node.next_functions[0][0]
-    return getattr(node, "variable", None)
-
-
-def _parameters_of(output: Tensor) -> set[Any]:
-    """The parameters that the output's graph leads to."""
-    found, seen, waiting = set(), set(), [output.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        found.add(getattr(node, "variable", None))
-        waiting += [following for following, _ in node.next_functions]
-    return found
 
 
 def reach_of(pushed: list[list[list[Tensor]]]) -> Box:

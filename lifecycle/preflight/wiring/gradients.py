@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.graph import leaves_of
 from lifecycle.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred
 from lifecycle.preflight.wiring.still_zero import keep_each_other, silent, without_pull
 from lifecycle.preflight.wiring.teachers import ROWS, UPDATES, held_by, teachers, updates
@@ -144,22 +145,8 @@ def _strangers(subject: Subject, model: nn.Module, found: Tensor) -> list[Tensor
         id(parameter)
         for optimizer in subject.optimizers(model) for group in optimizer.param_groups for parameter in group["params"]
     }  # fmt: skip
-    leaves = (leaf for leaf in _leaves(found) if id(leaf) not in known | held)
+    leaves = (leaf for leaf in leaves_of(found) if id(leaf) not in known | held)
     return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter) or id(leaf) in kept]
-
-
-def _leaves(found: Tensor) -> Iterator[Tensor]:
-    """The tensors at which the loss's graph ends."""
-    waiting, seen = [found.grad_fn], set[object]()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            yield leaf
-        waiting.extend(following for following, _ in node.next_functions)
 
 
 def _unmoved(subject: Subject, trainable: Iterable[str]) -> tuple[list[str], list[str]] | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.outputs.leaves import row_places
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.outputs import row_places
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.bounded import cut_logits, other_axis, without_logarithm
 from lifecycle.preflight.wiring.confined import SHRUNK, Box, last_layers, pushed_outputs, reach_of, traced, widened

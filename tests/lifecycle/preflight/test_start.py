@@ -9,11 +9,11 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_fresh import Mixture, mixture_density
 from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
 from benchmarks.setup import ForwardOf
+from lifecycle.outputs.constant import constant_losses
+from lifecycle.outputs.free import lowest_loss
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.free_outputs import lowest_loss
 from lifecycle.preflight.start.checks import CHECKS
-from lifecycle.preflight.start.constant import constant_losses
 from lifecycle.training.state import TrainData
 
 ODD = (

@@ -46,7 +46,7 @@ STOP = "        if flight.should_stop:\n            break\n"
 FAULTS = {
     "never_tells": (
         ("        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
-        {"runs": "told no update", "stops": "told no update", "saves": "no checkpoint", "resumes": "no checkpoint"},
+        {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes"), "broke off")},
     ),
     "never_stops": (
         (STOP, ""),
@@ -75,6 +75,7 @@ def test_script_with_a_fault_does_not_pass(splits, tmp_path, fault):
         script = HAND.replace("    for step", "    global first_step\n    first_step = first\n    for step")
     found = tried(job(splits, tmp_path, replacement, script=script), tmp_path / "trial")
     if fault == "breaks" or fault == "returns_a_loss":
+        assert all("broke off" in trial.evidence for name, trial in found.items() if name != "runs")
         found = {"runs": found["runs"]}
     assert {name for name, trial in found.items() if trial.status != "pass"} == set(told)
     for name, words in told.items():

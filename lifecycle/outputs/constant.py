@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.auxiliary import without_auxiliary
-from lifecycle.preflight.free_outputs import all_at_ends, link_of, lowest_loss, same
-from lifecycle.preflight.joined_outputs import held_links
-from lifecycle.preflight.outputs import is_float
+from lifecycle.outputs.auxiliary import without_auxiliary
+from lifecycle.outputs.free import all_at_ends, link_of, lowest_loss, same
+from lifecycle.outputs.joined import held_links
+from lifecycle.outputs.leaves import is_float
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.preflight.free_outputs import Ends
+    from lifecycle.outputs.free import Ends
 
 
 @dataclass(frozen=True)

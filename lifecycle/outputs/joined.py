@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.free_outputs import link_along, same, within
+from lifecycle.outputs.free import link_along, same, within
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lifecycle.preflight.free_outputs import Ends, Link
+    from lifecycle.outputs.free import Ends, Link
 
 # Every pair of two places is tried as a part's first and last.
 MOST_CHANNELS = 64

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.preflight.outputs import is_float
+from lifecycle.outputs.leaves import is_float
 
 if TYPE_CHECKING:
     from torch import Tensor
