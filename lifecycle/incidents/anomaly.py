@@ -76,10 +76,11 @@ class Births(TorchDispatchMode):
         changed = number_tensors(_written(func, args, kwargs))
         before = {place: self._origin[place] for place in places if place in self._origin}
         result = func(*args, **(kwargs or {}))
+        written = {place_of(tensor) for tensor in changed}
         for tensor in (*number_tensors(result), *changed):
             place = place_of(tensor)
             if not is_finite(tensor):
-                self._origin[place] = self._of(func, args, kwargs, given, before, tensor)
+                self._origin[place] = self._of(func, args, kwargs, given, before, written | {place}, tensor)
             elif place not in places or is_whole(tensor):
                 self._origin.pop(place, None)
         return result
@@ -95,26 +96,32 @@ class Births(TorchDispatchMode):
         return None
 
     def _of(
-        self, func: Any, args: Any, kwargs: Any, given: list[Tensor], before: Mapping[int, int], made: Tensor
-    ) -> int:
-        """The birth that a bad output comes from: a new one, unless it was given as it is."""
-        # What was written over can't be looked at any more, but where it came from is known.
-        over = place_of(made)
-        bad = [t for t in given if (place_of(t) in before if place_of(t) == over else not is_finite(t))]
+        self, func: Any, args: Any, kwargs: Any, given: list[Tensor], before: Mapping[int, int], over: set[int],
+        made: Tensor,
+    ) -> int:  # fmt: skip
+        """The birth that a bad output comes from: a new one, unless it was given as it is.
+
+        What was written `over` can't be looked at any more, all weights of a fused optimizer at once, but where it came
+        from is known.
+        """
+        bad = [t for t in given if (place_of(t) in before if place_of(t) in over else not is_finite(t))]
         origins = [before.get(place_of(tensor), _MEANT) for tensor in bad]
         known = next((origin for origin in origins if origin != _MEANT), None)
         if not bad:
             return _MEANT if _meant(func, args, kwargs) else self._born(func, given, over, made, None)
-        if has_nan(made) and not any(has_nan(t) for t in bad if place_of(t) != over) and over not in before:
+        given_nan = any(has_nan(t) for t in bad if place_of(t) not in over)
+        if has_nan(made) and not given_nan and place_of(made) not in before:
             return self._born(func, given, over, made, known)
         return _MEANT if known is None else known
 
-    def _born(self, func: Any, given: list[Tensor], over: int, made: Tensor, parent: int | None) -> int:
+    def _born(self, func: Any, given: list[Tensor], over: set[int], made: Tensor, parent: int | None) -> int:
         import torch
 
         node: Any = torch._C._current_autograd_node()
         dtype = str(made.dtype).removeprefix("torch.")
-        evidence = f"{told_bad(made)} in {dtype}{told_range([tensor for tensor in given if place_of(tensor) != over])}"
+        evidence = (
+            f"{told_bad(made)} in {dtype}{told_range([tensor for tensor in given if place_of(tensor) not in over])}"
+        )
         module = self.modules[-1] if self.modules else ""
         self.births.append(
             Birth(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.errors import TrainingError
 from lifecycle.records import Alarm
@@ -37,6 +37,7 @@ def train(
     finite, or what `watch` decided.
     """
     state.model.train()
+    window, per_epoch = plan.window, plan.steps_per_epoch
     with closing(data.batches(plan, state.step)) as batches:
         for batch, rows in batches:
             rate = recipe.learning_rate(state.step) if watch is None else watch.rate(state, recipe)
@@ -51,10 +52,10 @@ def train(
                 return alarm
             state.step += 1
             if update.skipped:
-                state.curve.pass_over(state.step, rate, plan.window, plan.steps_per_epoch)
+                state.curve.pass_over(state.step, rate, window, per_epoch)
             else:
                 scored = _scored(state, update, plan.counted(state.step - 1))
-                state.curve.add(state.step, *scored, rate, plan.window, plan.steps_per_epoch)
+                state.curve.add(state.step, *scored, rate, window, per_epoch)
             if after_step(state, update):
                 return None
     return None
@@ -94,15 +95,13 @@ def train_step(
     generator = recipe.generator(state.step)
     scaler = state.scaler
     scale = 1.0 if scaler is None else scaler.scale
-    losses = [backward(state.model, data, part, recipe, generator, of=len(rows), scale=scale) for part in parts]
-    state.row_losses = losses[0] if len(losses) == 1 else torch.cat(losses)
-    gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
-    if any(gradient.is_sparse for gradient in gradients):
-        raise TrainingError(f"{', '.join(sparse_gradients(state.model))}: {SPARSE}", fix=DENSE)
+    passed = [backward(state.model, data, part, recipe, generator, of=len(rows), scale=scale) for part in parts]
+    losses = passed[0] if len(passed) == 1 else Losses.of(torch.cat([part.each for part in passed]))
+    state.row_losses = losses.each
+    gradients = [gradient for parameter in state.parameters if (gradient := parameter.grad) is not None]
     if scale != 1.0:
         torch._foreach_mul_(gradients, 1.0 / scale)  # pyright: ignore[reportPrivateImportUsage]
-    norms = torch._foreach_norm(gradients)  # pyright: ignore[reportPrivateImportUsage]
-    update = _read(state, state.row_losses, norms)
+    update, norms = _read(state, gradients, losses)
     if watch is not None and not watch.may_apply(state, update, len(rows), row_numbers(data, rows)):
         update = update._replace(skipped=True)
     if finite(update.loss, update.grad_norm) and not update.skipped:
@@ -120,21 +119,44 @@ def train_step(
     return update
 
 
-def _read(state: TrainState, losses: Tensor, norms: tuple[Tensor, ...]) -> Update:
-    """All that is read of an update, at once: on a GPU every .item() would wait for the device once more."""
+class Losses(NamedTuple):
+    """Of a batch: each row's unweighted loss, `(N,)`, their mean, and how far each lies from it."""
+
+    each: Tensor
+    mean: Tensor
+    apart: Tensor
+
+    @classmethod
+    def of(cls, each: Tensor) -> Losses:
+        mean = each.mean()
+        return cls(each, mean, each - mean)
+
+
+def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[Update, list[Tensor]]:
+    """All that is read of an update, at once: on a GPU every .item() would wait for the device once more.
+
+    Behind a backward pass, whatever runs is no longer in the processor's caches and takes three times as long as
+    alone. So the losses go through the gradients' operation, and little else is done here.
+    """
     import torch
 
-    # In float64, since the square of a loss of 2e19 is too large for float32.
-    wide = losses.double()
+    try:
+        *norms, apart = torch._foreach_norm([*gradients, losses.apart])  # pyright: ignore[reportPrivateImportUsage]
+    except NotImplementedError:
+        raise TrainingError(f"{', '.join(sparse_gradients(state.model))}: {SPARSE}", fix=DENSE) from None
+    together = [*norms, apart, losses.mean]
     # On a CPU there is nothing to wait for, and stacking takes 10 µs.
-    together = [*norms, wide.sum(), wide.dot(wide)]
-    on_cpu = losses.device.type == "cpu"
-    *found, loss, squared = [one.item() for one in together] if on_cpu else torch.stack(together).tolist()
-    total = math.sqrt(sum(norm * norm for norm in found))
+    *found, spread, loss = [one.item() for one in together] if apart.is_cpu else torch.stack(together).tolist()
+    if not finite(spread) and finite(loss):
+        # The square of a loss of 2e19 is too large for float32.
+        spread = float(losses.apart.double().norm())
+    # From their spread: as a mean of squares, float32 would leave nothing of nearly equal losses' differences.
+    squared = loss * loss + spread * spread / len(losses.apart)
+    total = math.hypot(*found)
     if len(found) < len(state.parameters):
         left = iter(found)
         found = [None if parameter.grad is None else next(left) for parameter in state.parameters]
-    return Update(loss / len(losses), squared / len(losses), total, found)
+    return Update(loss, squared, total, found), norms
 
 
 SPARSE = "the loop clips by the global norm, which sparse gradients do not have"
@@ -149,10 +171,10 @@ def sparse_gradients(model: torch.nn.Module) -> list[str]:
 def backward(
     model: torch.nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, generator: torch.Generator | None,
     of: int, scale: float = 1.0,
-) -> Tensor:  # fmt: skip
+) -> Losses:  # fmt: skip
     """Forward and backward of a part of a batch of `of` rows: adds `scale` times its share of the gradients.
 
-    Returns each row's unweighted loss, `(N,)`.
+    Returns the unweighted losses, in float32 or wider.
     """
     inputs, targets = {name: tensor[rows] for name, tensor in data.inputs.items()}, data.targets[rows]
     if recipe.augment is not None:
@@ -163,12 +185,19 @@ def backward(
     assert losses.shape == (len(rows),), (
         f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
     )
+    if losses.element_size() < 4:
+        losses = losses.float()
     counted = focal(losses, recipe.focal_gamma) if recipe.focal_gamma else losses
     weighted = counted if data.weights is None else counted * data.weights[rows]
+    mean = losses.mean()
+    trained = mean if weighted is losses else weighted.mean()
     share = scale * len(rows) / of
-    # Most updates are of one part, and two operations more show in a small network's step.
-    (weighted.mean() if share == 1.0 else weighted.mean() * share).backward()
-    return losses.detach()
+    each, middle = losses.detach(), mean.detach()
+    # Before backward, since each operation behind it takes longer.
+    found = Losses(each, middle, each - middle)
+    # Most updates are of one part, and an operation more shows in a small network's step.
+    (trained if share == 1.0 else trained * share).backward()
+    return found
 
 
 def autocast(precision: Precision, device_type: str) -> AbstractContextManager[object]:

@@ -72,5 +72,15 @@ def _declared(model: torch.nn.Module, spec: OptimizerSpec) -> torch.optim.Optimi
 
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if spec.name == "adamw":
-        return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay)
+        # One operation for all parameters: on a CPU 0.3 ms less an update of 82,000 numbers (benchmarks/loop.py).
+        fused = all(map(_fits_fused, parameters)) or None
+        return torch.optim.AdamW(parameters, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=fused)
+    # torch's fused SGD fails where a parameter gets its first gradient later than others (2.13).
     return torch.optim.SGD(parameters, lr=spec.learning_rate, momentum=0.9, weight_decay=spec.weight_decay)
+
+
+def _fits_fused(parameter: torch.nn.Parameter) -> bool:
+    """True if torch's fused AdamW can update it: on a CPU it takes a view with gaps for one without."""
+    by_stride = sorted(range(parameter.dim()), key=parameter.stride, reverse=True)
+    without_gaps = parameter.detach().permute(by_stride).is_contiguous()
+    return without_gaps and parameter.is_floating_point() and parameter.device.type in ("cpu", "cuda")

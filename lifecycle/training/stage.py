@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
+from lifecycle.incidents.incident import as_kept
 from lifecycle.jobs import TrainJob, TrainResult
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.course import take_course
@@ -84,7 +85,7 @@ def _run(
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
         gpu_seconds=trained if device == "cuda" else 0.0,
-        alarms=tuple(course.watch.alarms),
+        alarms=as_kept(course.watch.alarms, Path(job.out)),
     )
 
 

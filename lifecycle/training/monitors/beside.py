@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Rows of a batch whose contents are looked at.
 MOST_ROWS = 4096
+# Row numbers of a batch that tell it from others.
+NUMBERS = 16
 
 
 def left_out(state: TrainState) -> tuple[str, ...]:
@@ -24,14 +26,15 @@ def left_out(state: TrainState) -> tuple[str, ...]:
 
 
 def row_numbers(data: TrainData, rows: Tensor) -> int | None:
-    """A fingerprint of the numbers of an update's rows, in their order; about 2 µs.
+    """A fingerprint of the numbers of an update's rows, in their order: of NUMBERS of them, evenly spread.
 
-    None where they say nothing: of all rows at once, or of rows that a loader has made for this update. None on a GPU
-    as well, which would have to be waited for.
+    Of all of them it would take 40 µs behind a backward pass. None where they say nothing: of all rows at once, or of
+    rows that a loader has made for this update. None on a GPU as well, which would have to be waited for.
     """
-    if len(rows) == len(data.targets) or rows.device.type != "cpu":
+    count = len(rows)
+    if count == len(data.targets) or not rows.is_cpu:
         return None
-    return zlib.crc32(rows.numpy().tobytes())
+    return hash(tuple(rows[:: -(-count // NUMBERS)].tolist()))
 
 
 def row_sums(inputs: Any) -> Tensor | None:

@@ -37,6 +37,7 @@ def test_log_of_zero_in_one_row_is_replayed_bit_for_bit_with_line_and_row(log_of
     told = replay_text(incident, result)
     assert "reproduced bit for bit" in told
     assert "log, model.py:38 in loss_fn (forward)" in told
+    assert "cause: the first bad operation above" in told
 
 
 def test_infinite_feature_is_named_with_its_row(splits: Path, tmp_path: Path):
@@ -128,6 +129,9 @@ def test_other_code_is_refused_and_replayed_where_asked_to_see_whether_it_is_men
         model.write_text(source)
     assert (result.reproduced, result.first_bad) == ("not", None)
     assert "other code of the use case" in result.elsewhere
+    told = replay_text(read_incident(log_of_zero), result)
+    assert "does not come again" in told
+    assert "cause" not in told
 
 
 def test_rows_that_were_changed_since_are_refused(log_of_zero: Path):

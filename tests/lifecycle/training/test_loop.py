@@ -1,4 +1,6 @@
+import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -102,6 +104,28 @@ def test_loss_beyond_float32_keeps_a_finite_curve():
     assert all(np.isfinite(point.standard_error) for point in state.curve.points)
 
 
+@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize("apart", [1e-5, 1.0])
+def test_update_tells_mean_and_spread_of_losses_that_are_nearly_equal(accumulate, apart):
+    nearly = lambda outputs, targets: 0.7 + apart * targets + 0 * outputs
+    state, data, plan, recipe = started(loss_fn=nearly)
+    rows = plan.batch(0)[:100]
+    update = train_step(state, data, rows, replace(recipe, accumulate=accumulate))
+    expected = 0.7 + apart * data.targets[rows].double()
+    assert update.loss == pytest.approx(float(expected.mean()), rel=1e-6)
+    spread = math.sqrt(update.squared - update.loss**2)
+    assert spread == pytest.approx(float(expected.std(unbiased=False)), rel=0.02)
+
+
+def test_losses_of_few_digits_are_averaged_in_float32():
+    state, data, plan, recipe = started(loss_fn=lambda outputs, targets: (loss_fn(outputs, targets) + 256).bfloat16())
+    rows = plan.batch(0)
+    update = train_step(state, data, rows, recipe)
+    assert state.row_losses is not None
+    assert state.row_losses.dtype == torch.float32
+    assert update.loss == pytest.approx(float(state.row_losses.double().mean()), rel=1e-6)
+
+
 def test_loss_of_the_wrong_shape_is_told():
     state, data, plan, recipe = started(loss_fn=lambda outputs, targets: loss_fn(outputs, targets).mean())
     with pytest.raises(AssertionError, match=r"one loss a row, shape \(4,\), got \(\)"):
@@ -168,6 +192,45 @@ def test_bf16_computes_in_bfloat16_and_keeps_the_weights_in_float32():
     assert train(state, data, plan, recipe, lambda state, update: state.step == 3) is None
     assert set(seen) == {torch.bfloat16}
     assert {parameter.dtype for parameter in state.model.parameters()} == {torch.float32}
+
+
+class Parts(nn.Module):
+    """`cut` is a part of a larger tensor; `late` is used from the third update on."""
+
+    def __init__(self, gap: bool) -> None:
+        super().__init__()
+        whole = torch.linspace(-1, 1, 8).reshape(2, 4)
+        self.cut = nn.Parameter(whole[:, :2] if gap else whole[:, :2].clone())
+        self.late = nn.Parameter(torch.zeros(2))
+        self.updates = 0
+
+    def forward(self, inputs):
+        self.updates += 1
+        late = self.late if self.updates > 2 else 0.0
+        return (inputs["x"] @ self.cut + late).sum(1)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("gap", [False, True])
+def test_declared_optimizers_update_as_torchs_plain_ones_do(name, gap):
+    _, data, plan, recipe = started()
+    spec = toy_jobs.SPEC.training.optimizer.model_copy(update={"name": name})
+    kind = {"adamw": torch.optim.AdamW, "sgd": partial(torch.optim.SGD, momentum=0.9)}[name]
+    plain = lambda model, _: [
+        kind(model.parameters(), lr=spec.learning_rate, weight_decay=spec.weight_decay, foreach=False, fused=False)
+    ]
+    weights = []
+    for task in (Task(), Task(build_optimizers=plain)):
+        model = Parts(gap)
+        state = TrainState(model, make_optimizers(task, model, spec))
+        train(state, data, plan, recipe, lambda state, update: state.step == 12)
+        weights.append(flat_weights(model))
+    assert torch.allclose(*weights, rtol=1e-5, atol=1e-7)
+    assert bool(model.late.detach().any())
+
+
+def flat_weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def test_own_optimizers_follow_the_schedule_each_at_its_own_rate():
