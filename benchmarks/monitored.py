@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from lifecycle.memory_limit import memory_limit_bytes
 from lifecycle.preflight.subject import Subject
 from lifecycle.records import Alarm
 from lifecycle.training.loop import train
@@ -84,7 +85,7 @@ def monitored(
     state, recorder = subject.state(), Recorder()
     if monitors is None:
         prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
-        monitors = all_monitors(state, subject.plan, prior_loss=prior)
+        monitors = all_monitors(state, subject.plan, prior_loss=prior, memory_limit_bytes=memory_limit_bytes())
     watch = _Before(state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject))
     watch.plant = before
     progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)

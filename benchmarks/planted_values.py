@@ -233,6 +233,6 @@ VALUES: dict[str, Fault] = {
     "unclipped_sums": from_(LATER, (*RATE, *SPIKES, *NOT_FINITE), GETS_WORSE + KIND, True, unclipped_sums),
     "head_grows": from_(LATER, (*RATE, *SPIKES), GETS_WORSE + KIND, False, as_it_is, lambda state: head(state, 1.1)),
     "answers_fade": from_(LATER, SMALL, COLLAPSES, False, answers_fade),
-    "weights_decay": from_(0, SMALL, COLLAPSES, True, decays),
+    "weights_decay": from_(0, ("weights_shrink", *SMALL), ("weights_decay_away", *COLLAPSES), True, decays),
     "pulls_together": from_(0, ("constant_predictions",), COLLAPSES, True, pulls_together),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lifecycle.checks import CheckResult, at_least, at_most, holds
 from lifecycle.jobs import Learned, TrainResult
 from lifecycle.records import Alarm, CurvePoint
-from lifecycle.trainers.checks import TELL, trainer_check
+from lifecycle.trainers.checks import TELL, trainer_check, unseen
 from lifecycle.training.plan import MIN_STEPS
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
@@ -24,6 +24,8 @@ SMALLEST_SHARE = 0.02
 MOST_OF_PRIOR = 1.25
 # Below this share of the prior's loss a network knows something without having moved: it was trained before.
 TRAINED_BEFORE = 0.98
+# Below it a network that has learned nothing may only have been stopped too early.
+FEW_UPDATES = 100
 # How many standard errors the progressive loss must fall by to count as moved.
 FALL_STANDARD_ERRORS = 3.0
 # The curve is judged in tenths. Single windows of few rows gave 1 to 50 % false alarms on simulated plateaus; tenths of
@@ -122,19 +124,30 @@ def monitors_check(result: TrainResult) -> CheckResult:
         one for one in result.alarms
         if one.severity == "critical" and (one.action == "stop" or (one.action == "warn" and one.monitor not in over))
     ]  # fmt: skip
-    if not result.alarms and result.trainer is not None and not result.trainer.gradients:
-        told = f"{result.trainer.file} told no gradient, so that only its losses could be looked at"
-        return CheckResult(name="monitors", status="insufficient", device=result.device, evidence=told, fix=TELL)
+    details = tuple(alarm.model_dump(mode="json") for alarm in result.alarms)
+    first = sorted(result.alarms, key=lambda one: (one not in open_ones, one.severity != "critical", one.step))
+    words = [
+        *map(alarm_words, first[:MOST_TOLD]),
+        *([f"and {len(first) - MOST_TOLD} more"] if first[MOST_TOLD:] else []),
+    ]
+    if not open_ones and result.trainer is not None and (seen := unseen(result.trainer)):
+        # Warnings of what was seen say nothing of what was not.
+        told = "; ".join([seen[0], *words])
+        return CheckResult(
+            name="monitors", status="insufficient", device=result.device, evidence=told, fix=seen[1], details=details
+        )
     if not result.alarms:
         return holds("monitors", True, device=result.device, evidence="no alarm")
-    first = sorted(result.alarms, key=lambda alarm: alarm not in open_ones)
+    # What `finite` fails of is told there: once is enough.
+    fix = "as the check finite says" if first[0] == result.alarm and finite_check(result).stops else first[0].fix
     return holds(
         "monitors", False, severity="error" if open_ones else "warning", device=result.device,
-        observed=len(result.alarms), evidence="; ".join(alarm_words(alarm) for alarm in first[:3]),
-        fix=first[0].fix, details=tuple(alarm.model_dump(mode="json") for alarm in result.alarms),
+        observed=len(result.alarms), evidence="; ".join(words), fix=fix, details=details,
     )  # fmt: skip
 
 
+# Alarms in a check's evidence; its details have them all.
+MOST_TOLD = 3
 SPIKES = ("loss_spike", "gradient_spike")
 DONE = {
     "warn": "", "skip_batch": ", the batch was left out", "lower_rate": ", the learning rate was lowered",
@@ -200,9 +213,12 @@ def learned_check(learned: Learned | None, device: str, curve: Sequence[CurvePoi
         return _overconfident(learned, device)
     if learned.network_low > 0 and learned.network_rise >= threshold:
         if not _moved(curve) and learned.network_loss > TRAINED_BEFORE * learned.prior_loss:
-            return _unmoved(learned, device)
+            return _unmoved(learned, device, curve)
         return at_least("learned", learned.network_rise, threshold, device=device, evidence=evidence)
-    fix = "look for labels that do not belong to their rows, a learning rate near zero, or features without information"
+    fix = _few_updates(curve)
+    fix += (
+        "look for labels that do not belong to their rows, a learning rate near zero, or features without information"
+    )
     highest = (
         2 * learned.network_rise - learned.network_low,
         2 * learned.linear_rise - learned.linear_low,
@@ -256,15 +272,21 @@ def _moved(curve: Sequence[CurvePoint]) -> bool:
     return parts[0].loss - parts[-1].loss > FALL_STANDARD_ERRORS * noise
 
 
-def _unmoved(learned: Learned, device: str) -> CheckResult:
+def _unmoved(learned: Learned, device: str, curve: Sequence[CurvePoint]) -> CheckResult:
     """A failed `learned`: the predictions rank, but training did not make them."""
     return CheckResult(
         name="learned", status="fail", device=device,
         observed=learned.network_loss, threshold=TRAINED_BEFORE * learned.prior_loss,
         evidence=f"the loss while training did not fall, and the validation loss of {learned.network_loss:.4f} is not "
         f"below {learned.prior_loss:.4f}, the loss of the training rows' share of positives",
-        fix="raise the learning rate, or look for parameters that the optimizer does not hold",
+        fix=f"{_few_updates(curve)}raise the learning rate, or look for parameters that the optimizer does not hold",
     )  # fmt: skip
+
+
+def _few_updates(curve: Sequence[CurvePoint]) -> str:
+    """What a fix begins with where the likeliest cause is a short training; "" elsewhere."""
+    made = curve[-1].step if curve else 0
+    return f"{made} updates are few: more epochs or a smaller batch; else " if made < FEW_UPDATES else ""
 
 
 def _overconfident(learned: Learned, device: str) -> CheckResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lifecycle.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
@@ -9,8 +10,9 @@ from lifecycle.training.monitors.feeding import RepeatedBatches, ThroughputDrop,
 from lifecycle.training.monitors.gradients import NotZeroed, StaleGradients
 from lifecycle.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
 from lifecycle.training.monitors.monitor import Monitor
+from lifecycle.training.monitors.resolution import rounds_away
 from lifecycle.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
-from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio
+from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
 
 if TYPE_CHECKING:
     from lifecycle.training.plan import Plan
@@ -30,10 +32,10 @@ def all_monitors(
     `frozen` are patterns of parameters that are declared not to train. `prior_loss` is that of the best answer which
     looks at no input, None where it is not known, and for weighted rows: the losses that are seen are unweighted.
     """
-    last = plan.last_step
+    last, elements = plan.last_step, {name: one.numel() for name, one in state.model.named_parameters()}
     return (
-        StaleGradients(), NotZeroed(), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen), DeadLayer(),
-        Unchanged(frozen), RoundedAway(), UpdateRatio(), ConstantPredictions(), Plateau(last, prior_loss),
-        RiseAboveBest(), Overfitting(), WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes),
-        GpuIdle(), ReplicasApart(),
+        StaleGradients(), NotZeroed(tuple(elements)), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen),
+        DeadLayer(), Unchanged(frozen, partial(rounds_away, state)), RoundedAway(), UpdateRatio(elements),
+        WeightsShrink(), ConstantPredictions(), Plateau(last, prior_loss), RiseAboveBest(), Overfitting(),
+        WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes), GpuIdle(), ReplicasApart(),
     )  # fmt: skip

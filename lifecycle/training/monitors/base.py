@@ -35,13 +35,19 @@ class Base:
 
     def tell(
         self, severity: Severity, step: int, onset: int, symptom: str, evidence: str, where: tuple[str, ...] = (),
-        what: str = "",
+        what: str = "", again_if_critical: bool = False,
     ) -> Finding | None:  # fmt: skip
-        """The finding, told once a training, of `what` where a monitor looks for several things."""
-        if (what or self.name) in self._told:
+        """The finding, told once a training, of `what` where a monitor looks for several things.
+
+        With `again_if_critical`, a warning that has become critical is told once more.
+        """
+        name = what or self.name
+        worst = f"{name}, critical" if again_if_critical else name
+        told = worst if severity == "critical" else name
+        if {told, worst} & set(self._told):
             return None
-        self._told.append(what or self.name)
-        return Finding(what or self.name, severity, step, onset, symptom, evidence, where)
+        self._told.append(told)
+        return Finding(name, severity, step, onset, symptom, evidence, where)
 
 
 def named(names: tuple[str, ...] | list[str], most: int = 4) -> str:

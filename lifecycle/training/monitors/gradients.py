@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 from typing import Any, ClassVar
 
 from lifecycle.training.monitors.base import Base, named
@@ -83,42 +86,110 @@ GROWS, AT_LEAST = 20, 3.0
 POWERS = (0.4, 1.1)
 # Share of the growth that this law has to explain, and its largest deviation, as a factor's logarithm.
 EXPLAINED, DEVIATION = 0.95, 0.35
+# Of some parameters alone the share may be lower, since other things have to be so. A sum of 15 gradients moves by one
+# of them, a 15th where they agree, and swings by less; beside fresh ones a fourth at most. What grows for another
+# reason, as gradients behind a head that starts near zero do, swings from batch to batch as others do. But a few next
+# to the outputs are steady by nature, as means over a picture's pixels, and may grow: what is forgotten are all of an
+# optimizer, or of a part of the network.
+EXPLAINED_IN_PART, STEADY, STEADIER, LEAST_SHARE, FEWEST = 0.8, 0.05, 0.25, 0.25, 2
+# Below, batches are so alike that nothing is steadier than another: what is left is how a curve bends, 1/15² there.
+LEAST_SWING = 0.02
 
 
 class NotZeroed(Base):
-    """Gradients are added to those of the updates before: their norm grows by a law of its own."""
+    """Gradients are added to those of the updates before: their norm grows by a law of its own.
+
+    Of all parameters together, or of some while those of the others are fresh ones. `names` are the parameters'.
+    """
 
     name = "gradients_not_zeroed"
-    kept: ClassVar = ("_logs",)
+    kept: ClassVar = ("_logs", "_norms", "_over")
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...]) -> None:
         super().__init__()
+        self._names = names
         self._logs: list[float] = []
+        self._norms: list[list[float | None]] = []
+        self._over = False
 
     def after_backward(self, seen: Signals) -> Finding | None:
         """A finding at the GROWS-th update of a training, if all gradients so far were added up."""
-        if seen.step != len(self._logs) or seen.step >= GROWS or not 0 < seen.grad_norm < math.inf:
+        # The first that it sees: of two models that a script trains by turns, each skips the other's updates.
+        if self._over or (not self._logs and seen.step >= GROWS) or not 0 < seen.grad_norm < math.inf:
+            self._over = True
             return None
         self._logs.append(math.log(seen.grad_norm))
-        if len(self._logs) < GROWS or self._logs[-1] - self._logs[0] < math.log(AT_LEAST):
+        self._norms.append(seen.grad_norms)
+        if len(self._logs) < GROWS:
             return None
+        norms, self._norms, self._over = self._norms, [], True
+        return self._of_all(seen) or self._of_some(seen, norms)
+
+    def _of_all(self, seen: Signals) -> Finding | None:
         power, explained, deviation = _law(self._logs)
-        if not (POWERS[0] <= power <= POWERS[1] and explained >= EXPLAINED and deviation <= DEVIATION):
-            return None
         grown = math.exp(self._logs[-1] - self._logs[0])
+        by_law = POWERS[0] <= power <= POWERS[1] and explained >= EXPLAINED and deviation <= DEVIATION
+        # A factorisation that leaves its small start grows by such a law as well, and swings by 0.05 to 0.1; sums of
+        # gradients by 0.02 at most on the four hosts.
+        if grown < AT_LEAST or not by_law or _swing(self._logs) > STEADY or _exponential(self._logs) > explained:
+            return None
         return self.tell(
             "critical", seen.step, 1, "gradients are added to those of earlier updates",
             f"in the first {GROWS} updates the gradient norm grew {grown:.3g} times, as "
             f"the number of updates to the power of {power:.2f}, which explains {explained:.1%} of it",
         )  # fmt: skip
 
+    def _of_some(self, seen: Signals, norms: list[list[float | None]]) -> Finding | None:
+        if any(len(row) != len(self._names) for row in norms):
+            return None
+        summed, swings_of_sums, swings = [], [], []
+        for name, column in zip(self._names, zip(*norms, strict=True), strict=True):
+            if not all(norm and norm < math.inf for norm in column):
+                continue
+            logs = [math.log(norm) for norm in column if norm]
+            power, explained, _ = _law(logs)
+            grown = logs[-1] - logs[0] >= math.log(AT_LEAST)
+            if grown and POWERS[0] <= power <= POWERS[1] and explained >= EXPLAINED_IN_PART:
+                summed.append(name)
+                swings_of_sums.append(_swing(logs))
+            else:
+                swings.append(_swing(logs))
+        if min(len(summed), len(swings)) < FEWEST or len(summed) < LEAST_SHARE * len(self._names):
+            return None
+        of_sums, usual = median(swings_of_sums), median(swings)
+        if usual < LEAST_SWING or of_sums >= min(STEADY, STEADIER * usual):
+            return None
+        return self.tell(
+            # A term on the same rows whose weight is turned up from zero looks the same.
+            "warning", seen.step, 1, "gradients of some parameters seem to be added to those of earlier updates",
+            f"in the first {GROWS} updates those of {len(summed)} of {len(self._names)} parameters grew as sums do and "
+            f"swung by {of_sums:.2g} from update to update, the others' by {usual:.2g}: {named(summed)}",
+            tuple(summed),
+        )  # fmt: skip
+
+
+def _swing(logs: list[float]) -> float:
+    """How far a norm goes up and down from update to update in the newer half, its growth taken off."""
+    changes = [after - before for before, after in pairwise(logs[len(logs) // 2 :])]
+    middle = median(changes)
+    return median(abs(one - middle) for one in changes)
+
+
+def _exponential(logs: list[float]) -> float:
+    """What growth by a factor an update explains of the logarithms' variance: so does a network leave a small start."""
+    return _fit(list(range(len(logs))), logs)[1]
+
 
 def _law(logs: list[float]) -> tuple[float, float, float]:
     """Power of t that fits the logarithms of norms best, what it explains of their variance, the largest deviation."""
-    times = [math.log(n + 1) for n in range(len(logs))]
+    return _fit([math.log(n + 1) for n in range(len(logs))], logs)
+
+
+def _fit(times: Sequence[float], logs: list[float]) -> tuple[float, float, float]:
+    """Slope of the line through the logarithms, what it explains of their variance, and the largest deviation."""
     time, level = math.fsum(times) / len(times), math.fsum(logs) / len(logs)
     spread = math.fsum((one - time) ** 2 for one in times)
     power = math.fsum((a - time) * (b - level) for a, b in zip(times, logs, strict=True)) / spread
     off = [b - level - power * (a - time) for a, b in zip(times, logs, strict=True)]
     whole = math.fsum((one - level) ** 2 for one in logs)
-    return power, 1 - math.fsum(one * one for one in off) / whole, max(map(abs, off))
+    return power, 1 - math.fsum(one * one for one in off) / whole if whole else 0.0, max(map(abs, off))

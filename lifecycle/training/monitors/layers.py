@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fnmatch import fnmatch
 from typing import ClassVar
 
@@ -52,14 +53,17 @@ class DeadLayer(Base):
 
 
 class Unchanged(Base):
-    """Trainable parameters without a gradient, with a gradient of zero, or with one that changes nothing."""
+    """Trainable parameters without a gradient, with a gradient of zero, or with one that changes nothing.
+
+    `rounds_away` says of a parameter's name, norm and gradient's norm whether its type is too coarse for its updates.
+    """
 
     name = "unchanged_layer"
     kept: ClassVar = ("_why", "_since", "_samples", "_moved")
 
-    def __init__(self, frozen: tuple[str, ...] = ()) -> None:
+    def __init__(self, frozen: tuple[str, ...], rounds_away: Callable[[str, float, float], bool]) -> None:
         super().__init__()
-        self._frozen = frozen
+        self._frozen, self._rounds_away = frozen, rounds_away
         self._why: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._samples: dict[str, int] = {}
@@ -79,7 +83,7 @@ class Unchanged(Base):
         if len(signals.grad_norms) != len(seen.names):
             return None
         watched = [n for n, name in enumerate(seen.names) if seen.trainable[n] and not _matches(name, self._frozen)]
-        found = {seen.names[n]: why for n in watched if (why := _why_still(n, seen, signals.grad_norms))}
+        found = {seen.names[n]: why for n in watched if (why := self._why_still(n, seen, signals.grad_norms))}
         still = {name for name, why in found.items() if self._why.get(name) == why}
         self._since = {name: self._since[name] if name in still else seen.step for name in found}
         self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in found}
@@ -88,6 +92,11 @@ class Unchanged(Base):
             seen.names[n] for n in watched if seen.names[n] not in found and seen.names[n] not in self._moved
         ]
         return self._finding(seen, signals, len(watched))
+
+    def _why_still(self, n: int, seen: Sample, norms: list[float | None]) -> str:
+        why, norm = _why_still(n, seen, norms), norms[n]
+        lost = why == "unchanged_layer" and norm is not None and self._rounds_away(seen.names[n], seen.norms[n], norm)
+        return "rounded_updates" if lost else why
 
     def _needed(self, name: str, seen: Sample) -> float:
         """Samples in a row, where it is a minority of the parameters."""
@@ -119,6 +128,7 @@ class Unchanged(Base):
 WHY = {
     "no_gradient": "no gradient reaches trainable parameters",
     "zero_gradient": "the gradient of trainable parameters is zero",
+    "rounded_updates": "updates are rounded away",
     "unchanged_layer": "trainable parameters have a gradient and do not change",
 }
 

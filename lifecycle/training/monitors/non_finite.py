@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.records import Alarm
-from lifecycle.training.monitors.diagnosis import named_cause
+from lifecycle.training.monitors.diagnosis import NO_CONTEXT, named_cause
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.told import Context
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # More names say no more.
 NAMED = 5
+COME_BACK = "the weights come back from the newest checkpoint"
 
 
 class NonFinite:
     """Critical for loss, gradient and parameters; a warning for activations, since masks are minus infinity by design.
 
-    `names` are the parameters', in the model's order. `clean` is the update before which all parameters were last seen
-    to be finite.
+    `names` are the parameters', in the model's order. `follows` says what becomes of parameters that are not finite.
+    `clean` is the update before which all parameters were last seen to be finite.
     """
 
     name = "non_finite"
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._names, self.clean = names, 0
+        self._names, self.follows, self.clean = names, COME_BACK, 0
 
     def after_backward(self, seen: Signals) -> Finding | None:
         if finite(seen.loss, seen.grad_norm):
@@ -36,7 +42,7 @@ class NonFinite:
     def after_sample(self, seen: Sample) -> Finding | None:
         names = [name for name, norm in zip(seen.names, seen.norms, strict=True) if not finite(norm)]
         if names:
-            return bad_parameters(seen.step, self.clean, names)
+            return bad_parameters(seen.step, self.clean, names, self.follows)
         self.clean = seen.step + 1
         layers = tuple(layer.name for layer in seen.layers if not layer.finite)
         if not layers:
@@ -55,7 +61,7 @@ class NonFinite:
 
 def finite(*values: float) -> bool:
     """True if none is NaN or infinite."""
-    return all(abs(value) < float("inf") for value in values)
+    return all(map(math.isfinite, values))
 
 
 def not_finite(step: int, loss: float, grad_norm: float, where: tuple[str, ...] = ()) -> Finding:
@@ -69,21 +75,30 @@ def not_finite(step: int, loss: float, grad_norm: float, where: tuple[str, ...] 
     )  # fmt: skip
 
 
-def bad_parameters(step: int, onset: int, names: Sequence[str]) -> Finding:
-    """The finding of weights that an update has made not finite."""
+def bad_parameters(step: int, onset: int, names: Sequence[str], follows: str = COME_BACK) -> Finding:
+    """The finding of weights that an update has made not finite. `follows` says what becomes of them."""
     return Finding(
         "non_finite_parameter", "critical", step, onset, "a parameter is not finite",
-        f"seen at step {step}: {_some(names)}; the weights come back from the newest checkpoint", tuple(names[:NAMED]),
+        f"seen at step {step}: {_some(names)}; {follows}", tuple(names[:NAMED]),
     )  # fmt: skip
+
+
+def bad_names(named: Iterable[tuple[str, Tensor]]) -> list[str]:
+    """Names of the tensors that are not finite."""
+    return [name for name, tensor in named if not bool(tensor.isfinite().all())]
 
 
 def not_finite_alarm(step: int, loss: float, grad_norm: float) -> Alarm:
     """What ends a training that nothing else watches."""
-    found = not_finite(step, loss, grad_norm)
-    cause, fix, _ = named_cause(found)
+    return alarm_of(not_finite(step, loss, grad_norm))
+
+
+def alarm_of(found: Finding, before: Sequence[Finding] = (), context: Context = NO_CONTEXT) -> Alarm:
+    """The alarm that ends a training by one finding."""
+    cause, fix, _ = named_cause(found, before, context)
     return Alarm(
-        step=step, onset=step, last_step=step, monitor=found.monitor, severity="critical", symptom=found.symptom,
-        evidence=found.evidence, cause=cause, fix=fix, action="stop",
+        step=found.step, onset=found.onset, last_step=found.step, monitor=found.monitor, severity="critical",
+        symptom=found.symptom, evidence=found.evidence, cause=cause, fix=fix, action="stop", where=found.where,
     )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ FEWEST_SAMPLES = 8
 RISING = 0.7
 # The newer half of them has to grow this share as fast as the older one: what levels off is healthy.
 GOES_ON = 0.6
+# Of the limit, what has to be held before a growth is critical: a cache that fills up in a first pass grows as well.
+NEAR_LIMIT = 0.5
 # Bytes that the growth comes to by the end of the run, below which it is told to nobody.
 NOTABLE_BYTES, NOTABLE_SHARE = 64 * 2**20, 0.5
 
@@ -22,7 +24,8 @@ NOTABLE_BYTES, NOTABLE_SHARE = 64 * 2**20, 0.5
 class MemoryGrowth(Base):
     """Memory grows steadily, so that it would not last until the end of the run.
 
-    `limit_bytes` is what there is; without it a growth by half until the end is told, as a warning.
+    `limit_bytes` is what there is; a growth by half until the end is told as a warning, and once half of the limit is
+    held and the rest would not last, as critical.
     """
 
     name = "memory_growth"
@@ -52,12 +55,13 @@ class MemoryGrowth(Base):
         notable = at_end - held[0] > max(NOTABLE_BYTES, NOTABLE_SHARE * held[0])
         if not (too_much or notable):
             return None
-        severity: Severity = "critical" if too_much else "warning"
+        severity: Severity = "critical" if too_much and held[-1] > NEAR_LIMIT * (self._limit or 0) else "warning"
         of = f" of {self._limit / 2**30:.3g} GiB that there are" if self._limit else ""
         return self.tell(
             severity, seen.step, steps[0], "memory grows from update to update",
             f"{slope / 2**20:.3g} MiB an update since update {steps[0]}: {held[-1] / 2**30:.3g} GiB now, "
             f"{at_end / 2**30:.3g} GiB at the end of the run{of}",
+            again_if_critical=True,
         )  # fmt: skip
 
 

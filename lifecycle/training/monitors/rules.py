@@ -110,8 +110,8 @@ RULES: tuple[Rule, ...] = (
         "value_not_defined", lambda told: told.any(*NOT_FINITE),
         "an operation at its limit: a logarithm or a division at 0, an exponential that overflows, or a mask of minus "
         "infinity over a whole row",
-        "use the form that takes logits (cross_entropy, binary_cross_entropy_with_logits, logsumexp), clamp before log "
-        "and division; `trainworthy replay` names the operation",
+        "`trainworthy replay` names the operation: clamp before its log or division; a loss of probabilities has a "
+        "form that takes logits (cross_entropy, binary_cross_entropy_with_logits, logsumexp)",
         NOT_FINITE,
     ),
     # ---- it does not learn ----
@@ -128,6 +128,15 @@ RULES: tuple[Rule, ...] = (
         "weights of low precision: an update smaller than half a unit of their last digit changes nothing",
         "keep the weights in float32 and compute in bf16 (precision: bf16), or round stochastically",
         ("rounded_updates", "unchanged_layer", "layer_left_behind", "plateau"),
+    ),
+    Rule(
+        # Weights that have blown up shrink as well.
+        "weights_decay_away", lambda told: told.any("weights_shrink") and not told.any("loss_spike", *LARGE),
+        "at every update weights lose more than gradients give back: a weight decay, or a penalty in the loss, of "
+        "another order, often one that is multiplied by a learning rate, or is not",
+        "lower the weight decay; decoupled ones, as AdamW's, take its product with the learning rate at every update",
+        ("weights_shrink", "constant_predictions", "vanishing_gradients", "zero_gradient", "plateau",
+         "rise_above_best", "loss_spike"),
     ),
     Rule(
         "schedule_at_zero",

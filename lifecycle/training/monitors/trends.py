@@ -42,9 +42,12 @@ class Trends:
         self._first: list[float] | None = None
         self._first_loss = math.nan
         self._told: set[str] = set()
+        # Its own, since a script that trains two models by turns tells one of them only every other update.
+        self._count = 0
 
     def after_backward(self, seen: Signals) -> Finding | None:
-        if seen.step % KEEP_EVERY or not finite(seen.loss, seen.grad_norm):
+        self._count += 1
+        if self._count % KEEP_EVERY or not finite(seen.loss, seen.grad_norm):
             return None
         self._norms.append(seen.grad_norms)
         self._losses.append(seen.loss)
@@ -61,12 +64,12 @@ class Trends:
     def state_dict(self) -> dict[str, Any]:
         return {
             "norms": self._norms, "losses": self._losses, "first": self._first, "first_loss": self._first_loss,
-            "told": sorted(self._told),
+            "told": sorted(self._told), "count": self._count,
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._norms, self._losses, self._first = state["norms"], state["losses"], state["first"]
-        self._first_loss, self._told = state["first_loss"], set(state["told"])
+        self._first_loss, self._told, self._count = state["first_loss"], set(state["told"]), state.get("count", 0)
 
     def _look(self, step: int) -> Finding | None:
         import numpy as np

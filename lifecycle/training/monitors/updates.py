@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
 
 # Change over norm of all parameters together: at most 0.03 in two samples in a row and 0.08 in one, on 138 healthy odd
 # trainings.
 LARGE, VERY_LARGE = 0.12, 0.4
 # Times the norm at the sample before: where updates are so large, weights soon are as well, and the share falls.
 GROWN = 2.0
+# Of the first update: small random weights, as a factorisation begins with, change by their own size (0.7 of the norm
+# after it); this is four times as much.
+REPLACED = 0.97
 # Of one parameter alone, in CONFIRMED_ONE samples in a row: at most 0.11 on the same trainings.
 LARGE_ONE, CONFIRMED_ONE = 0.5, 3
+# Of what it began with, and so many times the median parameter's change of an element: weights that grow with their own
+# updates hide these. Adam moves all elements about equally; with plain descent a last bias moved 24 times as far, by a
+# tenth of what it began with, and none was above 11 times with half of it (85 healthy trainings, 240 updates).
+OUTLIER = 30.0
+# Of the norm of all parameters together, what is left from one sample to the next: at least 0.74 on the same, and less
+# where a large start is learned down; then the loss falls as fast.
+SHRUNK, FELL_AS_WELL = 0.5, 0.7
+# Of the mean loss of the interval before, at most, for updates to do what they are meant to.
+FELL = 0.9
 # Beside the median of the others, at most, in two samples in a row: at least 0.005 on the same trainings, and 6e-5 in a
 # single sample of a LoRA's start.
 LEFT_BEHIND = 1e-4
@@ -25,6 +38,26 @@ ROUNDED = 0.6
 CONFIRMED = 2
 # Towards the end of a schedule updates are meant to vanish: a lower share of the largest rate shows nothing.
 FULL_RATE = 0.5
+
+
+class _FollowsLoss(Base):
+    """Knows the mean loss between two samples."""
+
+    kept: ClassVar = ("_sum", "_seen", "_level")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sum, self._seen, self._level = 0.0, 0, math.nan
+
+    def after_backward(self, seen: Signals) -> None:
+        self._sum += seen.loss
+        self._seen += 1
+
+    def loss_fell(self, share: float) -> bool:
+        """True if the mean since the last sample is at most that share of the one before; once a sample."""
+        before, self._level = self._level, self._sum / max(1, self._seen)
+        self._sum, self._seen = 0.0, 0
+        return before - self._level > (1 - share) * abs(before)
 
 
 class _AtFullRate(Base):
@@ -38,6 +71,7 @@ class _AtFullRate(Base):
         self._newest: Signals | None = None
 
     def after_backward(self, seen: Signals) -> None:
+        super().after_backward(seen)
         self._newest = seen
         if seen.learning_rate > self._largest_rate:
             self._largest_rate = seen.learning_rate
@@ -52,26 +86,35 @@ class _AtFullRate(Base):
         return now if now.learning_rate >= FULL_RATE * self._largest_rate else None
 
 
-class UpdateRatio(_AtFullRate):
-    """Change over norm: too large for the network, for one parameter, or far below that of the others."""
+class UpdateRatio(_AtFullRate, _FollowsLoss):
+    """Change over norm: too large for the network, for one parameter, or far below that of the others.
+
+    `elements` are those of each parameter.
+    """
 
     name = "update_ratio"
-    kept: ClassVar = ("_largest_rate", "_counts", "_from_zero", "_size")
+    kept: ClassVar = (*_AtFullRate.kept, *_FollowsLoss.kept, "_counts", "_first", "_size", "_samples", "_first_ratio")
 
-    def __init__(self) -> None:
+    def __init__(self, elements: Mapping[str, int]) -> None:
         super().__init__()
+        self._roots = {name: math.sqrt(count) for name, count in elements.items()}
         self._counts: dict[str, int] = {}
-        self._from_zero: list[str] | None = None
-        self._size = 0.0
+        # Norms at the first sample. What starts at zero, as biases do, is not among them: it is small beside its
+        # updates for as long as it is near zero.
+        self._first: dict[str, float] | None = None
+        self._size, self._samples, self._first_ratio = 0.0, 0, 0.0
 
     def after_sample(self, seen: Sample) -> Finding | None:
-        """A finding of the whole network first, then of the parameters that stand out."""
-        if self._from_zero is None:
-            # What starts at zero, as biases do, is small beside its updates for as long as it is near zero.
-            self._from_zero = [
-                name for name, norm, change in zip(seen.names, seen.norms, seen.changes, strict=True)
-                if norm <= 1.01 * change
-            ]  # fmt: skip
+        """A finding of the whole network first, then of the parameters that stand out.
+
+        Large updates under which the loss falls are a warning: that is what they are meant to do.
+        """
+        fell, self._samples = self.loss_fell(FELL), self._samples + 1
+        if self._first is None:
+            self._first = {
+                name: norm for name, norm, change in zip(seen.names, seen.norms, seen.changes, strict=True)
+                if norm > 1.01 * change
+            }  # fmt: skip
         before, self._size = self._size, _size(seen)
         now = self.applied(seen)
         if now is None:
@@ -81,25 +124,46 @@ class UpdateRatio(_AtFullRate):
             return None
         median = sorted(ratios.values())[(len(ratios) - 1) // 2]
         whole = update_ratio(seen)
-        large = whole > LARGE or self._size > GROWN * before > 0
-        if self._count("", large) >= CONFIRMED or whole > VERY_LARGE:
+        self._first_ratio = whole if self._samples == 1 else self._first_ratio
+        # Weights that start small double soon, and are then about as large as the first update was.
+        grown = self._size > GROWN * before > 0 and (self._samples > 2 or self._first_ratio > REPLACED)
+        large = whole > LARGE or grown
+        # Of small random weights, as a factorisation begins with, the first update of Adam is that large.
+        if self._count("", large) >= CONFIRMED or (whole > VERY_LARGE and before > 0):
             return self.tell(
-                "critical", seen.step, self._onset(seen, ""), "updates are too large beside the weights",
+                "warning" if fell else "critical", seen.step, self._onset(seen, ""),
+                "updates are too large beside the weights",
                 f"an update changes the weights by {whole:.2g} of their norm (usual are 0.0001 to 0.03), at a learning "
                 f"rate of {now.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
             )  # fmt: skip
         return self._one_large(seen, ratios) or self._left_behind(seen, ratios, median)
 
     def _one_large(self, seen: Sample, ratios: dict[str, float]) -> Finding | None:
-        large = [
-            name for name, ratio in ratios.items() if self._count(f"large {name}", ratio > LARGE_ONE) >= CONFIRMED_ONE
-        ]
-        large = [name for name in large if name not in (self._from_zero or ())]
+        changes = dict(zip(seen.names, seen.changes, strict=True))
+        # What starts small beside the others is as large as these by right.
+        starts = sorted(norm / self._roots[name] for name, norm in (self._first or {}).items())
+        usual_start = starts[(len(starts) - 1) // 2] if starts else 0.0
+        first = {n: max(norm, usual_start * self._roots[n]) for n, norm in (self._first or {}).items()}
+        # How far an element of each was moved, as a root mean square.
+        moved = {name: changes[name] / self._roots[name] for name in ratios}
+        usual = sorted(moved.values())[(len(moved) - 1) // 2]
+
+        def is_large(name: str) -> bool:
+            outlies = moved[name] > OUTLIER * usual > 0 and changes[name] > LARGE_ONE * first[name]
+            return ratios[name] > LARGE_ONE or outlies
+
+        large = [name for name in ratios if name in first]
+        large = [name for name in large if self._count(f"large {name}", is_large(name)) >= CONFIRMED_ONE]
         if not large:
             return None
+        one = max(large, key=lambda name: moved[name])
         return self.tell(
-            "warning", seen.step, self._onset(seen, f"large {large[0]}"), "some parameters change by their own size",
-            f"{CONFIRMED_ONE} samples in a row with a change of {ratios[large[0]]:.2g} of the norm: {named(large)}",
+            "warning", seen.step, self._onset(seen, f"large {one}"),
+            "some parameters change by their own size" if ratios[one] > LARGE_ONE
+            else "some parameters move far more than the others",
+            f"{CONFIRMED_ONE} samples in a row; now {one} changes by {ratios[one]:.2g} of its norm, which was "
+            f"{(self._first or {})[one]:.2g} at the start, an element by {moved[one]:.2g}, the median parameter's by "
+            f"{usual:.2g}: {named(large)}",
             tuple(large), what="layer_updates_too_large",
         )  # fmt: skip
 
@@ -127,8 +191,6 @@ class UpdateRatio(_AtFullRate):
         return 0
 
     def _onset(self, seen: Sample, what: str) -> int:
-        from lifecycle.training.monitors.signals import SAMPLE_EVERY
-
         return max(0, seen.step - SAMPLE_EVERY * (self._counts[what] - 1))
 
 
@@ -150,6 +212,33 @@ def update_ratio(seen: Sample) -> float:
 def _size(seen: Sample) -> float:
     """Norm of all trainable parameters together."""
     return math.hypot(*(seen.norms[n] for n, ours in enumerate(seen.trainable) if ours))
+
+
+class WeightsShrink(_FollowsLoss):
+    """The weights of all parameters together halve from sample to sample, and the loss does not fall as fast."""
+
+    name = "weights_shrink"
+    kept: ClassVar = (*_FollowsLoss.kept, "_norms")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._norms: dict[str, float] = {}
+
+    def after_sample(self, seen: Sample) -> Finding | None:
+        """A finding after a halving over which the loss has hardly fallen.
+
+        Of the parameters that are trained in both samples: freezing some is no shrinking.
+        """
+        now = {name: seen.norms[n] for n, name in enumerate(seen.names) if seen.trainable[n]}
+        both = now.keys() & self._norms.keys()
+        size, before = (math.hypot(*(norms[name] for name in both)) for norms in (now, self._norms))
+        fell, self._norms = self.loss_fell(FELL_AS_WELL), now
+        if fell or not 0 < size <= SHRUNK * before:
+            return None
+        return self.tell(
+            "warning", seen.step, max(0, seen.step - SAMPLE_EVERY), "the weights shrink fast",
+            f"their norm is {size:.3g}, {before:.3g} {SAMPLE_EVERY} updates before; the loss has hardly fallen by it",
+        )  # fmt: skip
 
 
 class RoundedAway(_AtFullRate):

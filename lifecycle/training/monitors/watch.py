@@ -18,7 +18,7 @@ from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
 from lifecycle.training.monitors.diagnosis import context_of, named_cause, of_alarms
 from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
-from lifecycle.training.monitors.non_finite import NonFinite, bad_parameters, finite
+from lifecycle.training.monitors.non_finite import NonFinite, bad_names, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
 from lifecycle.training.monitors.row_keys import NO_ROWS, NamedRows
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
@@ -160,7 +160,8 @@ class Watch:
 
     def weights_are_bad(self, state: TrainState) -> Alarm:
         """The alarm for weights that were found not finite before a checkpoint."""
-        self._act(state, [bad_parameters(state.step, self._not_finite.clean, self._bad_names())])
+        bad = bad_parameters(state.step, self._not_finite.clean, self._bad_names(), self._not_finite.follows)
+        self._act(state, [bad])
         assert self.ended is not None
         return self.ended
 
@@ -195,16 +196,13 @@ class Watch:
         """What is not finite, weights first: with these every batch would be. The update before this one made them."""
         bad = self._bad_names()
         if bad:
-            return bad_parameters(seen.step, max(0, seen.step - 1), bad)
+            return bad_parameters(seen.step, max(0, seen.step - 1), bad, self._not_finite.follows)
         found = self._not_finite.after_backward(seen)
         assert found is not None
         return found
 
     def _bad_names(self) -> list[str]:
-        import torch
-
-        named = zip(self._looks.names, self._looks.parameters, strict=True)
-        return [name for name, parameter in named if not bool(torch.isfinite(parameter).all())]
+        return bad_names(zip(self._looks.names, self._looks.parameters, strict=True))
 
     def _act(self, state: TrainState, found: list[Finding]) -> bool:
         """Note the alarms and do what the hardest asks for; True if the update may be applied."""
@@ -238,7 +236,8 @@ class Watch:
                 self.alarms[same[-1]] = again
                 return again
         rows = self._name_rows(state)
-        context = context_of(self._recipe, state.step, self._rate, self._ratio(), rows.not_finite)
+        rates = [one.learning_rate for one in self.recent] or [self._rate]
+        context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite)
         cause, fix, beside = named_cause(finding, [*of_alarms(self.alarms), *together], context)
         evidence = f"{finding.evidence}; seen beside it: {beside}" if beside else finding.evidence
         alarm = Alarm(

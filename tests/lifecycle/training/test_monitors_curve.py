@@ -158,6 +158,11 @@ def test_memory_that_would_not_last_is_critical_and_one_that_levels_off_is_not()
     grown = lambda by: lambda seen: replace(seen, memory_bytes=5e8 + by(seen.step))
     found = only(shown(MemoryGrowth(400, 8e8), sampled=grown(lambda step: 2e6 * step)))
     assert found.severity == "critical"
+    # What fills up in a first pass is far from the limit as well.
+    far = shown(MemoryGrowth(20_000, 16e9), 180 + 20, sampled=grown(lambda step: 2e6 * step))
+    assert only(far).severity == "warning"
+    worse = shown(MemoryGrowth(4000, 4e9), 400, sampled=grown(lambda step: 5e6 * step))
+    assert [found.severity for found in worse] == ["warning", "critical"]
     assert shown(MemoryGrowth(400, 8e8), sampled=grown(lambda step: 2.5e8 * (1 - math.exp(-step / 60)))) == []
     assert shown(MemoryGrowth(400, 8e9), sampled=grown(lambda step: 2e4 * step)) == []
 

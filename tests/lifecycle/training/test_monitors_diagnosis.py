@@ -51,6 +51,9 @@ TABLE = {
     "plateau at a rate of zero": (
         [found("plateau"), found("unchanged_layer", 20, 0)], Context(0.0, 1e-3), "schedule_at_zero",
     ),
+    "loss that rises and weights that shrink": (
+        [found("rise_above_best"), found("weights_shrink", 20, 0)], USUAL, "weights_decay_away",
+    ),
     "plateau and tiny updates": ([found("plateau")], Context(1e-7, 1e-7, update_ratio=1e-6), "learning_rate_too_low"),
     "plateau and a dead layer": (
         [found("plateau"), found("dead_layer", 20, 0), found("zero_gradient", 20, 0)], USUAL, "dead_units",
@@ -99,7 +102,8 @@ MONITORS = (
     "non_finite_loss", "non_finite_gradient", "non_finite_activation", "non_finite_parameter", "outlier_batch",
     "loss_spike", "gradient_spike", "exploding_gradients", "vanishing_gradients", "dead_layer", "no_gradient",
     "zero_gradient", "unchanged_layer", "not_in_optimizer", "update_ratio", "layer_left_behind",
-    "layer_updates_too_large", "rounded_updates", "plateau", "rise_above_best", "overfitting", "constant_predictions",
+    "layer_updates_too_large", "weights_shrink", "rounded_updates", "plateau",
+    "rise_above_best", "overfitting", "constant_predictions",
     "repeated_batches", "stale_gradients", "gradients_not_zeroed", "replicas_apart", "memory_growth", "data_wait",
     "throughput_drop", "hang", "gpu_idle",
 )  # fmt: skip
@@ -142,10 +146,19 @@ def test_rate_that_jumps_comes_before_rows_as_a_cause_and_a_warm_up_does_not_jum
     recipe = HOSTS["mlp"](0).subject().recipe
     jumps = replace(recipe, learning_rate=lambda step: 1e-3 if step < 95 else 1e-1)
     warms_up = replace(recipe, learning_rate=lambda step: 1e-5 * (step + 1))
-    context = context_of(jumps, 100, 1e-1, None, bad_inputs=False)
+    context = context_of(jumps, 100, [1e-1], None, bad_inputs=False)
     assert "schedule" in likely(found("outlier_batch"), [], context).cause
-    assert likely(found("outlier_batch"), [], context_of(warms_up, 100, 1e-3, None, False)).name == "these_rows"
-    assert context_of(jumps, 300, 1e-1, None, None).rate_jumped is False
+    assert likely(found("outlier_batch"), [], context_of(warms_up, 100, [1e-3], None, False)).name == "these_rows"
+    assert context_of(jumps, 300, [1e-1], None, None).rate_jumped is False
+
+
+def test_rate_of_a_script_that_jumps_is_known_by_what_it_told():
+    warm = [1e-5 * (step + 1) for step in range(100)]
+    assert (
+        "schedule" in likely(found("loss_spike"), [], context_of(None, 103, [*warm, 1.0, 1.0, 1.0], None, None)).cause
+    )
+    assert context_of(None, 99, warm, None, None).rate_jumped is False
+    assert context_of(None, 0, [], None, None).rate_jumped is False
 
 
 def test_alarm_that_was_seen_again_bears_on_what_follows_its_last_time():

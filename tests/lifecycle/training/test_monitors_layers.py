@@ -3,16 +3,29 @@
 import json
 import math
 import random
+from functools import partial
 
 import pytest
+import torch
 from made_signals import NAMES, shown, signals, with_gradients, with_layers, with_sample
 
 from lifecycle.training.monitors.gradients import NotZeroed, StaleGradients
 from lifecycle.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio
+from lifecycle.training.monitors.resolution import rounds_away
+from lifecycle.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
+from lifecycle.training.state import TrainState
 
-MONITORS = (DeadLayer, Unchanged, NotOptimized, UpdateRatio, RoundedAway, StaleGradients, NotZeroed)
+
+def unchanged(frozen: tuple[str, ...] = (), coarse: tuple[str, ...] = ()) -> Unchanged:
+    return Unchanged(frozen, lambda name, norm, gradient: name in coarse)
+
+
+UPDATE_RATIO = partial(UpdateRatio, dict.fromkeys(NAMES, 10))
+NOT_ZEROED = partial(NotZeroed, NAMES)
+MONITORS = (
+    DeadLayer, unchanged, NotOptimized, UPDATE_RATIO, WeightsShrink, RoundedAway, StaleGradients, NOT_ZEROED,
+)  # fmt: skip
 
 
 def only(found: list[Finding]) -> Finding:
@@ -46,35 +59,58 @@ def test_sparse_layer_of_which_most_features_are_zero_is_healthy():
 
 
 def test_parameters_without_gradient_from_the_start_are_told_at_the_second_sample():
-    found = only(shown(Unchanged(), every=with_gradients(lambda n, norm: None if n < 4 else norm)))
+    found = only(shown(unchanged(), every=with_gradients(lambda n, norm: None if n < 4 else norm)))
     assert (found.monitor, found.step, found.severity) == ("no_gradient", 20, "critical")
     assert found.where == NAMES[:4]
 
 
 def test_unused_head_is_a_warning_and_a_declared_one_is_none():
     change = with_gradients(lambda n, norm: None if n >= 4 else norm)
-    assert only(shown(Unchanged(), every=change)).severity == "warning"
-    assert shown(Unchanged(frozen=("head.*",)), every=change) == []
+    assert only(shown(unchanged(), every=change)).severity == "warning"
+    assert shown(unchanged(frozen=("head.*",)), every=change) == []
 
 
 def test_expert_that_no_row_chose_is_not_told():
     change = with_gradients(lambda n, norm: None if n >= 4 else norm)
     called = lambda seen: with_sample(layers=seen.layers[:2])(seen)
-    assert shown(Unchanged(), every=change, sampled=called, onset=50) == []
+    assert shown(unchanged(), every=change, sampled=called, onset=50) == []
 
 
 def test_gradient_of_zero_is_told_and_one_of_all_is_not():
-    found = only(shown(Unchanged(), every=with_gradients(lambda n, norm: 0.0 if n < 4 else norm)))
+    found = only(shown(unchanged(), every=with_gradients(lambda n, norm: 0.0 if n < 4 else norm)))
     assert found.monitor == "zero_gradient"
-    assert shown(Unchanged(), every=with_gradients(lambda n, norm: 0.0)) == []
+    assert shown(unchanged(), every=with_gradients(lambda n, norm: 0.0)) == []
 
 
 def test_parameters_that_keep_their_values_are_told_unless_their_gradient_is_rounding_noise():
     still = with_sample(changes=(0.0, 0.0, 3e-3, 2e-3, 2e-3, 1e-3), unchanged=(1.0, 1.0, 0.0, 0.0, 0.0, 0.0))
-    found = only(shown(Unchanged(), sampled=still))
+    found = only(shown(unchanged(), sampled=still))
     assert (found.monitor, found.where) == ("unchanged_layer", NAMES[:2])
     noise = with_gradients(lambda n, norm: 1e-8 if n < 2 else norm)
-    assert shown(Unchanged(), every=noise, sampled=still) == []
+    assert shown(unchanged(), every=noise, sampled=still) == []
+
+
+def test_parameters_that_keep_their_values_for_want_of_digits_are_told_as_rounded_away():
+    still = with_sample(changes=(0.0, 0.0, 3e-3, 2e-3, 2e-3, 1e-3), unchanged=(1.0, 1.0, 0.0, 0.0, 0.0, 0.0))
+    found = only(shown(unchanged(coarse=NAMES[:2]), sampled=still))
+    assert (found.monitor, found.where) == ("rounded_updates", NAMES[:2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "optimizer", "rate", "lost"),
+    [
+        (torch.bfloat16, torch.optim.AdamW, 1e-4, True),
+        (torch.bfloat16, torch.optim.AdamW, 1e-1, False),
+        (torch.bfloat16, torch.optim.AdamW, 0.0, False),
+        (torch.bfloat16, torch.optim.SGD, 1e-1, True),
+        (torch.float32, torch.optim.AdamW, 1e-12, False),
+    ],
+)
+def test_updates_are_rounded_away_by_type_and_rate(kind, optimizer, rate, lost):
+    model = torch.nn.Linear(100, 1, bias=False, dtype=kind)
+    state = TrainState(model, (optimizer(model.parameters(), lr=rate),))
+    # Typical weights of 1 and, for plain SGD, gradients of 0.01.
+    assert rounds_away(state, "weight", 10.0, 0.1) is lost
 
 
 def test_parameter_in_no_optimizer_is_told_at_once():
@@ -83,19 +119,30 @@ def test_parameter_in_no_optimizer_is_told_at_once():
     assert only(shown(NotOptimized(), sampled=with_sample(left_out=("head.weight",)))).severity == "warning"
 
 
+def test_first_update_of_weights_that_start_small_may_be_as_large_as_they_are():
+    first = with_sample(changes=(2.0,) * 6)
+    assert shown(UPDATE_RATIO(), sampled=lambda seen: seen if seen.step else first(seen)) == []
+
+
+def test_small_start_that_grows_to_the_others_size_is_healthy():
+    grown = with_sample(norms=(30.0, 0.5, 30.0, 0.5, 2.0, 0.1), changes=(3e-3, 2e-3, 3e-3, 2e-3, 0.2, 1e-3))
+    small = with_sample(norms=(30.0, 0.5, 30.0, 0.5, 0.01, 0.1))
+    assert shown(UPDATE_RATIO(), sampled=lambda seen: grown(seen) if seen.step else small(seen)) == []
+
+
 def test_updates_as_large_as_the_weights_are_told():
-    found = only(shown(UpdateRatio(), sampled=with_sample(changes=(0.4,) * 6)))
+    found = only(shown(UPDATE_RATIO(), sampled=with_sample(changes=(0.4,) * 6)))
     assert (found.monitor, found.step) == ("update_ratio", 20)
 
 
 def test_update_that_replaces_the_weights_is_told_at_once():
-    found = only(shown(UpdateRatio(), sampled=with_sample(changes=(2.0,) * 6), onset=50))
+    found = only(shown(UPDATE_RATIO(), sampled=with_sample(changes=(2.0,) * 6), onset=50))
     assert (found.monitor, found.step) == ("update_ratio", 60)
 
 
 def test_bias_that_starts_at_zero_may_move_by_its_size():
     changes = (3e-3, 2e-3, 3e-3, 2e-3, 2e-3, 0.2)
-    assert shown(UpdateRatio(), sampled=with_sample(norms=(3.0, 0.5, 3.0, 0.5, 1.0, 0.2), changes=changes)) == []
+    assert shown(UPDATE_RATIO(), sampled=with_sample(norms=(3.0, 0.5, 3.0, 0.5, 1.0, 0.2), changes=changes)) == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +155,54 @@ def test_bias_that_starts_at_zero_may_move_by_its_size():
 def test_one_parameter_that_stands_out_is_told(changes, told):
     # Beside a layer large enough that the whole network is not the matter.
     change = with_sample(norms=(30.0, 0.5, 30.0, 0.5, 1.0, 0.1), changes=changes)
-    assert [found.monitor for found in shown(UpdateRatio(), sampled=change)] == [told]
+    assert [found.monitor for found in shown(UPDATE_RATIO(), sampled=change)] == [told]
+
+
+def test_parameter_that_grows_with_its_own_updates_is_told_beside_those_of_another_order():
+    start = (30.0, 0.5, 30.0, 0.5, 1.0, 0.1)
+    grown = with_sample(norms=(30.0, 0.5, 30.0, 0.5, 9.0, 0.1), changes=(3e-3, 2e-3, 3e-3, 2e-3, 0.9, 1e-3))
+
+    def change(seen):
+        return grown(seen) if seen.step else with_sample(norms=start)(seen)
+
+    found = only(shown(UPDATE_RATIO(), sampled=change))
+    assert (found.monitor, found.step, found.where) == ("layer_updates_too_large", 60, ("head.weight",))
+
+
+def test_small_parameter_that_grows_at_the_rate_of_all_is_healthy():
+    grown = with_sample(norms=(3.0, 0.5, 3.0, 0.5, 1.0, 0.1), changes=(3e-3, 2e-3, 3e-3, 2e-3, 2e-3, 3e-3))
+
+    def change(seen):
+        return grown(seen) if seen.step else with_sample(norms=(3.0, 0.5, 3.0, 0.5, 1.0, 4e-3))(seen)
+
+    assert shown(UPDATE_RATIO(), sampled=change) == []
+
+
+def shrinking(left: float):
+    def change(seen):
+        return with_sample(norms=tuple(left ** (seen.step / 20) * norm for norm in seen.norms))(seen)
+
+    return change
+
+
+def with_losses(level):
+    return lambda seen: seen._replace(loss=level(seen.step))
+
+
+def test_weights_that_lose_most_of_themselves_while_the_loss_stays_are_told():
+    found = only(shown(WeightsShrink(), 80, with_losses(lambda step: 0.69), shrinking(0.4)))
+    assert (found.step, found.onset, found.severity) == (20, 0, "warning")
+    assert shown(WeightsShrink(), 80, with_losses(lambda step: 0.69), shrinking(0.8)) == []
+
+
+def test_large_start_that_is_learned_down_does_not_shrink():
+    assert shown(WeightsShrink(), 80, with_losses(lambda step: 9 * 0.95**step), shrinking(0.4)) == []
+
+
+def test_parts_that_are_frozen_do_not_shrink_what_is_trained():
+    frozen = with_sample(trainable=(False,) * 4 + (True,) * 2)
+    apart = lambda seen: frozen(seen) if seen.step >= 40 else seen
+    assert shown(WeightsShrink(), 120, with_losses(lambda step: 0.69), apart) == []
 
 
 def test_updates_that_are_rounded_away_are_told_and_at_a_schedules_end_are_not():
@@ -139,18 +233,41 @@ def test_gradients_that_add_up_are_told_by_their_growth(power):
     def added(seen):
         return with_gradients(lambda n, norm: norm * (seen.step + 1) ** power)(seen)
 
-    assert only(shown(NotZeroed(), every=added)).step == 19
+    assert only(shown(NOT_ZEROED(), every=added)).step == 19
 
 
 @pytest.mark.parametrize(
     "growth",
-    [lambda step: math.exp(0.1 * step), lambda step: 1.0 if step < 10 else 5.0,
+    [lambda step: math.exp(0.1 * step), lambda step: math.exp(0.15 * step) - 0.5,
+     lambda step: 1.0 if step < 10 else 5.0,
      lambda step: random.Random(step).lognormvariate(0, 1)],
-    ids=["out of a saddle", "a jump", "noise"],
+    ids=["out of a saddle", "out of a small start", "a jump", "noise"],
 )  # fmt: skip
 def test_gradients_that_grow_otherwise_are_not_added(growth):
     grown = lambda seen: with_gradients(lambda n, norm: norm * growth(seen.step))(seen)
-    assert shown(NotZeroed(), every=grown) == []
+    assert shown(NOT_ZEROED(), every=grown) == []
+
+
+def swinging(seen, n: int) -> float:
+    return random.Random(f"{seen.step} {n}").lognormvariate(0, 0.3)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_gradients_of_some_parameters_that_add_up_are_told_and_named(power):
+    def added(seen):
+        return with_gradients(
+            lambda n, norm: 1e-4 * (seen.step + 1) ** power * swinging(seen, n) ** 0.05 if n < 2 else swinging(seen, n)
+        )(seen)
+
+    found = only(shown(NOT_ZEROED(), every=added))
+    assert (found.step, found.severity, found.where) == (19, "warning", NAMES[:2])
+
+
+def test_gradients_behind_a_head_that_grows_from_near_zero_are_not_added():
+    def grown(seen):
+        return with_gradients(lambda n, norm: swinging(seen, n) * ((seen.step + 1) * 1e-4 if n < 2 else 1.0))(seen)
+
+    assert shown(NOT_ZEROED(), every=grown) == []
 
 
 def test_gradients_that_are_stale_across_an_interruption_are_told_at_the_same_update():

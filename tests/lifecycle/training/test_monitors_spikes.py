@@ -154,12 +154,11 @@ def test_spikes_after_a_resume_find_what_an_uninterrupted_training_does():
 
 
 def trend(norms: list[list[float]], losses: list[float]) -> list:
-    """What Trends finds in made-up signals, kept updates only."""
+    """What Trends finds in made-up signals, each shown as often as one is kept of."""
     trends, found = Trends(tuple(f"layer{number}" for number in range(len(norms[0])))), []
-    for number, (row, loss) in enumerate(zip(norms, losses, strict=True)):
-        finding = trends.after_backward(
-            Signals(number * KEEP_EVERY, loss, loss * loss, 32, 0.1, max(row), list(row), 0.01, 0.0)
-        )
+    for step in range(KEEP_EVERY * len(norms)):
+        row, loss = norms[step // KEEP_EVERY], losses[step // KEEP_EVERY]
+        finding = trends.after_backward(Signals(step, loss, loss * loss, 32, 0.1, max(row), list(row), 0.01, 0.0))
         found += [finding] if finding else []
     return found
 
@@ -205,7 +204,7 @@ class Saturates(nn.Module):
         return self.network(inputs["numbers"]).squeeze(1)
 
 
-@pytest.mark.parametrize("mechanism", ["weights_shrink", "units_saturate"])
+@pytest.mark.parametrize("mechanism", ["head_fades", "units_saturate"])
 def test_layer_whose_gradient_vanishes_is_named(mechanism):
     layers = nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
 
@@ -213,7 +212,7 @@ def test_layer_whose_gradient_vanishes_is_named(mechanism):
         last, first = state.parameters[4], state.parameters[0]
         with torch.no_grad():
             # What is behind it passes on less and less; or what it feeds is ever further from where it moves.
-            last.mul_(0.9) if mechanism == "weights_shrink" else first.mul_(1.06)
+            last.mul_(0.9) if mechanism == "head_fades" else first.mul_(1.06)
 
     setup = replace(host("mlp"), network=lambda: Saturates(layers), learning_rate=1e-7)
     watch, _ = watched(setup, steps=250, after=move)

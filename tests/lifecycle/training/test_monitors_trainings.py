@@ -1,5 +1,6 @@
 """Monitors in real trainings of an MLP, a CNN, a U-Net and a causal transformer: healthy, and with a fault planted."""
 
+import mmap
 import os
 import socket
 from dataclasses import replace
@@ -11,10 +12,12 @@ import torch.multiprocessing as multiprocessing
 from benchmarks.monitored import monitored
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
+from lifecycle.memory_limit import device_limit_bytes, memory_limit_bytes
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.beside import content_of, left_out, replica_checksums, row_numbers, row_sums
+from lifecycle.training.monitors.closer_look import memory_bytes
 from lifecycle.training.monitors.diagnosis import name_of
-from lifecycle.training.monitors.resources import ReplicasApart
+from lifecycle.training.monitors.resources import MemoryGrowth, ReplicasApart
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training_spec import MonitorsSpec
 
@@ -66,6 +69,29 @@ def test_state_of_all_monitors_goes_through_a_checkpoint():
     shown = Watch(state.model, MonitorsSpec(), monitors, STEPS).state_dict()
     first.load_state_dict(shown)
     assert first.state_dict() == shown
+
+
+@pytest.mark.parametrize(("leaked_bytes", "severities"), [(2**20, ["critical"]), (4, [])])
+def test_leak_that_will_not_fit_is_critical_and_a_steady_process_is_not(leaked_bytes, severities):
+    subject, kept = HOSTS["mlp"](0).subject(), []
+    subject = replace(subject, plan=subject.plan.model_copy(update={"last_step": 241}))
+    limit = memory_bytes(torch.device("cpu")) + 100 * 2**20
+    every = all_monitors(subject.state(), subject.plan, memory_limit_bytes=limit)
+    monitors = [one for one in every if isinstance(one, MemoryGrowth)]
+
+    def leak(state, step):
+        # Pages of its own: what other tests have freed would take up a tensor without any growth.
+        kept.append(mmap.mmap(-1, leaked_bytes))
+        kept[-1].write(bytes([1]) * leaked_bytes)
+
+    seen = monitored(subject, monitors, before=leak)
+    assert [alarm.severity for alarm in seen.alarms] == severities
+
+
+def test_limit_of_a_training_on_a_cpu_is_what_the_process_may_use():
+    limit = device_limit_bytes("cpu")
+    assert limit == memory_limit_bytes()
+    assert limit is None or limit > memory_bytes(torch.device("cpu"))
 
 
 def test_parameter_that_was_replaced_is_left_out():

@@ -10,6 +10,7 @@ from lifecycle.records import Alarm, CurvePoint, Estimate
 from lifecycle.training.judging.gate import (
     CHECKS,
     beyond_linear_check,
+    finite_check,
     learned_check,
     loss_rise_check,
     monitors_check,
@@ -257,6 +258,16 @@ def test_learned_fails_where_the_loss_did_not_fall_and_passes_where_training_cam
     assert learned_check(learned(0.05, 0.05, network_loss=0.4), "cpu", flat).status == "pass"
 
 
+def test_fix_of_learned_begins_with_the_updates_where_they_were_few():
+    untaught = learned(0.001, 0.05)
+    fix = learned_check(untaught, "cpu", FALLING).fix
+    assert fix.startswith("19 updates are few: more epochs or a smaller batch; else look for labels")
+    many = tuple(point.model_copy(update={"step": 30 * point.step}) for point in FALLING)
+    assert learned_check(untaught, "cpu", many).fix.startswith("look for labels")
+    flat = falling(0.69, 0.69)
+    assert learned_check(learned(0.05, 0.05, network_loss=0.5), "cpu", flat).fix.startswith("19 updates are few")
+
+
 def learned(network: float, linear: float, error: float = 0.001, **values) -> Learned:
     return Learned(
         network_rise=network, network_low=network - 2 * error, linear_rise=linear,
@@ -310,3 +321,23 @@ def test_alarm_that_stops_a_stage_is_in_the_evidence_behind_any_number_of_warnin
     assert check.stops
     assert "a layer gives nothing" in check.evidence
     assert check.fix == "a bias"
+
+
+def test_alarms_are_told_critical_first_then_by_step_and_the_rest_is_counted(splits, tmp_path):
+    result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke"))
+    severities = ["warning", "critical", "warning", "critical", "critical"]
+    alarms = [
+        SPIKE.model_copy(update={"monitor": "plateau", "severity": severity, "step": 50 - step})
+        for step, severity in enumerate(severities)
+    ]
+    check = monitors_check(result.model_copy(update={"alarms": tuple(alarms)}))
+    told = check.evidence.split("; ")
+    assert [part.split(":")[0] for part in told] == ["step 46", "step 47", "step 49", "and 2 more"]
+
+
+def test_fix_of_what_is_not_finite_is_told_once(splits, tmp_path):
+    result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke"))
+    ended = SPIKE.model_copy(update={"monitor": "non_finite_loss", "action": "stop", "fix": "clip the inputs"})
+    result = result.model_copy(update={"alarm": ended, "alarms": (ended,)})
+    assert finite_check(result).fix == "clip the inputs"
+    assert monitors_check(result).fix == "as the check finite says"
