@@ -221,7 +221,8 @@ class OwnTrainer(Frozen):
 
     Whether it told its `gradients` and `weights`, and its optimizer, so that monitors looked `closer`; how many
     `checkpoints` it wrote. `asked_to_end` says why it was asked to end, if it made another update all the same.
-    `unread_weights`: rows have weights, and it never read them.
+    `unwatched`: it told more models than monitors are kept for. `unread_weights`: rows have weights, and it never read
+    them.
     """
 
     file: str
@@ -230,6 +231,7 @@ class OwnTrainer(Frozen):
     checkpoints: int
     closer: bool = False
     asked_to_end: str = ""
+    unwatched: bool = False
     unread_weights: bool = False
 
 

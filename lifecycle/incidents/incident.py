@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,6 +114,16 @@ def incident_id(folder: Path) -> str:
 def is_incident(folder: Path) -> bool:
     """True for a folder whose name and content are an incident's."""
     return bool(_NAME.fullmatch(folder.name)) and (folder / "incident.json").is_file()
+
+
+def as_kept(alarms: Iterable[Alarm], out: Path) -> tuple[Alarm, ...]:
+    """The alarms of the stage in the folder `out`: one whose incident gave way to another's names none any more."""
+    return tuple(
+        alarm
+        if alarm.incident is None or is_incident(out / FOLDER / alarm.incident.rpartition("/")[2])
+        else alarm.model_copy(update={"incident": None})
+        for alarm in alarms
+    )
 
 
 def write_manifest(folder: Path) -> None:

@@ -46,6 +46,8 @@ def pack(job: PackJob) -> PackResult:
         left_out = _copy_code(scene.folder, temporary / "code")
         write_atomic(temporary / "preprocessing.json", canonical_json(scene.preprocessing))
         write_atomic(temporary / "incident.json", _without_places(incident, checkpoint).model_dump_json().encode())
+        # Rows of the data are in it: whoever adds all that is new to a repository must not add these.
+        write_atomic(temporary / ".gitignore", b"*\n")
         write_manifest(temporary)
         os.rename(temporary, target)
     except BaseException:

@@ -210,6 +210,8 @@ def _write(target: Path, incident: Incident) -> None:
         raise
 
 
+# Of our own loop they follow from the plan; of a script nobody knows them then.
+NUMBERS = "numbers of the batch's rows"
 _Smaller = Callable[[Incident], Mapping[str, Any]]
 # What is left out first; each says what it takes away.
 _SMALLER: tuple[tuple[str, _Smaller], ...] = (
@@ -219,7 +221,7 @@ _SMALLER: tuple[tuple[str, _Smaller], ...] = (
         lambda found: {"signals": (*_without_norms(found.signals[:-_FEW]), *found.signals[-_FEW:])},
     ),
     ("keys of the batch's rows, but for those of the alarm", lambda found: {"row_keys": ()}),
-    ("numbers of the batch's rows, which follow from the plan", lambda found: {"batch_rows": ()}),
+    (NUMBERS, lambda found: {"batch_rows": ()}),
     (
         "the closer look and all gradient norms by parameter",
         lambda found: {"samples": (), "signals": _without_norms(found.signals)},

@@ -12,6 +12,7 @@ from pathlib import Path
 from lifecycle.errors import CheckpointError
 from lifecycle.incidents.beside import elsewhere, outstanding
 from lifecycle.incidents.incident import Incident
+from lifecycle.incidents.record import NUMBERS
 from lifecycle.incidents.rows import bad_inputs
 from lifecycle.incidents.scene import require_code, require_rows
 from lifecycle.jobs import GuiltyRow, ReplayResult
@@ -19,6 +20,7 @@ from lifecycle.trainers.checkpoints import verify
 from lifecycle.training.prepare import prepare
 from lifecycle.training.scoring import choose_device
 
+NOT_TOLD = "the script did not tell their numbers (flight.step(rows=…))"
 # Rows that are told of.
 _ROWS = 5
 
@@ -58,7 +60,8 @@ def _rows(incident: Incident, device: str) -> tuple[tuple[GuiltyRow, ...], str, 
     prepared = prepare(incident.job.model_copy(update={"kept_features": None}), device)
     numbers, sensitive = incident.batch_rows, bool(incident.job.rows.sensitive_features)
     if not numbers:
-        return (), "not known: the script did not tell their numbers (flight.step(rows=…))", prepared.code_sha256
+        why = "they did not fit into the incident" if NUMBERS in incident.left_out else NOT_TOLD
+        return (), f"not known: {why}", prepared.code_sha256
     batch = prepared.data.take(torch.tensor(numbers, device=device))
     found = {place: why for place in range(len(numbers)) if (why := bad_inputs(batch, place))}
     keys = dict(enumerate(incident.row_keys))

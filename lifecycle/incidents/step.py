@@ -151,10 +151,11 @@ class Alone:
         except ValueError:
             # Batch norm can't train on one row; on two equal ones it can.
             self.step.put_back()
-            losses = backward(state.model, self.data, rows.repeat(2), self.recipe, None, of=2 * len(rows), scale=scale)
+            twice = rows.repeat(2)
+            losses = backward(state.model, self.data, twice, self.recipe, None, of=len(twice), scale=scale)
         gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients) / scale
-        return float(losses.double().mean()), float(norm)
+        return float(losses.each.double().mean()), float(norm)
 
     def is_bad(self, places: Sequence[int]) -> bool:
         """True if loss or gradient of these rows is not finite."""

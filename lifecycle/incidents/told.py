@@ -21,7 +21,23 @@ def replay_text(incident: Incident, result: ReplayResult) -> str:
     lines += ["", f"first bad operation: {bad}"]
     lines += ["", f"rows: {result.rows_told}", *(f"  {_row(row)}" for row in result.rows)]
     lines += ["", "layers:", *(f"  {line}" for line in result.layers)] if result.layers else []
-    return "\n".join([*lines, "", f"likely cause: {alarm.cause}", f"fix: {alarm.fix}"])
+    return "\n".join([*lines, "", *_cause(incident, result)])
+
+
+def _cause(incident: Incident, result: ReplayResult) -> list[str]:
+    """What the alarm took for the cause, unless the replay knows better."""
+    alarm, bad = incident.alarm, result.first_bad
+    if result.reproduced == "not" and alarm.monitor.startswith("non_finite") and bad is None:
+        return [
+            "as this code makes the update, all of its numbers are finite: what the incident met does not come again"
+        ]
+    if bad is not None and bad.phase != "before":
+        return [
+            "cause: the first bad operation above",
+            f"at the alarm it was taken for: {alarm.cause}",
+            f"fix: {alarm.fix}",
+        ]
+    return [f"likely cause: {alarm.cause}", f"fix: {alarm.fix}"]
 
 
 def known_text(known: Mapping[str, Path]) -> str:
@@ -47,7 +63,8 @@ def _rate(incident: Incident) -> list[str]:
     """The learning rate of the step beside the usual one, where it was recorded."""
     seen = incident.at_step
     before = [one.learning_rate for one in incident.signals if one.step < incident.step]
-    if seen is None or not before:
+    # A script need not tell it.
+    if seen is None or not any([*before, seen.learning_rate]):
         return []
     return [f"  learning rate: {seen.learning_rate:.3g}, median before {statistics.median(before):.3g}"]
 

@@ -9,8 +9,10 @@ from lifecycle.checks import CheckResult
 from lifecycle.jobs import OwnTrainer
 from lifecycle.preflight.check import Check, Found
 from lifecycle.trainers.trial import AFTER, BEFORE, ScriptTrial
+from lifecycle.training.monitors.heartbeat import FIRST_SECONDS
 
 FAMILY = "trainer"
+BROKE_OFF = "the trial broke off before: see trainer.runs"
 TELL = "give flight.step the model, after backward and before the update"
 
 
@@ -27,6 +29,8 @@ def runs(seen: ScriptTrial) -> Found:
 
 def stops(seen: ScriptTrial) -> Found:
     """It ends at the update after which it is told to."""
+    if seen.problem and not seen.went_on:
+        return Found("insufficient", BROKE_OFF, required=True)
     if not seen.updates:
         return Found("insufficient", "it told no update", required=True)
     if seen.went_on:
@@ -36,6 +40,8 @@ def stops(seen: ScriptTrial) -> Found:
 
 def saves(seen: ScriptTrial) -> Found:
     """It writes a checkpoint when it is asked to end."""
+    if seen.problem:
+        return Found("insufficient", BROKE_OFF)
     if seen.saved:
         return Found("pass", f"a checkpoint after {BEFORE} updates, in {seen.checkpoint_seconds:.2f} s")
     why = seen.resume_problem or "asked to end, it wrote no checkpoint: an interruption costs all that was trained"
@@ -44,6 +50,8 @@ def saves(seen: ScriptTrial) -> Found:
 
 def resumes(seen: ScriptTrial) -> Found:
     """It goes on from its checkpoint, and ends with the same weights."""
+    if seen.problem:
+        return Found("insufficient", BROKE_OFF, severity="warning")
     if not seen.saved:
         return Found("insufficient", "there was no checkpoint to go on from", severity="warning")
     if seen.resume_problem:
@@ -95,12 +103,22 @@ CHECKS: tuple[Check[ScriptTrial], ...] = (
 )
 
 
+def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
+    """Why no alarm says nothing, and what mends it; None where monitors saw the updates."""
+    if not seen.gradients:
+        return f"{seen.file} told no gradient, so that only its losses could be looked at", TELL
+    if seen.unwatched:
+        told = f"{seen.file} told more models than can be watched: the later ones had no monitors"
+        return told, "give flight.step the same module at each update, and not a copy"
+    return None
+
+
 def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
     """What a stage cannot vouch for. A warning: a script's training is judged by its model like any other."""
     told = [
         "whether a loss was of rows that no update had seen is not known: none is progressive validation",
         "the order of rows is the script's own",
-        "whether it hangs between two updates is not watched",
+        f"a hang shows only after {FIRST_SECONDS / 60:.0f} minutes without a call",
     ]
     fixes = []
     if seen.gradients and not seen.closer:

@@ -22,8 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import CheckpointError
 from lifecycle.trainers.checkpoints import ScriptCheckpoints
+from lifecycle.trainers.given import count_of, loss_of, numbers_of, optimizers_of, require_module, require_parts
+from lifecycle.trainers.gradients import unclipped
 from lifecycle.trainers.logbook import Logbook
 from lifecycle.trainers.recorder import Told
 from lifecycle.training.watching.clock import COMPUTE, DATA
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from lifecycle.trainers.given import Rows
     from lifecycle.training.prepare import Prepared
     from lifecycle.training.state import Stateful, TrainData
     from lifecycle.training_spec import TrainingSpec
@@ -89,48 +91,58 @@ class Flight:
 
     def step(
         self,
-        *,
         loss: float | Tensor,
-        rows: int | Tensor | None = None,
+        *,
+        rows: Rows = None,
         model: torch.nn.Module | None = None,
         optimizer: Optimizers = None,
         learning_rate: float | None = None,
         scaled: bool = False,
+        grad_norm: float | Tensor | None = None,
     ) -> None:
         """Tell an update after its backward pass: the mean loss of its rows, and how many there were or their numbers.
 
         Of `model` the gradients are looked at, and the weights hashed for the rerun that reproducibility asks for; with
         the `optimizer`, one or several, also what some updates change, and activations.
-        `scaled`: a scaler leaves out updates whose gradients overflow, so that these are no alarm. Raises
-        TrainingEndedError if loss or gradient is not finite, and if the script goes on after should_stop.
+        `scaled`: a scaler leaves out updates whose gradients overflow, so that these are no alarm. `grad_norm`: that of
+        all gradients before they were clipped, where they are told clipped. Raises TrainingEndedError if loss or
+        gradient is not finite, and if the script goes on after should_stop.
         """
         told = Told(
-            loss=loss if isinstance(loss, int | float) else float(loss.detach()),
+            loss=loss_of(loss),
             # 0 where a callback could not count them.
-            rows=(rows if isinstance(rows, int | None) else rows.numel()) or self.batch_size,
+            rows=count_of(rows) or self.batch_size,
             rate=_rate(optimizer) if learning_rate is None else learning_rate,
             numbers=lambda: self._numbers(rows),
-            optimizers=_listed(optimizer),
+            optimizers=optimizers_of(optimizer),
         )
+        if model is not None:
+            require_module(model)
         if model is not None and self._log.gradients is None:
             self._log.look(model, told, scaled)
+        if grad_norm is not None and self._log.gradients is not None:
+            self._log.gradients = unclipped(self._log.gradients, float(grad_norm))
         self._log.tell(model, told)
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
         """Look at the gradients before the update, where its loss is told only afterwards. Raises as `step`."""
-        told = Told(None, self.batch_size, _rate(optimizer), optimizers=_listed(optimizer))
+        require_module(model)
+        told = Told(None, self.batch_size, _rate(optimizer), optimizers=optimizers_of(optimizer))
         self._log.look(model, told, scaled)
 
     @property
     def should_stop(self) -> bool:
         """True if the script has to end its loop: it was asked to, all planned updates are made, or no budget is left.
 
-        Its end goes on as usual: it writes a checkpoint if one is due, and returns its model.
+        Its end goes on as usual: it writes a checkpoint if one is due, and returns its model. A request to end that
+        comes after the update's checkpoint shows after the next update, which then has one.
         """
-        return self._log.must_end()
+        self._log.heart.called()
+        return self._log.ended is not None
 
     def waited(self) -> None:
         """What passed since the last update, checkpoint or call of this was waiting for rows."""
+        self._log.heart.called()
         self._log.clock.lap(DATA)
 
     @property
@@ -138,7 +150,7 @@ class Flight:
         """True if a checkpoint should be written after this update: it pays, or the training ends before its plan."""
         if not self.done or self._checkpoints.step == self.done:
             return False
-        return (self.should_stop and self._log.ended in ("asked", "budget", "rerun")) or self._checkpoints.due(
+        return (self._log.must_end() and self._log.ended in ("asked", "budget", "rerun")) or self._checkpoints.due(
             self.done
         )
 
@@ -146,9 +158,9 @@ class Flight:
         """Write a checkpoint of the parts' state_dict() and the random numbers, if one is due."""
         from lifecycle.trainers.state_file import save_parts
 
+        require_parts(parts)
         if self.checkpoint_due:
-            for part in parts.values():
-                _refuse_not_finite(part)
+            self._log.refuse_spoiled(*parts.values())
             with self.checkpoint_files() as folder:
                 save_parts(folder / STATE_FILE, parts)
 
@@ -156,12 +168,14 @@ class Flight:
     def checkpoint_files(self, model: object = None) -> Iterator[Path]:
         """A folder to save any files into; they are a checkpoint once the block has ended without an error.
 
-        Raises CheckpointError if weights of the `model` are not finite: none such is ever written.
+        Raises TrainingEndedError if weights of the `model`, or of one that was told, are not finite: none such is ever
+        written.
         """
         self._log.clock.lap(COMPUTE)
-        _refuse_not_finite(model)
+        self._log.refuse_spoiled(model)
         with self._checkpoints.writing(self.done, self._log.state()) as folder:
             yield folder
+        self._log.heart.called()
         self._log.deadline.saved(self._checkpoints.seconds)
         self._log.clock.checkpoint_saved(self.done)
 
@@ -185,27 +199,20 @@ class Flight:
         """
         from lifecycle.trainers.state_file import load_parts
 
+        require_parts(parts)
         if self.newest is not None:
             load_parts(self.newest / STATE_FILE, parts)
         return self.done
 
-    def _numbers(self, rows: int | Tensor | None) -> tuple[int, ...]:
+    def _numbers(self, rows: Rows) -> tuple[int, ...]:
         """Numbers of rows that were told by number; none if these are no numbers of the stage's rows."""
-        if rows is None or isinstance(rows, int) or rows.is_floating_point() or rows.dim() != 1:
-            return ()
-        numbers = tuple(int(number) for number in rows.tolist())
+        numbers = numbers_of(rows)
         return numbers if all(0 <= number < len(self._prepared.rows) for number in numbers) else ()
-
-
-def _listed(optimizer: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
-    if optimizer is None:
-        return ()
-    return tuple(optimizer) if isinstance(optimizer, Sequence) else (optimizer,)
 
 
 def _rate(optimizer: Optimizers) -> float:
     """The first one's; 0 if none is told."""
-    return next((float(one.param_groups[0]["lr"]) for one in _listed(optimizer)), 0.0)
+    return next((float(one.param_groups[0]["lr"]) for one in optimizers_of(optimizer)), 0.0)
 
 
 def _whole(prepared: Prepared) -> TrainData:
@@ -214,13 +221,3 @@ def _whole(prepared: Prepared) -> TrainData:
     # use_case.py refuses tensors: per_batch beside a trainer.
     assert isinstance(prepared.data, TrainData)
     return prepared.data
-
-
-def _refuse_not_finite(model: object) -> None:
-    import torch
-
-    from lifecycle.training.checkpoints.checkpoint import parameters_finite
-
-    if isinstance(model, torch.nn.Module) and not parameters_finite(model):
-        fix = "call flight.step after backward and before the update: it ends the training before these are made"
-        raise CheckpointError("weights that are not finite must never reach a checkpoint", fix=fix)

@@ -36,5 +36,13 @@ def gradients_of(model: torch.nn.Module | None) -> Gradients | None:
     return Gradients(math.sqrt(sum(norm * norm for norm in found)), each)
 
 
+def unclipped(seen: Gradients, norm: float) -> Gradients:
+    """The norms before clipping by the global norm, which shrinks all alike; `norm` is that of all together then."""
+    if not (0 < seen.total < norm < math.inf):
+        return seen
+    times = norm / seen.total
+    return Gradients(norm, [None if one is None else one * times for one in seen.norms])
+
+
 def _values(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.coalesce().values() if gradient.is_sparse else gradient

@@ -7,6 +7,7 @@ this update but moved since the look before is trained by turns.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
 
 
 class ScriptLooks(CloserLooks):
-    """`earlier` are the weights that the next look is held against, beside those right before its update."""
+    """`earlier` tells the weights of the look before, None before the first one."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
-        self.earlier = self.some_weights().double().cpu().numpy()
+        self.earlier: tuple[int, ...] | None = None
+
+    def fingerprints(self, weights: np.ndarray) -> tuple[int, ...]:
+        """Of each parameter, as far as it is looked at: few enough for a checkpoint."""
+        # -0.0 is no other weight than 0.0.
+        ends = [*self.starts[1:].tolist(), self.looked_at]
+        parts = zip(self.starts.tolist(), ends, strict=True)
+        return tuple(zlib.crc32((weights[start:end] + 0.0).tobytes()) for start, end in parts)
 
     def begin(self, state: TrainState) -> ScriptLook:
         return ScriptLook(self, state)
@@ -53,9 +61,10 @@ class ScriptLook(CloserLook):
         """True once the update was told."""
         return self._kept is not None
 
-    def weigh(self) -> None:
-        """Weights and gradients as they are between backward and the update."""
+    def weigh(self, step: int) -> None:
+        """Weights and gradients as they are between backward and the update of `step`."""
         self.leave()
+        self._step = step
         self._before, self._kept = self._looks.some_weights(), self._looks.some_gradients()
 
     def _gradients(self) -> Tensor:
@@ -69,12 +78,12 @@ class ScriptLook(CloserLook):
 
     def _sample(self, read: np.ndarray, sums: np.ndarray) -> Sample:
         """Without what is trained by turns, or by an optimizer that was not told."""
-        import numpy as np
-
         seen, looks = super()._sample(read, sums), self._looks
         before, after = read[: 2 * looks.looked_at].reshape(2, looks.looked_at)
-        moved = np.add.reduceat(before != looks.earlier, looks.starts, dtype=float) > 0
-        looks.earlier = after.copy()
+        # At the first update nobody knows what moves later.
+        earlier = looks.earlier or (None,) * len(seen.names)
+        moved = [now != then for now, then in zip(looks.fingerprints(before), earlier, strict=True)]
+        looks.earlier = looks.fingerprints(after)
         changed = {name for name, change in zip(seen.names, seen.changes, strict=True) if change}
         by_turns = {name for name, one in zip(seen.names, moved, strict=True) if one and name not in changed}
         left = tuple(name for name in seen.left_out if name not in changed | by_turns)

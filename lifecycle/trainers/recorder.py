@@ -7,14 +7,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.incidents.incident import Interventions
 from lifecycle.incidents.record import BlackBox, LastUpdates, keys_of
+from lifecycle.incidents.rows import bad_inputs
 from lifecycle.records import Alarm
 from lifecycle.trainers.gradients import Gradients
-from lifecycle.trainers.watched import ENDED, ScriptWatch
-from lifecycle.training.monitors.row_keys import NAMED_ROWS
+from lifecycle.trainers.watched import ScriptWatch
+from lifecycle.training.monitors.row_keys import NAMED_ROWS, NO_ROWS, NamedRows
 from lifecycle.training.monitors.signals import Signals
 from lifecycle.training.monitors.watch import KEPT_SIGNALS
 from lifecycle.training.random_state import torch_states
@@ -62,13 +63,20 @@ class Recorder:
         self._at, self._waited, self._numbers = now, waited, told.numbers
         self._signals.append(Signals(step, loss, loss * loss, told.rows, told.rate, norm, norms, *times))
 
+    def rows(self) -> NamedRows:
+        """Rows of the newest update by key: those with inputs that are not finite, else the first ones."""
+        import torch
+
+        box, numbers = self.box, self._numbers()
+        if not numbers:
+            return NO_ROWS
+        batch = box.prepared.data.take(torch.tensor(numbers, device=box.device))
+        bad = [number for place, number in enumerate(numbers) if bad_inputs(batch, place)]
+        return NamedRows(keys_of(box.prepared, box.job, (bad or numbers)[:NAMED_ROWS]), bool(bad))
+
     def kept(self, alarm: Alarm, watch: ScriptWatch | None) -> Alarm:
         """The alarm with its rows and its incident."""
         box, rows = self.box, self._numbers()
-        update: dict[str, Any] = {"row_keys": keys_of(box.prepared, box.job, rows[:NAMED_ROWS])}
-        if alarm.monitor == "non_finite_parameter":
-            # Nothing takes a script's weights back.
-            update["evidence"] = f"{alarm.evidence.partition(';')[0]}; {ENDED}"
 
         def last_updates() -> LastUpdates:
             return LastUpdates(
@@ -81,4 +89,4 @@ class Recorder:
                 done=Interventions(),
             )
 
-        return box.keep(alarm.model_copy(update=update), last_updates)
+        return box.keep(alarm.model_copy(update={"row_keys": self.rows().keys}), last_updates)

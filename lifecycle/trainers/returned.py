@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lifecycle.errors import TrainingError
 from lifecycle.jobs import TrainJob
 from lifecycle.task import told_of
-from lifecycle.training.checkpoints.checkpoint import parameters_finite
+from lifecycle.trainers.watched import spoiled_parameters
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared
 from lifecycle.training.scoring import predict_rows
@@ -24,27 +24,36 @@ _FORWARD = (
 )
 
 
-def returned_model(returned: object, job: TrainJob, prepared: Prepared, device: str) -> torch.nn.Module:
-    """The model on the device. Raises TrainingError if it is none that can be asked for probabilities."""
+def module_of(returned: object, job: TrainJob, prepared: Prepared) -> torch.nn.Module:
+    """The module that was returned, or one with the weights that were. Raises TrainingError if it is neither."""
     import torch
 
-    file = job.trainer
     if isinstance(returned, Mapping):
         returned = _with_weights(dict(returned), job, prepared)
     if not isinstance(returned, torch.nn.Module):
-        raise TrainingError(f"{file}: train returned {type(returned).__name__}", fix=_RETURN)
-    model = returned.to(device)
-    if not parameters_finite(model):
-        raise TrainingError(f"{file}: train returned weights that are not finite", fix="tell losses by flight.step")
+        raise TrainingError(f"{job.trainer}: train returned {type(returned).__name__}", fix=_RETURN)
+    return returned
+
+
+def answering_model(returned: object, job: TrainJob, prepared: Prepared, device: str) -> torch.nn.Module:
+    """The model on the device. Raises TrainingError if it is none that can be asked for probabilities."""
+    model = module_of(returned, job, prepared).to(device)
+    if spoiled := spoiled_parameters(model):
+        told = f"{job.trainer}: train returned weights that are not finite: {', '.join(spoiled)}"
+        raise TrainingError(
+            told, fix="call flight.step(loss=…, model=…) before each update: it names the one that did it"
+        )
     features = prepared.rows[list(job.rows.features)].head(MIN_STEPS)
     try:
         found = predict_rows(prepared.task, model, prepared.preprocessing, features, device)
     except Exception as error:
         told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
-        raise TrainingError(f"{file}: the returned model gives no probabilities: {told}", fix=_FORWARD) from error
+        raise TrainingError(
+            f"{job.trainer}: the returned model gives no probabilities: {told}", fix=_FORWARD
+        ) from error
     if found.shape != (len(features),) or not ((found >= 0) & (found <= 1)).all():
         told = f"{len(features)} rows became {found.shape}, from {found.min():g} to {found.max():g}"
-        raise TrainingError(f"{file}: the returned model gives no probabilities: {told}", fix=_FORWARD)
+        raise TrainingError(f"{job.trainer}: the returned model gives no probabilities: {told}", fix=_FORWARD)
     return model
 
 

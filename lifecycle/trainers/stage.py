@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lifecycle.errors import TrainingError
+from lifecycle.incidents.incident import as_kept
 from lifecycle.incidents.record import BlackBox
 from lifecycle.jobs import OwnTrainer, TrainJob, TrainResult
 from lifecycle.trainers.checkpoints import ScriptCheckpoints
+from lifecycle.trainers.ended import WORDS, TrainingEndedError
 from lifecycle.trainers.flight import Flight
-from lifecycle.trainers.logbook import WORDS, Logbook, TrainingEndedError
+from lifecycle.trainers.logbook import Logbook
 from lifecycle.trainers.recorder import Recorder
-from lifecycle.trainers.returned import returned_model
+from lifecycle.trainers.returned import answering_model, module_of
 from lifecycle.trainers.script import load_script
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
 from lifecycle.training.checkpoints.checkpointing import durable_folder
@@ -29,10 +32,13 @@ from lifecycle.training.techniques.deadline import Deadline
 from lifecycle.training.validate import validate
 from lifecycle.training.watching import clock
 
+if TYPE_CHECKING:
+    import torch
+
 
 @dataclass(frozen=True)
 class Flown:
-    """A script's training that came to its end: what it returned, and what is known of it."""
+    """A script's training that came to its end: what it returned, None where that is no result, and what is known."""
 
     prepared: Prepared
     flight: Flight
@@ -73,12 +79,12 @@ def train_by_script(
     prepared, log, checkpoints, device = flown.prepared, flown.log, flown.checkpoints, flown.device
     if log.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
-    whole = log.alarm is None and job.stop_after_steps is None and log.ended != "budget"
+    whole = log.ended in (None, "planned")
     state, checkpoint, metrics, learned, artifact = None, None, {}, None, None
     if whole:
         # Weights that the script never read have moved nothing.
         prepared = prepared if flown.flight.read_weights else replace(prepared, log_odds_shift=0.0)
-        state = TrainState(returned_model(flown.returned, job, prepared, device), (), step=log.done)
+        state = TrainState(answering_model(flown.returned, job, prepared, device), (), step=log.done)
         checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
         seconds.lap(clock.CHECKPOINT)
         metrics, learned = validate(job, prepared, state, device)
@@ -107,20 +113,21 @@ def train_by_script(
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
         gpu_seconds=flown.seconds if device == "cuda" else 0.0,
-        alarms=log.alarms,
+        alarms=as_kept(log.alarms, Path(job.out)),
         trainer=_seen(flown),
     )
 
 
 def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
-    """What the script returned; None where the training ended before it could."""
+    """What the script returned, as a module where the stage is done; None where the training ended before."""
     assert job.trainer is not None
     try:
         with _closed(log):
             returned = load_script(prepared.task, job.trainer)(flight)
+            return returned if log.ended == "rerun" else _module(returned, log, prepared, job)
     except (TrainingEndedError, SystemExit):
         # Lightning leaves by SystemExit when it is asked to end.
-        if log.ended is None:
+        if not log.must_end():
             raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
         if log.ended == "planned":
             raise TrainingError(
@@ -128,9 +135,18 @@ def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -
                 fix="end the loop when flight.should_stop is True, or plan more: training.epochs, training.batch_size",
             ) from None
         return None
-    if not log.done and log.alarm is None and log.ended is None:
+
+
+def _module(returned: object, log: Logbook, prepared: Prepared, job: TrainJob) -> torch.nn.Module | None:
+    """What was trained, once the last update was looked at, too. Raises TrainingEndedError by an alarm."""
+    if log.ended not in (None, "planned"):
+        return None
+    if not log.done:
         raise TrainingError(f"{job.trainer} told no update", fix="call flight.step(loss=…) at each update")
-    return returned
+    log.look_back()
+    module = module_of(returned, job, prepared)
+    log.refuse_spoiled(module)
+    return module
 
 
 @contextmanager
@@ -153,9 +169,10 @@ def _seen(flown: Flown) -> OwnTrainer:
     return OwnTrainer(
         file=flown.log.job.trainer,
         gradients=flown.log.gradients_seen,
-        closer=flown.log.watch is not None and flown.log.watch.knows_optimizer,
+        closer=flown.log.watches.know_optimizers,
         weights=flown.log.prefix_sha256 is not None,
         checkpoints=flown.checkpoints.written,
         asked_to_end=WORDS[flown.log.ended] if flown.log.ignored and flown.log.ended else "",
+        unwatched=flown.log.watches.unwatched,
         unread_weights=flown.flight.has_weights and not flown.flight.read_weights,
     )

@@ -20,10 +20,14 @@ _KEEPS = "keep plain values and tensors in state_dict()"
 
 
 def save_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
-    """Write the parts' state and the random numbers."""
+    """Write the parts' state and the random numbers. Raises CheckpointError if it can't be written as a file."""
     import torch
 
-    torch.save({"parts": {name: part.state_dict() for name, part in parts.items()}, "random": random_state()}, path)
+    saved = {"parts": {name: part.state_dict() for name, part in parts.items()}, "random": random_state()}
+    try:
+        torch.save(saved, path)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise CheckpointError("the checkpoint holds more than plain values", value=str(error), fix=_KEEPS) from None
 
 
 def load_parts(path: Path, parts: Mapping[str, Stateful]) -> None:

@@ -18,7 +18,8 @@ FOLDER = "checkpoint"
 class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
     """Give it to the Trainer's callbacks, and its `resume_from` to train.
 
-    The Trainer tells losses only in its log, so every update is logged; gradients are looked at before the update.
+    The Trainer tells losses only in its log, so every update is logged; gradients are looked at before the update. They
+    are clipped by then: their norm before that is in the log, too.
     """
 
     def __init__(self, flight: Flight) -> None:
@@ -48,10 +49,10 @@ class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralType
         rows = args.train_batch_size * args.gradient_accumulation_steps
         self.flight.step(
             loss=logs["loss"], rows=rows, model=kwargs["model"], learning_rate=logs.get("learning_rate"),
-            scaled=bool(args.fp16),
+            scaled=bool(args.fp16), grad_norm=logs.get("grad_norm"),
         )  # fmt: skip
-        control.should_training_stop = control.should_training_stop or self.flight.should_stop
         self._saving = self.flight.checkpoint_due
+        control.should_training_stop = control.should_training_stop or self.flight.should_stop
         control.should_save = control.should_save or self._saving
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -94,7 +94,8 @@ def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
     try:
         _try(job, folder, found)
     except TrainworthyError as error:
-        found |= {"problem": error.problem, "fix": error.fix}
+        value = "" if error.value is None else f": {error.value}"
+        found |= {"problem": f"{error.problem}{value}"[:500], "fix": error.fix}
     except Exception as error:
         found |= {"problem": _told(error, job), "fix": f"mend that line of {job.trainer}"}
     return ScriptTrial.model_validate(found)
@@ -102,7 +103,7 @@ def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
 
 def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
     from lifecycle.errors import TrainingError
-    from lifecycle.trainers.returned import returned_model
+    from lifecycle.trainers.returned import answering_model
     from lifecycle.training.checkpoints.checkpoint import parameters_sha256
     from lifecycle.training.stage import peak_memory_bytes
 
@@ -118,7 +119,7 @@ def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
         return
     found["update_seconds"] = statistics.median(list(log.seconds)[1:] or log.seconds)
     found["checkpoint_seconds"] = through.checkpoints.seconds
-    model = returned_model(through.returned, job, through.prepared, through.device)
+    model = answering_model(through.returned, job, through.prepared, through.device)
     found |= _scored(model, job, through, folder)
     found["peak_memory_bytes"] = peak_memory_bytes()
     sha256 = parameters_sha256(model)
@@ -128,8 +129,10 @@ def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
         if found["saved"]:
             resumed = _flown(job, folder / "resumed", BEFORE + AFTER)
             found["resumed_from"] = resumed.log.resumed_from
-            again = returned_model(resumed.returned, job, resumed.prepared, resumed.device)
+            again = answering_model(resumed.returned, job, resumed.prepared, resumed.device)
             found["equal"] = resumed.log.resumed_from == BEFORE and parameters_sha256(again) == sha256
+    except TrainworthyError as error:
+        found["resume_problem"] = f"{error.problem}: {error.value}; {error.fix}"[:500]
     except Exception as error:
         found["resume_problem"] = _told(error, job)
 

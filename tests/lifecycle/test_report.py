@@ -452,6 +452,7 @@ def test_usd_keeps_the_digits_that_matter(value: float, shown: str) -> None:
     ("value", "shown"),
     [
         (0, "0 s"),
+        (0.00213, "2.13 ms"),
         (1.234, "1.23 s"),
         (61.04, "61.0 s"),
         (173, "2 min 53 s"),

@@ -1,13 +1,17 @@
 """The report's picture and words of a training: what a window is called, and where the time went."""
 
+import io
 from typing import Any
 
+import pytest
 import report_records as example
 from matplotlib.figure import Figure
 
 from lifecycle.records import Alarm, StageReport, StageSeconds
 from lifecycle.report import sections
 from lifecycle.report.alarms import alarm_rows
+from lifecycle.report.loss_axis import clipped_at
+from lifecycle.report.pictures import learning_curve
 from lifecycle.report.render import render
 from lifecycle.report.training_curve import told, training_curve
 
@@ -76,23 +80,77 @@ def test_alarms_are_marked_where_they_were_raised_with_number_and_name():
     assert "alarms" not in told([example.stage("full", 1000, 40, 0.45)])
 
 
-def test_many_alarms_are_marked_by_number_and_the_table_has_them_all():
-    stage = stage_with_alarms(*(alarm(step, "loss_spike", "warning") for step in range(30)))
-    axes = Figure().subplots()
+def test_alarms_close_together_share_a_label_and_every_number_is_on_the_curve():
+    early = [alarm(step, "loss_spike", "warning") for step in (2, 4, 9)]
+    late = [
+        alarm(390, "outlier_batch", "warning"),
+        alarm(391, "loss_spike", "critical"),
+        alarm(397, "plateau", "warning"),
+    ]
+    figure = Figure(figsize=(4.8, 3.3))
+    axes = figure.subplots()
+    training_curve(axes, [stage_with_alarms(*early, *late)])
+    assert [text.get_text() for text in axes.texts] == ["1 loss spike", "2 loss spike", "3 loss spike", "4-6"]
+    assert [line.get_linestyle() for line in axes.lines if str(line.get_label()).startswith("alarm")][-1] == "-"
+
+
+def test_thin_lines_of_alarms_keep_their_colours_in_the_picture():
+    from PIL import Image
+
+    stage = stage_with_alarms(alarm(5, "loss_spike", "warning"), alarm(30, "plateau", "critical"))
+    drawn = Image.open(io.BytesIO(learning_curve([stage]))).convert("RGB")
+    colours = {colour for _, colour in drawn.getcolors(1 << 20) or []}
+    assert {(0xA4, 0x0E, 0x26), (0xA0, 0x5F, 0x00)} <= colours
+
+
+def test_labels_of_many_alarms_lie_beside_or_above_each_other():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = Figure(figsize=(4.8, 3.3))
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    stage = stage_with_alarms(*(alarm(round(1.3**step), "vanishing_gradients", "warning") for step in range(1, 23)))
     training_curve(axes, [stage])
-    assert [text.get_text() for text in axes.texts] == [str(number) for number in range(1, 21)]
-    assert len(alarm_rows([stage])) == 30
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in axes.texts]
+    assert not any(one.overlaps(other) for number, one in enumerate(boxes) for other in boxes[:number])
+    assert len(alarm_rows([stage])) == 22
+
+
+def spiked(first: int, last: int, loss: float) -> StageReport:
+    """A full stage whose windows from `first` to `last` lie at `loss`."""
+    stage = example.stage("full", 1000, 400, 0.45)
+    curve = [p.model_copy(update={"loss": loss}) if first <= n < last else p for n, p in enumerate(stage.curve)]
+    return stage.model_copy(update={"curve": tuple(curve)})
+
+
+@pytest.mark.parametrize(("first", "last"), [(30, 31), (24, 40)])
+def test_a_spike_leaves_the_axis_by_an_arrow_and_the_healthy_windows_keep_their_shape(first: int, last: int):
+    axes = Figure().subplots()
+    training_curve(axes, [spiked(first, last, 438_512.0)])
+    healthy = Figure().subplots()
+    training_curve(healthy, [spiked(0, 0, 0.0)])
+    assert axes.get_ylim()[1] < 2 * healthy.get_ylim()[1]
+    assert "full leaves the axis: up to 438,512" in [text.get_text() for text in axes.texts]
+    assert "arrow" in told([spiked(first, last, 438_512.0)])
+
+
+def test_a_healthy_curve_is_not_cut_off():
+    stage = example.stage("full", 1000, 400, 0.45)
+    falls = [p.model_copy(update={"loss": 9.0 * 0.8**n}) for n, p in enumerate(stage.curve)]
+    for curve in (stage.curve, tuple(falls), stage.curve[:1], ()):
+        assert clipped_at([stage.model_copy(update={"curve": curve})]) is None
 
 
 def test_report_lists_alarms_with_cause_fix_and_the_command_that_replays_them():
     hostile = alarm(
-        30, "loss_spike", "warning", evidence="<script>alert(1)</script>", row_keys=({"id": "17"},), count=3,
+        30, "loss_spike", "warning", evidence="`<script>alert(1)</script>`", fix="try `clip_norm: 1`",
+        row_keys=({"id": "17"},), count=3,
         last_step=36, incident="toy/0123/full/30-loss_spike",
     )  # fmt: skip
     page = render({**example.experiment(), "full": stage_with_alarms(hostile)}, {})
     assert "trainworthy replay toy/0123/full/30-loss_spike" in page
     assert "step 30 to 36, 3 times" in page
-    assert "One bad batch. Look at it." in page
+    assert 'One bad batch. Try <code class="wraps">clip_norm: 1</code>.' in page
     assert "First of 1 rows: id=17." in page
     assert "<script>alert(1)" not in page
     assert "Alarms: loss spike at step 30 of full" in page

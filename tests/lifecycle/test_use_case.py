@@ -146,6 +146,29 @@ def test_wrong_class_weights_are_told_at_the_place_that_was_written(folder, weig
     assert any(line.startswith(f"use_case.yaml: {where}:") and told in line for line in problems(folder))
 
 
+@pytest.mark.parametrize(
+    ("monitors", "where", "told"),
+    [
+        ({"los_spike": "stop"}, ".los_spike", "did you mean 'loss_spike'?"),
+        ({"plateau": "stop"}, ".plateau", "known: exploding_gradients, gradient_spike, hang"),
+        ({"non_finite": "skip_bach"}, ".non_finite", "did you mean 'skip_batch'?"),
+        ({"non_finite": "ignore"}, ".non_finite", "known: lower_rate, roll_back"),
+    ],
+)
+def test_wrong_action_of_a_monitor_is_told_with_what_was_meant(folder, monitors, where, told):
+    change(folder, training={"monitors": monitors})
+    line = only_problem(folder)
+    assert line.startswith(f"use_case.yaml: training.monitors{where}:")
+    assert told in line
+
+
+@pytest.mark.parametrize(("written", "meant"), [("logloss", "log_loss"), ("roc_auc", "auc")])
+def test_misspelt_metric_is_told_with_what_was_meant(folder, written, meant):
+    guardrail = {"metric": written, "at_most": 0.5}
+    change(folder, benchmark={"guardrails": [guardrail]})
+    assert any("metric: Input should be" in line and f"did you mean '{meant}'?" in line for line in problems(folder))
+
+
 @pytest.mark.parametrize("key", ["name", "owner", "training", "hyperparameters", "budget"])
 def test_missing_key_is_told(folder, key):
     path = folder / "use_case.yaml"

@@ -68,6 +68,12 @@ def test_add_version_of_a_published_one_is_refused(project):
         add_version(project, "flights", "v1", VERSION)
 
 
+def test_dataset_without_a_published_version_is_told_with_the_file_that_was_read(project):
+    with pytest.raises(DatasetError) as caught:
+        published_version(project, "nothing_of_this_name", "v1")
+    assert f"published in {versions_path(project)}" in caught.value.problem
+
+
 def test_published_version_unknown_offers_the_nearest(project):
     write(project, f"flights:\n  v9: {ENTRY}\n")
     with pytest.raises(DatasetError, match="did you mean 'flights'"):

@@ -9,7 +9,7 @@ import stages
 from lifecycle.errors import IncidentError
 from lifecycle.incidents import record
 from lifecycle.incidents.find import find_incident, known_incidents
-from lifecycle.incidents.incident import incident_name, is_incident, read_incident, write_manifest
+from lifecycle.incidents.incident import FOLDER, as_kept, incident_name, is_incident, read_incident, write_manifest
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,19 @@ def test_full_folder_keeps_the_first_of_each_monitor(tmp_path: Path):
     assert record._make_room(tmp_path / "99-plateau")
     assert not (tmp_path / f"{record.MOST_INCIDENTS - 1}-loss_spike").exists()
     assert (tmp_path / "0-loss_spike").exists()
+
+
+def test_alarm_whose_incident_gave_way_to_another_names_none(met, tmp_path: Path):
+    alarm = read_incident(met[2]).alarm.model_copy(update={"monitor": "loss_spike"})
+    for name in ("3-loss_spike", "99-plateau"):
+        (tmp_path / FOLDER / name).mkdir(parents=True)
+        (tmp_path / FOLDER / name / "incident.json").write_text("{}")
+    alarms = [
+        alarm.model_copy(update={"incident": f"toy/0123/full/{name}"})
+        for name in ("3-loss_spike", "8-loss_spike", "99-plateau")
+    ]
+    kept = as_kept([*alarms, alarm], tmp_path)
+    assert [one.incident for one in kept] == ["toy/0123/full/3-loss_spike", None, "toy/0123/full/99-plateau", None]
 
 
 def test_full_disk_costs_the_incident_and_not_the_training(met, tmp_path: Path, monkeypatch, capsys, splits: Path):

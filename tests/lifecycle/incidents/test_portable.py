@@ -56,6 +56,11 @@ def test_portable_incident_replays_alone_with_no_state_and_no_rows(made, tmp_pat
     assert stages.replay(there).reproduced == "bit_for_bit"
 
 
+def test_portable_incident_is_no_part_of_a_repository(made):
+    _, packed = made
+    assert (Path(packed.folder) / ".gitignore").read_text() == "*\n"
+
+
 def test_portable_incident_names_no_path_of_its_machine(made):
     root, packed = made
     text = (Path(packed.folder) / "incident.json").read_text()

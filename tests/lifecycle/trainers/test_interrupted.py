@@ -31,6 +31,13 @@ def asked_at(step: int) -> Callable[[], bool]:
     return should_stop
 
 
+@pytest.mark.parametrize("call", [28, 29, 30, 31])
+def test_request_to_end_at_any_moment_costs_no_update(splits, tmp_path, call):
+    calls = []
+    with pytest.raises(PreemptedError, match="a checkpoint is written"):
+        run_stage(by_hand(splits, tmp_path), lambda: calls.append(0) or len(calls) >= call)
+
+
 def checkpoints(job: TrainJob) -> list[Path]:
     return sorted((Path(job.out) / "checkpoints").iterdir())
 
@@ -160,3 +167,18 @@ def test_script_that_makes_more_updates_than_planned_is_told_what_to_mend(splits
     with pytest.raises(TrainingError, match="made another update after all") as caught:
         run_stage(job)
     assert "flight.should_stop" in caught.value.fix
+
+
+def test_first_look_after_an_interruption_comes_when_it_would_have_without_one(splits, tmp_path):
+    rows = "        rows = batch(flight, step)\n"
+    killed = "        if step == 25:\n            torch.nn.init.zeros_(model.layers[0].weight)\n"
+    killed += "            torch.nn.init.constant_(model.layers[0].bias, -100.0)\n"
+    job = by_hand(splits, tmp_path, (rows, killed + rows))
+    whole = run_stage(job.model_copy(update={"out": str(tmp_path / "whole")}))
+    with pytest.raises(PreemptedError):
+        run_stage(job, asked_at(30))
+    resumed = run_stage(job)
+    assert 25 < resumed.resumed_from_step < 40
+    found = [[(alarm.monitor, alarm.step) for alarm in result.alarms] for result in (whole, resumed)]
+    assert found[0] == found[1]
+    assert ("dead_layer", 60) in found[0]

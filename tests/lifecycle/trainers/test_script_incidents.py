@@ -8,8 +8,9 @@ import pytest
 import toy_jobs
 
 from lifecycle.errors import IncidentError
+from lifecycle.incidents import record
 from lifecycle.incidents.find import known_incidents
-from lifecycle.incidents.incident import Incident, read_incident
+from lifecycle.incidents.incident import Incident, read_incident, write_manifest
 from lifecycle.incidents.portable import pack
 from lifecycle.incidents.replay import run_replay
 from lifecycle.incidents.told import replay_text
@@ -64,7 +65,7 @@ def test_loss_that_is_not_finite_leaves_an_incident_whose_replay_is_insufficient
     assert set(incident.random) == {"torch"}
     assert incident.checkpoint is not None
     assert incident.checkpoint.path.endswith("step-00000025")
-    assert [sample.step for sample in incident.samples] == [20, 40]
+    assert [sample.step for sample in incident.samples] == [0, 20, 40]
     assert answer.reproduced == "insufficient"
     assert (answer.first_bad, answer.compared, answer.from_step) == (None, (), 25)
     text = replay_text(incident, answer)
@@ -135,3 +136,28 @@ def test_rerun_that_shows_that_a_training_can_be_repeated_keeps_no_incident(spli
     early = (ZERO, f"{ZERO}        loss = loss / (step != 5)\n")
     train(splits, tmp_path, early, stop_after_steps=20)
     assert known_incidents(tmp_path / "var") == {}
+
+
+def test_alarm_whose_incident_gave_way_to_another_names_none(splits, tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "MOST_INCIDENTS", 2)
+    ends = (ZERO, f"{ZERO}        loss = loss / (step != 240)\n")
+    jumps = (STEP, STEP.replace("loss=loss", "loss=loss * (1e4 if step in (70, 230) else 1.0)"))
+    code = own_trainers.use_case(tmp_path / "toy", HAND, ends, jumps)
+    out = tmp_path / "var" / "training" / "toy" / "0123" / "full"
+    result = run_stage(own_trainers.job(splits, code, out, "full", spec=toy_jobs.spec_with(training={"epochs": 6})))
+    named = [(alarm.monitor, alarm.step, alarm.incident is not None) for alarm in result.alarms]
+    assert named == [("outlier_batch", 70, True), ("outlier_batch", 230, False), ("non_finite_loss", 240, True)]
+    kept = known_incidents(tmp_path / "var")
+    assert {alarm.incident for alarm in result.alarms if alarm.incident} == set(kept)
+
+
+def test_incident_without_room_for_the_rows_says_so_and_blames_no_script(splits, tmp_path):
+    train(splits, tmp_path, DIVIDED)
+    found = only_incident(tmp_path)
+    incident = read_incident(found)
+    (found / "incident.json").write_bytes(record._within(incident, 1000))
+    write_manifest(found)
+    kept, answer = replayed(tmp_path, found)
+    assert kept.batch_rows == ()
+    assert "plan" not in " ".join(kept.left_out)
+    assert answer.rows_told == "not known: they did not fit into the incident"

@@ -3,6 +3,7 @@
 import own_trainers
 import pytest
 
+from lifecycle.incidents.incident import read_incident
 from lifecycle.jobs import TrainResult
 from lifecycle.training.stage import run_stage
 
@@ -44,6 +45,10 @@ HEALTHY = {
     "a_frozen_part_that_no_optimizer_has": (
         (MADE, MADE.replace("model.", "model.layers.") + "    model.shop.requires_grad_(False)\n"),
     ),
+    "a_head_that_starts_at_zero": (
+        (MADE, "    torch.nn.init.zeros_(model.layers[3].weight)\n    torch.nn.init.zeros_(model.layers[3].bias)\n"
+         + MADE),
+    ),
     "grows_a_layer": (
         (ZERO, "        if step == 30:\n            model.extra = torch.nn.Linear(1, 1)\n"
          "            optimizer.add_param_group({'params': list(model.extra.parameters())})\n"
@@ -78,6 +83,9 @@ PLANTED = {
     ),
     "optimizer_that_is_never_called": ((UPDATE, ""), "unchanged_layer", 61),
     "gradients_that_are_never_zeroed": ((ZERO, ""), "gradients_not_zeroed", 21),
+    "rate_that_is_far_too_large": (
+        (MADE, MADE.replace("lr=flight.training.optimizer.learning_rate", "lr=3.0")), "update_ratio", 20,
+    ),
 }  # fmt: skip
 
 
@@ -97,6 +105,42 @@ def test_weights_that_an_update_spoiled_end_the_training_at_the_next_look(splits
         splits, tmp_path, (UPDATE, spoiled), ("        flight.checkpoint(model=model, optimizer=optimizer)\n", "")
     )
     assert result.alarm is not None
-    assert result.alarm.monitor.startswith("non_finite")
-    assert result.alarm.evidence.endswith("the training script was ended")
+    assert result.alarm.monitor == "non_finite_parameter"
+    assert result.alarm.evidence.endswith("the training ended there, without a model")
     assert result.steps in (40, 41)
+
+
+# Gradients of a hundred times their size for the updates from 80 on, which both ways clip to a norm of 1.
+CLIPPED = {
+    "hand": (
+        (
+            STEP,
+            "        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+            + STEP.replace("model=model", "model=model, grad_norm=norm"),
+        ),
+        ("flight.targets[rows]).mean()\n", "flight.targets[rows]).mean() * (100 if step >= 80 else 1)\n"),
+    ),
+    "transformers": (
+        (
+            '        return {"loss": loss_fn(self.network(inputs), labels).mean()}\n',
+            "        self.calls = getattr(self, 'calls', -1) + 1\n"
+            "        loss = loss_fn(self.network(inputs), labels)\n"
+            '        return {"loss": loss.mean() * (100 if self.calls >= 80 else 1)}\n',
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", CLIPPED)
+def test_gradients_that_jump_are_seen_although_they_are_clipped_before_they_are_told(splits, tmp_path, way):
+    own_trainers.needs(way)
+    folder = own_trainers.use_case(tmp_path / "toy", own_trainers.documented(way), *CLIPPED[way])
+    result = run_stage(own_trainers.job(splits, folder, tmp_path / "out", "full"))
+    found = next(alarm for alarm in result.alarms if alarm.monitor in ("loss_spike", "gradient_spike"))
+    assert found.onset == 80
+    incident = read_incident(tmp_path / "out" / "incidents" / f"{found.step}-{found.monitor}")
+    before, after = (
+        [seen.grad_norm for seen in incident.signals if (seen.step >= 80) == late] for late in (False, True)
+    )
+    assert min(after) > 2 * max(before[-20:])
+    assert min(after) > 2

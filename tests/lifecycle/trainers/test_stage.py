@@ -74,6 +74,15 @@ def test_loss_that_is_not_finite_ends_the_training_and_names_its_rows(splits, tm
     assert checks(result)["finite"].stops
 
 
+def test_row_with_an_input_that_is_not_finite_is_named_and_blamed(splits, tmp_path):
+    batch = "        rows = batch(flight, step)\n"
+    spoils = f"{batch}        if step == 5:\n            flight.inputs['numbers'][rows[3]] = torch.nan\n"
+    result = by_hand(splits, tmp_path, (batch, spoils))
+    assert result.alarm is not None
+    assert (result.alarm.step, len(result.alarm.row_keys)) == (5, 1)
+    assert "rows" in result.alarm.fix
+
+
 # Of value 0, with a derivative that is not finite: the gradient alone shows it.
 ROOT = """
 
@@ -154,19 +163,28 @@ FAULTS = {
     "other_weights": Fault("    return model\n", "    return {}\n", "weights of another model"),
     "a_part": Fault("    return model\n", "    return model.layers\n", "gives no probabilities"),
     "no_update": Fault(STEP, "", "told no update"),
+    "several_losses": Fault("flight.step(loss=loss, ", "flight.step(loss=loss.repeat(3), ", "given several losses"),
+    "no_loss": Fault("flight.step(loss=loss, ", "flight.step(loss='0.3', ", "was given no loss"),
+    "no_rows": Fault("rows=rows, model", "rows='all', model", "was given no rows"),
+    "no_model": Fault("model=model, optimizer=optimizer)\n        opt", "model=loss_fn)\n        opt", "no model"),
+    "no_optimizer": Fault(STEP, STEP.replace("=optimizer", "=model.parameters()"), "was given no optimizer"),
+    "no_part": Fault("flight.checkpoint(model=model, ", "flight.checkpoint(epoch=step, ", "part epoch of a .* has no"),
     "exit": Fault(STEP, f"{STEP}        raise SystemExit\n", "ended its process"),
-    "not_finite": Fault(
-        "    return model\n", "    torch.nn.init.constant_(model.layers[0].bias, torch.nan)\n    return model\n",
-        "weights that are not finite",
-    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_script_that_breaks_the_contract_is_told_what_to_mend(splits, tmp_path, fault):
-    with pytest.raises(TrainingError, match=FAULTS[fault].problem) as caught:
+    with pytest.raises((TrainingError, CheckpointError), match=FAULTS[fault].problem) as caught:
         by_hand(splits, tmp_path, (FAULTS[fault].old, FAULTS[fault].new))
     assert caught.value.fix
+
+
+@pytest.mark.parametrize("rows", ["rows.tolist()", "rows.numpy().size", "None"])
+def test_rows_may_be_told_as_a_list_a_number_or_not_at_all(splits, tmp_path, rows):
+    result = by_hand(splits, tmp_path, ("rows=rows, model", f"rows={rows}, model"))
+    assert result.curve[0].rows % toy_jobs.SPEC.training.batch_size == 0
+    assert result.alarms == ()
 
 
 def test_weights_of_rows_that_the_script_never_reads_are_told(splits, tmp_path):
@@ -198,16 +216,3 @@ def test_update_told_of_no_rows_counts_as_a_whole_batch(splits, tmp_path):
     result = by_hand(splits, tmp_path, ("rows=rows, model", "rows=0, model"))
     assert result.steps == result.planned_steps
     assert {point.rows % toy_jobs.SPEC.training.batch_size for point in result.curve} == {0}
-
-
-def test_weights_that_are_not_finite_reach_no_checkpoint_whatever_their_part_is_called(splits, tmp_path):
-    spoiled = "optimizer.step()\n        if step == 12:\n            next(model.parameters()).data.fill_(torch.nan)\n"
-    replacements = [
-        ("flight.resume(model=model", "flight.resume(network=model"),
-        ("flight.checkpoint(model=model", "flight.checkpoint(network=model"),
-        ("optimizer.step()\n", spoiled),
-    ]
-    training = {"checkpoint_every_steps": 1}
-    with pytest.raises(CheckpointError, match="not finite"):
-        by_hand(splits, tmp_path, *replacements, spec=toy_jobs.spec_with(training=training))
-    assert max((tmp_path / "out" / "checkpoints").glob("step-*")).name == "step-00000012"
