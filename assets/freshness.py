@@ -19,6 +19,7 @@ from lifecycle.checks import CheckResult
 from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
 from lifecycle.contract.model import load_contract
 from lifecycle.data.newest import newest_value
+from lifecycle.data.versions import versions_path
 from lifecycle.errors import DatasetError, TrainworthyError
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore
@@ -84,7 +85,8 @@ def newest_version(use_case: UseCase) -> UseCase:
     if not published:
         name = use_case.spec.dataset.name
         fix = f"publish one: trainworthy datasets publish {name} v1 NAME=VALUE"
-        raise DatasetError("no version of this dataset is published in data/versions.yaml", value=name, fix=fix)
+        read = versions_path(use_case.project)
+        raise DatasetError(f"no version of this dataset is published in {read}", value=name, fix=fix)
     return use_case.at_version(published[-1])
 
 

@@ -63,7 +63,9 @@ class Mirror(threading.Thread):
     ) -> None:
         super().__init__(name=f"mirror of {path}", daemon=True)
         self._path, self._send, self._tell, self._every = path, send, tell, every_seconds
-        self._windows, self._sent = Windows(), set[MetricsLine]()
+        self._windows = Windows()
+        # By key: an alarm's row keys can't be hashed.
+        self._sent: dict[tuple[int, str, str | None], MetricsLine] = {}
         self._offset = 0
         self._told = False
         self._ended = threading.Event()
@@ -90,10 +92,10 @@ class Mirror(threading.Thread):
             found, self._offset = read_from(self._path, self._offset)
             self._windows.add(found)
             lines = [line for line in self._windows.lines if ended or line.step <= kept]
-            due = [line for line in lines if line not in self._sent]
+            due = [line for line in lines if self._sent.get(line.key) != line]
             if due:
                 self._send(due)
-                self._sent.update(due)
+                self._sent.update({line.key: line for line in due})
         # Whatever a store or a disk raises: the training is worth more than its picture.
         except Exception as error:
             if not self._told:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import dagster as dg
@@ -27,7 +28,7 @@ from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.preflight.ci import rows_of, table
 from lifecycle.preflight.gate import trials_of
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, STEPS, Record, Step, StoppedStep
+from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
@@ -177,6 +178,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if run.intent == ci.PREFLIGHT and (stopped or last):
         ci.tell(run, run_records(run))
     metadata = step_metadata(run, record, tracked, reused=reused, report=report)
+    look_at = where_to_look(record, report if run.trains else None)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
         if check.name in declared:
@@ -185,9 +187,12 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         key = run.context.asset_key
         run.context.log_event(dg.AssetObservation(key, metadata=metadata, description=f"stopped at {run.step}"))
         message = record.error if isinstance(record, StoppedStep) else _message(record.checks)
+        message = "\n".join([message, *look_at])
         raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
     if not reused:
         run.context.log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
+    for line in look_at:
+        run.context.log.info(line)
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
 
 
@@ -269,6 +274,15 @@ def _error_check(error: TrainworthyError) -> CheckResult:
     attempts = error.attempts if isinstance(error, WorkerError) else ()
     details = tuple(attempt.model_dump() for attempt in attempts)
     return CheckResult(name="completed", status="error", evidence=error.problem, fix=error.fix, details=details)
+
+
+def where_to_look(record: Record, report: Path | None) -> list[str]:
+    """The command that replays a stage's first critical alarm, else its first one, and the report's path."""
+    alarms = record.alarms if isinstance(record, StageReport) else ()
+    worst_first = sorted(alarms, key=lambda alarm: (alarm.severity != "critical", alarm.step))
+    kept = [alarm.incident for alarm in worst_first if alarm.incident]
+    replay = [f"replay: trainworthy replay {kept[0]}"] if kept else []
+    return [*replay, *([f"report: {report}"] if report else [])]
 
 
 def _message(checks: tuple[CheckResult, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -27,6 +28,9 @@ def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
         key, kinds = item["ctx"]["discriminator"].strip("'"), item["ctx"]["expected_tags"].replace("'", "")
         fix = did_you_mean(item["ctx"]["tag"], kinds.split(", "))
         return Problem(_where([*path, key]), "there is no such kind", fix, item["ctx"]["tag"])
+    if item["type"] == "literal_error" and isinstance(item["input"], str):
+        values = re.findall("'([^']*)'", item["ctx"]["expected"])
+        return Problem(_where(path), item["msg"], did_you_mean(item["input"], values), item["input"])
     if not path:
         # Keys that do not go together: the message names them, and the value would be the whole file.
         return Problem("use_case.yaml", item["msg"].removeprefix("Value error, "), f"correct one of them; {_HOW_TO}")
@@ -59,6 +63,8 @@ def _place(location: tuple[Any, ...], form: type[BaseModel]) -> tuple[list[str],
 
 def _keys(form: type[BaseModel]) -> dict[Any, Any]:
     """Annotation of each key, by the name that is written."""
+    # A form that another one names before it is written knows its own fields' only after this.
+    form.model_rebuild()
     return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
 
 

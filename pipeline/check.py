@@ -51,6 +51,9 @@ def check_use_case(name: str) -> list[Part]:
     contract = _contract(folder)
     script = (use_case.spec.trainer,) if use_case and use_case.spec.trainer else _other_files(problems)
     parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
+    if use_case is None:
+        # They are asked of values that are not there yet, so a clean file may still name what is unknown.
+        parts.append(Part("references", untried="dataset version, columns and price; mend the problems above first"))
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
         what = "the contract" if contract is None else "the hyperparameters" if hyperparameters is None else "model.py"

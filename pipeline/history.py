@@ -10,7 +10,7 @@ from lifecycle.promotion.log import LogEntry
 from lifecycle.records import DatasetVersion, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
-from pipeline.show import verdict_log
+from pipeline.show import judge_fix, verdict_log
 from resources.settings import read_settings
 
 
@@ -18,7 +18,7 @@ def history_text(use_case: str) -> str:
     """Champions by time, then the verdicts that held a model back. Raises RecordError for a broken log."""
     entries, store = verdict_log(use_case), FileRecordStore(StateFolder(read_settings().var))
     if not entries:
-        return f"{use_case} was never judged: run dagster job execute -m pipeline.definitions -j train_{use_case}"
+        return f"{use_case} was never judged; {judge_fix(use_case, entries)}"
     live = [
         (_time(tenure.entry.written_at), _time(tenure.until) if tenure.until else "now", *_row(store, tenure.entry))
         for tenure in tenures(entries)

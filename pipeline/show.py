@@ -7,6 +7,7 @@ from lifecycle.promotion import log
 from lifecycle.promotion.history import rolled_back
 from lifecycle.promotion.judged import Standing, standing
 from lifecycle.records import Verdict
+from lifecycle.run_config import first_model_fix
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase, load_use_case
@@ -17,13 +18,20 @@ def newest_verdict(use_case: str) -> Verdict:
     """The newest verdict. Raises RecordError if the use case was never judged, or if the log lacks the verdict."""
     entries = verdict_log(use_case)
     found = FileRecordStore(StateFolder(read_settings().var)).newest(use_case, "promotion")
-    fix = f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
+    fix = judge_fix(use_case, entries)
     if not isinstance(found, Verdict):
         raise RecordError("there is no verdict yet", value=use_case, fix=fix)
     if record_sha256(found) not in {entry.verdict_sha256 for entry in entries}:
         problem = "the newest verdict is not in the log: its run ended before it was entered, so it never counted"
         raise RecordError(problem, value=found.provenance.run_id, fix=fix)
     return found
+
+
+def judge_fix(use_case: str, entries: tuple[log.LogEntry, ...]) -> str:
+    """How a verdict comes about: without a champion the first run must say that it is the first."""
+    if log.champion(entries) is None:
+        return first_model_fix(use_case_folder(read_settings(), use_case))
+    return f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
 
 
 def champion_version(use_case: str) -> str | None:

@@ -98,7 +98,7 @@ def published_version(project: Path, name: str, revision: str) -> PublishedVersi
     versions = read_versions(project)
     if name not in versions:
         fix = did_you_mean(name, versions) if versions else "publish a version first"
-        raise DatasetError("no version of this dataset is published in data/versions.yaml", value=name, fix=fix)
+        raise DatasetError(f"no version of this dataset is published in {versions_path(project)}", value=name, fix=fix)
     if revision not in versions[name]:
         listed = ", ".join(versions[name])
         raise DatasetError(

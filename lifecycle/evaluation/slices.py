@@ -72,7 +72,8 @@ def _column(predictions: pd.DataFrame, column: str, model: str) -> SliceResults:
         else:
             metrics += _metrics(rows, model, names[code])
     if counted:
-        reason = f"{len(counted)} values of at most {max(counted)} rows each"
+        most = max(counted)
+        reason = f"{len(counted)} values of at most {most} rows each" if len(counted) > 1 else f"1 value of {most} rows"
         named.append({"slice": f"{column}: small values", "rows": sum(counted), "reason": reason})
     return SliceResults(tuple(metrics), tuple(named))
 

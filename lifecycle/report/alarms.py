@@ -12,10 +12,11 @@ from lifecycle.wording import count, words
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# More lines than this hide the curve; more names hide each other. The table has them all.
-MAX_MARKS, MAX_NAMES = 20, 6
 MAX_KEYS = 3
-_STYLES = {"critical": ("#a40e26", "-"), "warning": ("#7a5200", "--")}
+# Both stay apart inverted for the dark theme: there critical is pink, warning amber.
+_STYLES = {"critical": ("#a40e26", "-"), "warning": ("#a05f00", "--")}
+# In parts of the axis' width: marks that lie closer are one, and what a letter of a label takes.
+_ONE_MARK, _LETTER = 0.035, 0.0155
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,66 @@ def told_marks(stages: Sequence[StageReport]) -> str:
 
 
 def draw_marks(axes: Axes, stages: Sequence[StageReport]) -> None:
-    """A vertical line where each alarm was raised, with its number and, where there is room, its monitor's name."""
-    found = numbered(stages)[:MAX_MARKS]
-    for number, _, alarm in found:
-        colour, line = _STYLES[alarm.severity]
-        # A curve's steps count updates that were made, and the axis has no zero.
-        step = alarm.step + 1
-        axes.axvline(step, color=colour, linestyle=line, linewidth=0.9, label=f"alarm, {alarm.severity}")
-        name = f"{number} {words(alarm.monitor)}" if len(found) <= MAX_NAMES else f"{number}"
+    """A vertical line where each alarm was raised, its number and monitor above the axes.
+
+    Alarms too close to be told apart share a line and a label, "1-4 loss spike", which counts as critical if one of
+    them is. The axis must have its scale.
+    """
+    marks = _marks(axes, stages)
+    ends: list[float] = []
+    for place, together in marks:
+        severity = "critical" if any(alarm.severity == "critical" for _, alarm in together) else "warning"
+        colour, line = _STYLES[severity]
+        axes.axvline(
+            _axis_step(together[0][1]), color=colour, linestyle=line, linewidth=0.9, label=f"alarm, {severity}"
+        )
+        text = _label(together)
+        right = place > 0.5
+        start = place - _LETTER * len(text) if right else place
+        # The lowest row in which the label hits no other one.
+        row = next((row for row, end in enumerate(ends) if start > end), len(ends))
+        ends[row : row + 1] = [start + _LETTER * (len(text) + 1)]
         axes.annotate(
-            name, (step, 0.98), xycoords=axes.get_xaxis_transform(), xytext=(-2, 0), textcoords="offset points",
-            rotation=90, ha="right", va="top", fontsize=6.5, color=colour,
+            text, (_axis_step(together[0][1]), 1.0), xycoords=axes.get_xaxis_transform(), xytext=(0, 3 + 8 * row),
+            textcoords="offset points", ha="right" if right else "left", va="bottom", fontsize=6.5, color=colour,
+            annotation_clip=False,
         )  # fmt: skip
+
+
+def _marks(axes: Axes, stages: Sequence[StageReport]) -> list[tuple[float, list[tuple[int, Alarm]]]]:
+    """Alarms that one mark can show, from left to right, each with its place in parts of the axis' width."""
+    found = sorted(((number, alarm) for number, _, alarm in numbered(stages)), key=lambda item: item[1].step)
+    if found:
+        # The axis must reach the outermost alarms before places on it can be told.
+        axes.update_datalim([(_axis_step(alarm), 0.0) for _, alarm in found], updatey=False)
+        axes.autoscale_view(scaley=False)
+    marks: list[tuple[float, list[tuple[int, Alarm]]]] = []
+    for number, alarm in found:
+        at = (axes.transData + axes.transAxes.inverted()).transform((_axis_step(alarm), 1.0))
+        place = float(at[0])
+        if marks and place - marks[-1][0] < _ONE_MARK:
+            marks[-1][1].append((number, alarm))
+        else:
+            marks.append((place, [(number, alarm)]))
+    return marks
+
+
+def _axis_step(alarm: Alarm) -> int:
+    """A curve's steps count updates that were made, and the axis has no zero."""
+    return alarm.step + 1
+
+
+def _label(together: Sequence[tuple[int, Alarm]]) -> str:
+    """The numbers of the table, as spans; the monitor too if it is one alone."""
+    spans: list[list[int]] = []
+    for number in sorted(number for number, _ in together):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    told = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+    monitors = {alarm.monitor for _, alarm in together}
+    return f"{told} {words(monitors.pop())}" if len(monitors) == 1 else told
 
 
 def _steps(alarm: Alarm) -> str:

@@ -65,7 +65,7 @@ def _learning(stages: list[StageReport]) -> Figure:
     losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
     told = [f"{stage.kind} {number(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
     alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}{told_marks(stages)}"
-    caption = f"{told_curve(stages)} Right: what more rows buy."
+    caption = f"{told_curve(stages)} Right: validation loss by training rows."
     if any(stage.trained for stage in stages):
         caption += " Hollow marks: other seeds."
     if any(stage.data_curve and stage.data_curve.full_loss for stage in stages):

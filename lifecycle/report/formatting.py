@@ -28,9 +28,11 @@ def usd(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Seconds up to two minutes, then minutes, then hours."""
+    """Milliseconds below a tenth of a second, seconds up to two minutes, then minutes, then hours."""
     if not math.isfinite(value):
         return NOT_FINITE
+    if 0 < abs(value) < 0.1:
+        return f"{1000 * value:.3g} ms".replace("-", MINUS)
     if value < 120:
         return f"{_signed(value, 0 if value == 0 else 2 if value < 10 else 1)} s"
     minutes, rest = divmod(round(value), 60)

@@ -140,8 +140,7 @@ def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
     if not points:
         return _say(axes, "No finite validation loss was recorded.")
     axes.plot([p[0] for p in points], [p[1] for p in points], color=ACCENT, marker="o", linewidth=1.2, markersize=5)
-    for rows, loss, stage in points:
-        axes.annotate(f"{stage}\n{loss:.4f}", (rows, loss), xytext=(5, 6), textcoords="offset points", fontsize=8)
+    _stage_labels(axes, points)
     priors = [stage.metrics["val_loss_of_prior"] for stage in stages if "val_loss_of_prior" in stage.metrics]
     if priors:
         axes.axhline(priors[-1], color=SOFT, linestyle="--", linewidth=1, label="label prior")
@@ -151,6 +150,17 @@ def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
     axes.minorticks_off()
     axes.set_xticks(ticks, [f"{rows:,}" for rows in ticks])
     axes.margins(x=0.3, y=0.3)
+
+
+def _stage_labels(axes: Axes, points: Sequence[tuple[int, float, str]]) -> None:
+    """Each stage and its loss on the side where the line to the next stage isn't, on white where another line is."""
+    following = [*(loss for _, loss, _ in points[1:]), -math.inf]
+    for (rows, loss, stage), after in zip(points, following, strict=True):
+        below = after > loss
+        axes.annotate(
+            f"{stage}\n{loss:.4f}", (rows, loss), xytext=(5, -6 if below else 6), textcoords="offset points",
+            fontsize=8, va="top" if below else "bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+        )  # fmt: skip
 
 
 def _expected(axes: Axes, stages: Sequence[StageReport]) -> list[int]:
@@ -213,8 +223,9 @@ def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
         _calm(axes, grid)
     drawn, file = io.BytesIO(), io.BytesIO()
     figure.savefig(drawn, format="png")
-    # 64 colours look the same and take a third of the bytes.
-    Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(file, format="png", optimize=True)
+    # 64 colours look the same and take a third of the bytes, if a thin line's colour is kept as well as a surface's.
+    few = Image.open(drawn).convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(file, format="png", optimize=True)
     return file.getvalue()
 
 

@@ -18,7 +18,9 @@ from lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
+_BACKTICKS = re.compile("`([^`\n]+)`")
 _SCHEME = re.compile(r"^\s*([^/?#]*):")
 
 
@@ -89,5 +91,13 @@ def _environment() -> Environment:
     names = ("usd", "seconds", "share", "number", "plain", "estimate", "interval", "moment", "day")
     environment.filters |= {name: getattr(formatting, name) for name in names}
     environment.filters |= {name: getattr(wording, name) for name in ("count", "words", "reference_name")}
+    environment.filters["code"] = _code
     environment.filters["status"] = sections.status_words
     return environment
+
+
+def _code(text: str) -> Markup:
+    """Escaped text in which what stands between backticks is set as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(_BACKTICKS.sub(r'<code class="wraps">\1</code>', str(escape(text))))

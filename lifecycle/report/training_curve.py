@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.records import CurvePoint, StageReport
 from lifecycle.report.alarms import draw_marks
+from lifecycle.report.loss_axis import clip, clipped_at, drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,22 +18,25 @@ _LATER, _EVALUATED, _RESERVE = "later passes: training loss", "first pass, evalu
 
 def training_curve(axes: Axes, stages: Sequence[StageReport]) -> bool:
     """Draws the stages' windows with their 95 % intervals; False if there is no finite one."""
-    if not any(_drawable(point) for stage in stages for point in stage.curve):
+    if not any(drawable(point) for stage in stages for point in stage.curve):
         return False
     for stage in stages:
         colour, line = _STAGE_STYLES[stage.kind]
-        curve = [point for point in stage.curve if _drawable(point)]
+        curve = [point for point in stage.curve if drawable(point)]
         first = [point for point in curve if point.pass_number == 1]
         # Joined to the last window of the first pass, which ends there.
         later = [*first[-1:], *(point for point in curve if point.pass_number > 1)]
         _line(axes, first, colour, line, 1.6, label=stage.kind)
         if len(later) > 1 or not first:
             _line(axes, later, colour, line, 0.7, marker="|", label=_LATER)
-        beside = [point for point in stage.monitored if point.slice is None and _drawable(point)]
+        beside = [point for point in stage.monitored if point.slice is None and drawable(point)]
         _marks(axes, [point for point in beside if point.scored == "batches"], colour, "o", _EVALUATED)
         _marks(axes, [point for point in beside if point.scored == "reserve"], colour, "s", _RESERVE)
-    draw_marks(axes, stages)
     axes.set(xscale="log", xlabel="optimizer step", ylabel="loss while training")
+    draw_marks(axes, stages)
+    limit = clipped_at(stages)
+    if limit is not None:
+        clip(axes, stages, limit)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
     _legend(axes)
@@ -52,11 +55,9 @@ def told(stages: Sequence[StageReport]) -> str:
         parts.append("squares: training rows that are never trained on")
     if any(stage.alarms for stage in stages):
         parts.append("vertical lines: alarms, dashed where they only warn")
+    if clipped_at(stages) is not None:
+        parts.append("an arrow: the curve leaves the axis here, with its highest loss")
     return "; ".join(parts) + "."
-
-
-def _drawable(point: CurvePoint) -> bool:
-    return math.isfinite(point.loss) and point.step > 0
 
 
 def _line(

@@ -7,8 +7,8 @@ import pytest
 
 from assets import mirror as mirrors
 from assets.mirror import Mirror, mirrored
-from lifecycle.records import CurvePoint
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile, windows_in
+from lifecycle.records import Alarm, CurvePoint
+from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
 from resources.mlflow import Tracking
 
 WAIT_SECONDS = 60
@@ -80,6 +80,24 @@ def test_windows_reach_mlflow_while_the_training_goes_on(run, tmp_path):
         assert logged(run) == [(1, 1.0), (2, 0.5)]
         write(tmp_path, 4)
     assert logged(run) == [(1, 1.0), (2, 0.5), (3, 1 / 3), (4, 0.25)]
+
+
+def test_alarm_that_names_rows_keeps_nothing_from_mlflow(run, tmp_path):
+    alarm = Alarm(
+        step=2, onset=2, last_step=2, monitor="outlier_batch", severity="warning", symptom="far", evidence="2",
+        cause="these rows", fix="look at them", action="warn", row_keys=({"day": "2024-01-01", "shop": "south"},),
+    )  # fmt: skip
+    file = MetricsFile(tmp_path / FILE_NAME)
+    file.write([alarm, WindowSignals(step=3, grad_norm=0.5, update_ratio=None, seconds=0.01)])
+    file.close()
+    write(tmp_path, 3)
+    mirror = Mirror(tmp_path / FILE_NAME, lambda lines: run.tracking.log_curve(run.tracked(), run.step, lines), print)
+    checkpoint(tmp_path, 3)
+    assert mirror.catch_up()
+    assert mirror.catch_up()
+    assert logged(run) == [(3, 1 / 3)]
+    (norm,) = run.tracking.real.client.get_metric_history(run.run_id, "smoke/gradient_norm")
+    assert (norm.step, norm.value) == (3, 0.5)
 
 
 def test_values_of_a_lost_attempt_never_reach_mlflow(run, tmp_path):

@@ -35,7 +35,7 @@ def test_slices_that_are_too_small_are_listed_and_tiny_ones_not_named():
     results = slice_metrics(predictions(), ["carrier"], "candidate")
     named, tiny = results.insufficient
     assert named == {"slice": "carrier=C", "rows": 50, "reason": "50 rows, fewer than 200"}
-    assert tiny == {"slice": "carrier: small values", "rows": 5, "reason": "1 values of at most 5 rows each"}
+    assert tiny == {"slice": "carrier: small values", "rows": 5, "reason": "1 value of 5 rows"}
 
 
 def test_slices_hold_every_row_once():

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -32,6 +33,15 @@ def test_cli_verdict_before_any_run_says_what_to_run_and_writes_nothing(fresh):
     done = fresh.call("-m", "pipeline.cli", "verdict", "toy")
     assert (done.code, "-j train_toy" in done.out, "Traceback" in done.out) == (1, True, False)
     assert not fresh.var.exists()
+
+
+def test_verdict_without_a_champion_names_the_run_config_of_the_first_model_if_there_is_one(monkeypatch):
+    from pipeline import show
+
+    folder = Path(__file__).parents[2] / "use_cases" / "flight_delays"
+    monkeypatch.setattr(show, "use_case_folder", lambda settings, name: folder)
+    assert "-j train_flight_delays -c " in show.judge_fix("flight_delays", ())
+    assert show.judge_fix("flight_delays", ()).endswith("flight_delays/first_model.yaml")
 
 
 def test_cli_champion_prints_the_version_of_the_log_without_mlflow(trained):

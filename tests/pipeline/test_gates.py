@@ -28,7 +28,9 @@ def stops_at(toy: Toy, step: str, check: str, done: Done) -> str:
     assert [observed[step][name] for name in COST] == pytest.approx(
         [record.cost.usd, record.cost.cpu_seconds, record.cost.gpu_seconds, record.cost.wall_seconds]
     )
-    page = (toy.var / "reports" / "toy" / f"{done.run_id}.html").read_text()
+    report = toy.var / "reports" / "toy" / f"{done.run_id}.html"
+    assert f"report: {report}" in done.out
+    page = report.read_text()
     assert f"stopped at {step}" in page.lower()
     tracked = toy.mlflow_run(done.run_id)
     assert (tracked.info.status, tracked.data.tags[f"step/{step}"]) == ("FAILED", "stopped")

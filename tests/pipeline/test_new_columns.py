@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 from shop_rows import found, roles, table, told
 
+from pipeline.scaffold.windows import updates
+
 
 @pytest.mark.parametrize(
     ("change", "text"),
@@ -161,3 +163,13 @@ def test_new_numbers_that_no_integer_holds_are_floats(tmp_path):
     assert result is not None
     assert result.kinds["x"] == "number"
     assert (result.rows["x"] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("training", "pilot", "drawn"),
+    [(1095, 0.5, (32, 18)), (600, 0.5, (32, 34)), (20_000, 0.15, (128, 14)), (1_000_000, 0.1, (1024, 4))],
+)
+def test_new_batch_and_epochs_give_the_pilot_enough_updates(training, pilot, drawn):
+    batch_size, epochs = updates(training, pilot)
+    assert (batch_size, epochs) == drawn
+    assert epochs * (int(training * pilot) // batch_size) >= 300

@@ -12,6 +12,7 @@ def test_experiment_with_a_trained_model_ends_after_full_and_leaves_the_benchmar
     before = files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/*/artifacts/model")
     done = toy.execute("experiment_toy")
     assert done.code == 0, done.out
+    assert f"report: {toy.var / 'reports' / 'toy' / done.run_id}.html" in done.out
     assert list(toy.materialized(done.run_id)) == list(STEPS[:6])
     assert toy.records.of_run("toy", "evaluation", done.run_id) is None
     assert toy.records.of_run("toy", "promotion", done.run_id) is None
