@@ -13,6 +13,8 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.records import Alarm
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
+from lifecycle.training.monitors.base import Base
+from lifecycle.training.monitors.game import is_game
 from lifecycle.training.monitors.monitor import Monitor
 from lifecycle.training.monitors.prior import prior_loss
 from lifecycle.training.monitors.row_keys import NamedRows
@@ -27,26 +29,21 @@ from lifecycle.training_spec import MonitorsSpec
 Before = Callable[[TrainState, int], None]
 
 
-class Recorder:
+class Recorder(Base):
     """A monitor that finds nothing and keeps what it is shown."""
 
     name = "recorder"
 
     def __init__(self) -> None:
+        super().__init__()
         self.signals: list[Signals] = []
         self.samples: list[Sample] = []
 
     def after_backward(self, seen: Signals) -> None:
         self.signals.append(seen)
 
-    def after_sample(self, seen: Sample) -> None:
+    def after_sample(self, seen: Sample, update: Signals) -> None:
         self.samples.append(seen)
-
-    def state_dict(self) -> dict[str, object]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Nothing."""
 
 
 @dataclass
@@ -86,7 +83,10 @@ def monitored(
     if monitors is None:
         prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
         monitors = all_monitors(state, subject.plan, prior_loss=prior, memory_limit_bytes=memory_limit_bytes())
-    watch = _Before(state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject))
+    watch = _Before(
+        state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject),
+        game=is_game(state.model, subject.training, subject.recipe),
+    )  # fmt: skip
     watch.plant = before
     progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)
     after = _after(progressive, watch, until)

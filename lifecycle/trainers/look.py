@@ -15,7 +15,7 @@ from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.beside import left_out
 from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.signals import Sample
+from lifecycle.training.monitors.signals import Sample, Signals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,7 +116,7 @@ class InNoOptimizer(Base):
 
     name = "not_in_optimizer"
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding at once."""
         if not seen.left_out:
             return None

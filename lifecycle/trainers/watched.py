@@ -70,6 +70,10 @@ class ScriptWatch(Watch):
         now = list(model.parameters())
         return len(now) == len(self._weights) and all(map(operator.is_, now, self._weights))
 
+    def play(self) -> None:
+        """There are other models, and what they learn moves this one's loss: it tells no progress from here on."""
+        self._spikes.game = True
+
     def leave(self) -> None:
         """Look at nothing more."""
         if self._look is not None:

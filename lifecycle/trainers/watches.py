@@ -71,6 +71,9 @@ class Watches:
             self._hold([one for one in self._held if one is not held])
             made.load_state_dict(held)
         self.all.append(made)
+        for one in self.all if len(self.all) > 1 else ():
+            # What one model's update does to the loss of another, it cannot know.
+            one.play()
         self.newest = made
         return made
 

@@ -22,6 +22,7 @@ from lifecycle.training.flight import Flight, open_flight
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.diagnosis import named_cause
+from lifecycle.training.monitors.game import is_game
 from lifecycle.training.monitors.heartbeat import Heartbeat
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.prior import prior_loss
@@ -39,7 +40,7 @@ from lifecycle.training.watching.clock import START, VALIDATION, Clock
 from lifecycle.training.watching.progressive import Progressive, make_progressive
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 @dataclass
@@ -91,31 +92,27 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
     state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
     state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
+    recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
     progressive, left_out = make_progressive(
-        plan, prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps),
-        job.training.evaluate_every, prepared.reserve, {name: prepared.rows[name] for name in job.slices},
+        plan, prepared.data, recipe, job.training.evaluate_every, prepared.reserve,
+        {name: prepared.rows[name] for name in job.slices},
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive
-    prior, limit = _prior(job, prepared, plan, model), device_limit_bytes(device)
+    limit = device_limit_bytes(device)
+    # Both of the weights that every start begins from, so that a resumed training is judged by the same.
+    prior = None if prepared.oversampled is not None else prior_loss(model, prepared.data, recipe, plan.batch_size)
+    game = is_game(model, prepared.data, recipe)
     monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
     heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
     box = BlackBox(job, prepared, plan, device)
     watch = Watch(
         model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
-        heartbeat=heartbeat,
+        heartbeat=heartbeat, game=game,
     )  # fmt: skip
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)
-
-
-def _prior(job: TrainJob, prepared: Prepared, plan: Plan, model: torch.nn.Module) -> float | None:
-    """Of the weights that every start begins from, so that a resumed training holds itself against the same."""
-    if prepared.oversampled is not None:
-        return None
-    recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
-    return prior_loss(model, prepared.data, recipe, plan.batch_size)
 
 
 def _train(

@@ -1,8 +1,9 @@
-"""What most monitors have in common: they look at one of the two, tell a thing once, and keep plain numbers."""
+"""What most monitors have in common: they look at one of the three, tell a thing once, and keep plain numbers."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lifecycle.training.monitors.monitor import Finding, Severity
@@ -21,7 +22,10 @@ class Base:
     def after_backward(self, seen: Signals) -> Finding | None:
         """Nothing."""
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """Nothing."""
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """Nothing."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class CloserLook:
         changes = np.sqrt(np.add.reduceat(change * change, shared.starts) * shared.whole)
         same = np.add.reduceat(moving & (change == 0), shared.starts, dtype=float)
         unchanged = same / np.maximum(1, np.add.reduceat(moving, shared.starts, dtype=float))
-        layers, spread, place = [], math.nan, 2 * len(self._noted)
+        layers, spread, place = [], (math.nan, math.nan), 2 * len(self._noted)
         for number, (name, noted) in enumerate(self._noted.items()):
             some = rest[place : place + noted.some.numel()].reshape(noted.some.shape)
             place += noted.some.numel()
@@ -128,8 +128,8 @@ class CloserLook:
         device, trainable = shared.parameters[0].device, tuple(one.requires_grad for one in shared.parameters)
         return Sample(
             self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
-            tuple(unchanged.tolist()), tuple(layers), spread, memory_bytes(device), **self._beside(sums),
-            gpu_busy=gpu_busy(device),
+            tuple(unchanged.tolist()), tuple(layers), spread[0], memory_bytes(device), **self._beside(sums),
+            gpu_busy=gpu_busy(device), deviation=spread[1],
         )  # fmt: skip
 
     def _noting(self, name: str) -> Any:
@@ -246,13 +246,14 @@ def _layer(name: str, some: np.ndarray, lowest: float, highest: float) -> Layer:
     )
 
 
-def _spread(some: np.ndarray) -> float:
-    """Of the model's outputs, relative to their size; NaN of fewer than two rows, or where one is not finite."""
+def _spread(some: np.ndarray) -> tuple[float, float]:
+    """Of the model's outputs, relative to their size and as it is; NaN of fewer than two rows, or of infinite ones."""
     import numpy as np
 
     square = float(np.vdot(some, some)) / some.size
     if len(some) < 2 or not math.isfinite(square):
-        return math.nan
+        return math.nan, math.nan
     apart = some - some.sum(axis=0) / len(some)
     # What numpy's var gives, in a quarter of its time.
-    return math.sqrt(float(np.vdot(apart, apart)) / some.size / square) if square > 0 else 0.0
+    deviation = math.sqrt(float(np.vdot(apart, apart)) / some.size)
+    return deviation / math.sqrt(square) if square > 0 else 0.0, deviation

@@ -4,37 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lifecycle.records import CurvePoint
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.signals import Sample, Signals
-from lifecycle.training.monitors.windows import WINDOW, Window, Windows
-
-
-class _OnWindows(Base):
-    """Looks at windows of the loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._windows = Windows()
-
-    def after_backward(self, seen: Signals) -> Finding | None:
-        """What `after_window` finds, where an update closes one."""
-        closed = self._windows.add(seen)
-        return None if closed is None else self.after_window(closed)
-
-    def after_window(self, closed: Window) -> Finding | None:
-        """Nothing."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "windows": self._windows.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._windows.load_state_dict(state["windows"])
-        super().load_state_dict({name: value for name, value in state.items() if name != "windows"})
-
+from lifecycle.training.monitors.signals import WINDOW, Sample, Signals
+from lifecycle.training.monitors.windows import Window, window_of
 
 # Share of the planned updates after which a training that has not moved is told, and how many at least.
 FLAT_AFTER, FLAT_STEPS = 0.25, 60
@@ -43,7 +19,7 @@ FLAT_AFTER, FLAT_STEPS = 0.25, 60
 NO_PROGRESS = 0.02
 
 
-class Plateau(_OnWindows):
+class Plateau(Base):
     """The loss has not fallen since the start, or never below that of the best constant answer.
 
     A warning: long plateaus before a drop are healthy. `prior_loss` is the constant answer's, where it is known.
@@ -60,8 +36,11 @@ class Plateau(_OnWindows):
         # Of windows of the later half: count, sum, sum of squared errors.
         self._sums = [0.0, 0.0, 0.0]
 
-    def after_window(self, closed: Window) -> Finding | None:
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding once the later half of the updates so far is no better than the first window."""
+        closed = window_of(updates)
+        if closed is None:
+            return None
         if not self._start:
             self._start = [closed.mean, closed.error]
         elif closed.last >= self._after / 2:
@@ -105,7 +84,7 @@ LOST = 0.5
 HIGHER_RATE, UNHEARD_OF = 1.2, 10.0
 
 
-class RiseAboveBest(_OnWindows):
+class RiseAboveBest(Base):
     """The loss lies above the best window it had, by much more than its noise, and stays there.
 
     A warning: the loss of an adversary, of harder rows, of a rate that goes up and down rises in healthy trainings.
@@ -122,8 +101,11 @@ class RiseAboveBest(_OnWindows):
         # The largest rate of a window up to the best one.
         self._borne = 0.0
 
-    def after_window(self, closed: Window) -> Finding | None:
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding after RISEN windows that lie above the best one."""
+        closed = window_of(updates)
+        if closed is None:
+            return None
         if self._start is None:
             self._start = closed.mean
         if not self._best or closed.mean < self._best[0]:
@@ -197,8 +179,9 @@ class Overfitting(Base):
         )  # fmt: skip
 
 
-# Of the largest spread so far. On 72 healthy odd trainings it was at least 0.056.
-COLLAPSED = 3e-3
+# Of the largest spread so far, relative to the outputs' size and as it is: answers about a large mean are alike by the
+# one, answers that began too large by the other. MEASURED
+COLLAPSED = 0.02
 # Samples in a row: of outputs that were spread once, and of outputs that never were.
 AFTER_SPREAD, FROM_START = 2, 3
 NO_SPREAD = 1e-6
@@ -208,31 +191,29 @@ class ConstantPredictions(Base):
     """The outputs are the same for every row, though the targets are not."""
 
     name = "constant_predictions"
-    kept: ClassVar = ("_largest", "_samples", "_since")
+    kept: ClassVar = ("_largest", "_largest_deviation", "_samples", "_since")
 
     def __init__(self) -> None:
         super().__init__()
-        self._largest, self._samples, self._since = 0.0, 0, 0
-        self._losses_differ = False
+        self._largest, self._largest_deviation, self._samples, self._since = 0.0, 0.0, 0, 0
 
-    def after_backward(self, seen: Signals) -> None:
-        """Kept for the sample: do the losses of the rows differ?"""
-        self._losses_differ = seen.squared - seen.loss * seen.loss > 1e-6 * seen.squared
-
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once the outputs were alike in some samples in a row."""
         # NaN: of one row, or not finite.
         if not seen.spread >= 0:
             return None
         self._largest = max(self._largest, seen.spread)
+        self._largest_deviation = max(self._largest_deviation, seen.deviation)
         once = self._largest > NO_SPREAD
-        if seen.spread > (COLLAPSED * self._largest if once else NO_SPREAD):
+        collapsed = seen.spread <= COLLAPSED * self._largest and seen.deviation <= COLLAPSED * self._largest_deviation
+        if not (collapsed if once else seen.spread <= NO_SPREAD):
             self._samples = 0
             return None
         self._samples += 1
         self._since = seen.step if self._samples == 1 else self._since
         # Answers that were never apart may be what is asked for; not where their losses differ, as the targets then do.
-        if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or self._losses_differ):
+        losses_differ = update.squared - update.loss * update.loss > 1e-6 * update.squared
+        if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or losses_differ):
             return None
         return self.tell(
             "critical", seen.step, self._since, "the predictions are the same for every row",

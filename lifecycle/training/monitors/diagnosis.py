@@ -83,20 +83,22 @@ def named_cause(
 
 
 def context_of(
-    recipe: Recipe | None, step: int, rates: Sequence[float], update_ratio: float | None, bad_inputs: bool | None
-) -> Context:
+    recipe: Recipe | None, step: int, rates: Sequence[float], update_ratio: float | None, bad_inputs: bool | None,
+    game: bool = False,
+) -> Context:  # fmt: skip
     """What is known beside findings at an update; `rates` are the newest updates', this one's last."""
     learning_rate = rates[-1] if rates else 0.0
     if recipe is None:
         # A script's schedule is known by what it told.
         newest, before = rates[-LATELY - 1 :], rates[: -LATELY - 1]
         jumped = _jumped(max(before, default=0.0), newest)
-        return Context(learning_rate, max(rates, default=0.0), "fp32", update_ratio, bad_inputs, jumped)
+        return Context(learning_rate, max(rates, default=0.0), "fp32", update_ratio, bad_inputs, jumped, game)
     largest = max(learning_rate, *map(recipe.learning_rate, range(0, step + 1, 1 + step // RATES_LOOKED_AT)))
     first = max(0, step - LATELY)
     newest = [recipe.learning_rate(one) for one in range(first, step + 1)]
     earlier = max(map(recipe.learning_rate, range(0, first + 1, 1 + first // RATES_LOOKED_AT)))
-    return Context(learning_rate, largest, recipe.precision, update_ratio, bad_inputs, _jumped(earlier, newest))
+    jumped = _jumped(earlier, newest)
+    return Context(learning_rate, largest, recipe.precision, update_ratio, bad_inputs, jumped, game)
 
 
 def _jumped(earlier: float, newest: Sequence[float]) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.signals import WINDOW, Sample, Signals
 
 # Batches that came again within a pass. Of row numbers one would do; of contents, rows may be alike by nature.
 REPEATED = 2
@@ -47,7 +48,7 @@ class RepeatedBatches(Base):
         self._first = seen.step if self._numbers_again == 1 else self._first
         return self._finding(seen.step, self._numbers_again, "row numbers", seen.rows)
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding at the REPEATED-th batch whose contents were those of an earlier sample of its pass."""
         if seen.content is None:
             return None
@@ -72,8 +73,8 @@ class RepeatedBatches(Base):
         )  # fmt: skip
 
 
-# Updates of a window of time, and how many windows in a row show that it is no chance.
-TIMED, WAITS, SLOWED = 20, 3, 5
+# Windows in a row that show that it is no chance.
+WAITS, SLOWED = 3, 5
 # A spell shorter than this, in seconds, is nobody's concern: on a machine with neighbours updates of 0.5 ms took 5 ms
 # for a hundred updates.
 LEAST_WAITED, LEAST_SLOW = 3.0, 15.0
@@ -85,68 +86,56 @@ LEAST_WAIT = 2e-3
 SLOWER = 2.5
 
 
-class _Timed(Base):
-    """Looks at windows of TIMED updates."""
-
-    kept: ClassVar = ("_seconds", "_waits")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seconds: list[float] = []
-        self._waits: list[float] = []
-
-    def after_backward(self, seen: Signals) -> Finding | None:
-        """What `after_time` finds, where an update ends a window. The first window is a warm-up."""
-        self._seconds.append(seen.seconds)
-        self._waits.append(seen.wait_seconds)
-        if len(self._seconds) < TIMED:
-            return None
-        seconds, waits, self._seconds, self._waits = self._seconds, self._waits, [], []
-        return self.after_time(seen, seconds, waits) if seen.step >= 2 * TIMED - 1 else None
-
-    def after_time(self, seen: Signals, seconds: list[float], waits: list[float]) -> Finding | None:
-        """Nothing."""
+def _warming_up(updates: Sequence[Signals]) -> bool:
+    """True of a training's first window."""
+    return updates[-1].step < 2 * WINDOW - 1
 
 
-class WaitsForRows(_Timed):
+class WaitsForRows(Base):
     """Most of the time goes in waiting for rows."""
 
     name = "data_wait"
-    kept: ClassVar = ("_seconds", "_waits", "_in_a_row", "_waited")
+    kept: ClassVar = ("_in_a_row", "_waited")
 
     def __init__(self) -> None:
         super().__init__()
         self._in_a_row, self._waited = 0, 0.0
 
-    def after_time(self, seen: Signals, seconds: list[float], waits: list[float]) -> Finding | None:
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding after WAITS windows. By medians of updates: one slow file is no trouble."""
+        if _warming_up(updates):
+            return None
+        step, seconds, waits = updates[-1].step, [one.seconds for one in updates], [one.wait_seconds for one in updates]
         share = math.fsum(waits) / max(math.fsum(seconds), 1e-9)
-        slow = sorted(waits)[len(waits) // 2] > LEAST_WAIT or math.fsum(waits) / TIMED > 5 * LEAST_WAIT
+        slow = sorted(waits)[len(waits) // 2] > LEAST_WAIT or math.fsum(waits) / WINDOW > 5 * LEAST_WAIT
         waits_long = share > WAIT_SHARE and slow
         self._in_a_row = self._in_a_row + 1 if waits_long else 0
         self._waited = self._waited + math.fsum(waits) if waits_long else 0.0
         if self._in_a_row < WAITS or self._waited < LEAST_WAITED:
             return None
         return self.tell(
-            "warning", seen.step, max(0, seen.step - self._in_a_row * TIMED + 1),
+            "warning", step, max(0, step - self._in_a_row * WINDOW + 1),
             "most of the time goes in waiting for rows",
-            f"{share:.0%} of the last {TIMED} updates' {math.fsum(seconds):.3g} s",
+            f"{share:.0%} of the last {WINDOW} updates' {math.fsum(seconds):.3g} s",
         )  # fmt: skip
 
 
-class ThroughputDrop(_Timed):
+class ThroughputDrop(Base):
     """Updates take longer than they did, and go on doing so."""
 
     name = "throughput_drop"
-    kept: ClassVar = ("_seconds", "_waits", "_fastest", "_in_a_row", "_slow")
+    kept: ClassVar = ("_fastest", "_in_a_row", "_slow")
 
     def __init__(self) -> None:
         super().__init__()
         self._fastest = math.inf
         self._in_a_row, self._slow = 0, 0.0
 
-    def after_time(self, seen: Signals, seconds: list[float], waits: list[float]) -> Finding | None:
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding after SLOWED windows whose median update is SLOWER than that of the fastest window."""
+        if _warming_up(updates):
+            return None
+        step, seconds = updates[-1].step, [one.seconds for one in updates]
         median = sorted(seconds)[len(seconds) // 2]
         usual = self._fastest = min(self._fastest, median)
         slower = median > SLOWER * usual
@@ -155,7 +144,7 @@ class ThroughputDrop(_Timed):
         if self._in_a_row < SLOWED or self._slow < LEAST_SLOW:
             return None
         return self.tell(
-            "warning", seen.step, max(0, seen.step - self._in_a_row * TIMED + 1), "updates take longer than they did",
+            "warning", step, max(0, step - self._in_a_row * WINDOW + 1), "updates take longer than they did",
             f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms in the fastest window, "
-            f"for {self._in_a_row * TIMED} updates",
+            f"for {self._in_a_row * WINDOW} updates",
         )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.signals import WINDOW, Sample, Signals
 
 # Updates in a row with equal gradients. Norms of float32 of other rows are equal to the last bit in one of about 1e7.
 EQUAL = 3
@@ -54,10 +54,10 @@ class StaleGradients(Base):
         super().load_state_dict(state)
         self._newest, self._before = (one and Signals(*one) for one in (self._newest, self._before))
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding if some parameters' norms are the same as at the update before and at the last sample."""
-        now, before = self._newest, self._before
-        if now is None or before is None or now.step != seen.step or not now.grad_norm < float("inf"):
+        now, before = update, self._before
+        if before is None or not now.grad_norm < float("inf"):
             return None
         if not len(now.grad_norms) == len(before.grad_norms) == len(seen.names) or not any(seen.changes):
             return None
@@ -79,9 +79,9 @@ class StaleGradients(Base):
         )  # fmt: skip
 
 
-# The first updates, in which growth is looked for, and how many times it has to grow at least: 20 to the power of 0.4
-# is 3.3. Later on the gradients of two networks that work against each other grow like that, too.
-GROWS, AT_LEAST = 20, 3.0
+# How many times a norm has to grow in a training's first window at least: 20 to the power of 0.4 is 3.3. Later on the
+# gradients of two networks that work against each other grow like that, too.
+AT_LEAST = 3.0
 # A sum of t gradients is about t to this power as large as one: 0.5 where they are noise, 1 where they agree.
 POWERS = (0.4, 1.1)
 # Share of the growth that this law has to explain, and its largest deviation, as a factor's logarithm.
@@ -103,43 +103,38 @@ class NotZeroed(Base):
     """
 
     name = "gradients_not_zeroed"
-    kept: ClassVar = ("_logs", "_norms", "_over")
+    kept: ClassVar = ("_over",)
 
     def __init__(self, names: tuple[str, ...]) -> None:
         super().__init__()
         self._names = names
-        self._logs: list[float] = []
-        self._norms: list[list[float | None]] = []
         self._over = False
 
-    def after_backward(self, seen: Signals) -> Finding | None:
-        """A finding at the GROWS-th update of a training, if all gradients so far were added up."""
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """A finding after a training's first window, if all gradients so far were added up."""
         # The first that it sees: of two models that a script trains by turns, each skips the other's updates.
-        if self._over or (not self._logs and seen.step >= GROWS) or not 0 < seen.grad_norm < math.inf:
-            self._over = True
+        over, self._over = self._over or updates[0].step >= WINDOW, True
+        if over or not all(0 < one.grad_norm < math.inf for one in updates):
             return None
-        self._logs.append(math.log(seen.grad_norm))
-        self._norms.append(seen.grad_norms)
-        if len(self._logs) < GROWS:
-            return None
-        norms, self._norms, self._over = self._norms, [], True
-        return self._of_all(seen) or self._of_some(seen, norms)
+        return self._of_all(updates) or self._of_some(updates)
 
-    def _of_all(self, seen: Signals) -> Finding | None:
-        power, explained, deviation = _law(self._logs)
-        grown = math.exp(self._logs[-1] - self._logs[0])
+    def _of_all(self, updates: Sequence[Signals]) -> Finding | None:
+        logs = [math.log(one.grad_norm) for one in updates]
+        power, explained, deviation = _law(logs)
+        grown = math.exp(logs[-1] - logs[0])
         by_law = POWERS[0] <= power <= POWERS[1] and explained >= EXPLAINED and deviation <= DEVIATION
         # A factorisation that leaves its small start grows by such a law as well, and swings by 0.05 to 0.1; sums of
         # gradients by 0.02 at most on the four hosts.
-        if grown < AT_LEAST or not by_law or _swing(self._logs) > STEADY or _exponential(self._logs) > explained:
+        if grown < AT_LEAST or not by_law or _swing(logs) > STEADY or _exponential(logs) > explained:
             return None
         return self.tell(
-            "critical", seen.step, 1, "gradients are added to those of earlier updates",
-            f"in the first {GROWS} updates the gradient norm grew {grown:.3g} times, as "
+            "critical", updates[-1].step, 1, "gradients are added to those of earlier updates",
+            f"in the first {WINDOW} updates the gradient norm grew {grown:.3g} times, as "
             f"the number of updates to the power of {power:.2f}, which explains {explained:.1%} of it",
         )  # fmt: skip
 
-    def _of_some(self, seen: Signals, norms: list[list[float | None]]) -> Finding | None:
+    def _of_some(self, updates: Sequence[Signals]) -> Finding | None:
+        norms = [one.grad_norms for one in updates]
         if any(len(row) != len(self._names) for row in norms):
             return None
         summed, swings_of_sums, swings = [], [], []
@@ -161,9 +156,10 @@ class NotZeroed(Base):
             return None
         return self.tell(
             # A term on the same rows whose weight is turned up from zero looks the same.
-            "warning", seen.step, 1, "gradients of some parameters seem to be added to those of earlier updates",
-            f"in the first {GROWS} updates those of {len(summed)} of {len(self._names)} parameters grew as sums do and "
-            f"swung by {of_sums:.2g} from update to update, the others' by {usual:.2g}: {named(summed)}",
+            "warning", updates[-1].step, 1,
+            "gradients of some parameters seem to be added to those of earlier updates",
+            f"in the first {WINDOW} updates those of {len(summed)} of {len(self._names)} parameters grew as sums do "
+            f"and swung by {of_sums:.2g} from update to update, the others' by {usual:.2g}: {named(summed)}",
             tuple(summed),
         )  # fmt: skip
 

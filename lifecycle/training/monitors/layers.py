@@ -36,7 +36,7 @@ class DeadLayer(Base):
         self._since: dict[str, int] = {}
         self._samples: dict[str, int] = {}
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once a layer was dead in CONFIRMED samples."""
         dead = [layer.name for layer in seen.layers if layer.zero_rows == 1.0 and layer.finite]
         self._since = {name: self._since.get(name, seen.step) for name in dead}
@@ -68,22 +68,14 @@ class Unchanged(Base):
         self._since: dict[str, int] = {}
         self._samples: dict[str, int] = {}
         self._moved: list[str] = []
-        self._newest: Signals | None = None
 
-    def after_backward(self, seen: Signals) -> None:
-        """Kept until the sample of the same update comes."""
-        self._newest = seen
-
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once a parameter had the same trouble in CONFIRMED samples."""
-        signals = self._newest
-        # An update that was left out, or one of which nothing is wanted, shows nothing.
-        if signals is None or signals.step != seen.step or not 0 < signals.grad_norm < float("inf"):
-            return None
-        if len(signals.grad_norms) != len(seen.names):
+        # An update of which nothing is wanted shows nothing.
+        if not 0 < update.grad_norm < float("inf") or len(update.grad_norms) != len(seen.names):
             return None
         watched = [n for n, name in enumerate(seen.names) if seen.trainable[n] and not _matches(name, self._frozen)]
-        found = {seen.names[n]: why for n in watched if (why := self._why_still(n, seen, signals.grad_norms))}
+        found = {seen.names[n]: why for n in watched if (why := self._why_still(n, seen, update.grad_norms))}
         still = {name for name, why in found.items() if self._why.get(name) == why}
         self._since = {name: self._since[name] if name in still else seen.step for name in found}
         self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in found}
@@ -91,7 +83,7 @@ class Unchanged(Base):
         self._moved += [
             seen.names[n] for n in watched if seen.names[n] not in found and seen.names[n] not in self._moved
         ]
-        return self._finding(seen, signals, len(watched))
+        return self._finding(seen, update, len(watched))
 
     def _why_still(self, n: int, seen: Sample, norms: list[float | None]) -> str:
         why, norm = _why_still(n, seen, norms), norms[n]
@@ -106,7 +98,7 @@ class Unchanged(Base):
             return math.inf if moved else PATIENT
         return PATIENT if why == "zero_gradient" and moved else CONFIRMED
 
-    def _finding(self, seen: Sample, signals: Signals, watched: int) -> Finding | None:
+    def _finding(self, seen: Sample, update: Signals, watched: int) -> Finding | None:
         for why, symptom in WHY.items():
             names = [name for name, kind in self._why.items() if kind == why and self._samples[name] >= CONFIRMED]
             if 2 * len(names) < watched:
@@ -119,7 +111,7 @@ class Unchanged(Base):
             return self.tell(
                 severity, seen.step, onset, symptom,
                 f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a "
-                f"learning rate of {signals.learning_rate:.3g} and a gradient norm of {signals.grad_norm:.3g} in all",
+                f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all",
                 tuple(names), what=why,
             )  # fmt: skip
         return None
@@ -162,7 +154,7 @@ class NotOptimized(Base):
         super().__init__()
         self._frozen = frozen
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding at once: nothing here is a matter of chance."""
         left_out = [name for name in seen.left_out if not _matches(name, self._frozen)]
         if not left_out:

@@ -30,16 +30,18 @@ class Finding:
 
 
 class Monitor(Protocol):
-    """A small class for one thing that can go wrong. Most have only one of the two methods to do more than nothing in.
+    """A small class for one thing that can go wrong. Most do something in only one of the three methods.
 
-    `after_backward` is called at every update and has about half a microsecond: append and compare, no more.
-    Its state is plain numbers, in every checkpoint.
+    `after_backward` is called at every update, before it is applied, and has about half a microsecond: append and
+    compare, no more. `after_window` gets the newest WINDOW updates, each once. `after_sample` gets a closer look, and
+    the signals of the same update. Its state is plain numbers, in every checkpoint.
     """
 
     name: str
 
     def after_backward(self, seen: Signals) -> Finding | None: ...
-    def after_sample(self, seen: Sample) -> Finding | None: ...
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None: ...
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from lifecycle.records import Alarm
+from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.diagnosis import NO_CONTEXT, named_cause
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.signals import Sample, Signals
@@ -20,7 +21,7 @@ NAMED = 5
 COME_BACK = "the weights come back from the newest checkpoint"
 
 
-class NonFinite:
+class NonFinite(Base):
     """Critical for loss, gradient and parameters; a warning for activations, since masks are minus infinity by design.
 
     `names` are the parameters', in the model's order. `follows` says what becomes of parameters that are not finite.
@@ -28,8 +29,10 @@ class NonFinite:
     """
 
     name = "non_finite"
+    kept: ClassVar = ("clean",)
 
     def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
         self._names, self.follows, self.clean = names, COME_BACK, 0
 
     def after_backward(self, seen: Signals) -> Finding | None:
@@ -39,7 +42,7 @@ class NonFinite:
         where = tuple(name for name, norm in pairs if norm is not None and not finite(norm))
         return not_finite(seen.step, seen.loss, seen.grad_norm, where)
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         names = [name for name, norm in zip(seen.names, seen.norms, strict=True) if not finite(norm)]
         if names:
             return bad_parameters(seen.step, self.clean, names, self.follows)
@@ -51,12 +54,6 @@ class NonFinite:
             "non_finite_activation", "warning", seen.step, seen.step, "a module's output is not finite",
             f"step {seen.step}: {_some(layers)}, while loss, gradient and parameters are", layers[:NAMED],
         )  # fmt: skip
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"clean": self.clean}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.clean = state["clean"]
 
 
 def finite(*values: float) -> bool:

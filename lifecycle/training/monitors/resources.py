@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding, Severity
-from lifecycle.training.monitors.signals import Sample
+from lifecycle.training.monitors.signals import Sample, Signals
 
 # Samples that a growth is judged by: the newer half of all, at least so many.
 FEWEST_SAMPLES = 8
@@ -37,7 +37,7 @@ class MemoryGrowth(Base):
         self._steps: list[int] = []
         self._bytes: list[float] = []
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once the newer half of the samples grows, and goes on to."""
         self._steps.append(seen.step)
         self._bytes.append(seen.memory_bytes)
@@ -86,7 +86,7 @@ class GpuIdle(Base):
         super().__init__()
         self._samples, self._since = 0, 0
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding after IDLE samples; none where NVML is not there."""
         if seen.gpu_busy is None or seen.gpu_busy >= LITTLE_BUSY:
             self._samples = 0
@@ -106,7 +106,7 @@ class ReplicasApart(Base):
 
     name = "replicas_apart"
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding at once: replicas are equal to the last bit, or they are not replicas."""
         apart = [
             name for n, name in enumerate(seen.names) if len({checksums[n] for checksums in seen.replicas}) > 1

@@ -14,9 +14,10 @@ import statistics
 from collections import deque
 from typing import Any
 
-from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.base import Base
+from lifecycle.training.monitors.monitor import Finding, Severity
 from lifecycle.training.monitors.non_finite import finite
-from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.signals import Signals
 
 # Updates that the newest are held against, and how many are needed; how many the newest are.
 WINDOW, FEWEST, NEWEST = 128, 20, 8
@@ -37,12 +38,18 @@ FIRST_BARS = (NEWEST, NEWEST + FEWEST)
 MAD = 1.4826
 
 
-class Spikes:
-    """`outlier_batch`, a warning, and `loss_spike` or `gradient_spike`, critical, once an episode each."""
+class Spikes(Base):
+    """`outlier_batch`, a warning, and `loss_spike` or `gradient_spike`, critical, once an episode each.
+
+    In a game these are a warning: of 17 trainings of two networks against each other 13 jumped to above twice the
+    start, as far as any fault makes it, and came back.
+    """
 
     name = "spikes"
 
-    def __init__(self) -> None:
+    def __init__(self, game: bool = False) -> None:
+        super().__init__()
+        self.game = game
         self._loss, self._gradient = _Level(LOSS_ABOVE_START), _Level(GRADIENT_ABOVE_START)
         self._until = -1
 
@@ -51,9 +58,6 @@ class Spikes:
             return None
         loss, gradient = self._loss.high(seen.step, seen.loss), self._gradient.high(seen.step, seen.grad_norm)
         return self._judged(seen) if loss or gradient else None
-
-    def after_sample(self, seen: Sample) -> Finding | None:
-        return None
 
     def state_dict(self) -> dict[str, Any]:
         return {"loss": self._loss.state_dict(), "gradient": self._gradient.state_dict(), "until": self._until}
@@ -82,7 +86,8 @@ class Spikes:
         # The same level again is the same alarm, until it has become the usual one.
         self._until = step + WINDOW
         symptom = "the loss jumped and stays up" if what == "loss" else "the gradient jumped and the loss rose with it"
-        return Finding(f"{what}_spike", "critical", step, onset, symptom, f"since step {onset}: {told}")
+        severity: Severity = "warning" if self.game else "critical"
+        return Finding(f"{what}_spike", severity, step, onset, symptom, f"since step {onset}: {told}")
 
 
 class _Level:

@@ -20,7 +20,8 @@ class Context:
 
     `update_ratio` is the newest change of all weights over their norm, `bad_inputs` whether rows of the batch hold
     values that are not finite, `rate_jumped` whether the schedule made the rate JUMP times what it was from one update
-    to the next, and beyond all before, at most LATELY updates before.
+    to the next, and beyond all before, at most LATELY updates before. `game` is True of a loss whose value tells no
+    progress.
     """
 
     learning_rate: float = 0.0
@@ -29,6 +30,7 @@ class Context:
     update_ratio: float | None = None
     bad_inputs: bool | None = None
     rate_jumped: bool = False
+    game: bool = False
 
 
 @dataclass(frozen=True)

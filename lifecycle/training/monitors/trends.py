@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.base import Base
+from lifecycle.training.monitors.monitor import Finding, Severity
 from lifecycle.training.monitors.non_finite import finite
-from lifecycle.training.monitors.signals import Sample, Signals
+from lifecycle.training.monitors.signals import Signals
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,51 +32,35 @@ NAMED = 5
 TINY = 1e-38
 
 
-class Trends:
+class Trends(Base):
     """`vanishing_gradients`, a warning, and `exploding_gradients`, critical. `names` are the parameters'."""
 
     name = "trends"
+    kept: ClassVar = ("_norms", "_losses", "_first", "_first_loss")
 
     def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__()
         self._names = names
         self._norms: list[list[float | None]] = []
         self._losses: list[float] = []
         self._first: list[float] | None = None
         self._first_loss = math.nan
-        self._told: set[str] = set()
-        # Its own, since a script that trains two models by turns tells one of them only every other update.
-        self._count = 0
 
-    def after_backward(self, seen: Signals) -> Finding | None:
-        self._count += 1
-        if self._count % KEEP_EVERY or not finite(seen.loss, seen.grad_norm):
-            return None
-        self._norms.append(seen.grad_norms)
-        self._losses.append(seen.loss)
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        kept = [one for one in updates[KEEP_EVERY - 1 :: KEEP_EVERY] if finite(one.loss, one.grad_norm)]
+        self._norms += [one.grad_norms for one in kept]
+        self._losses += [one.loss for one in kept]
         if len(self._norms) < KEPT:
             return None
-        found = self._look(seen.step)
+        found = self._look(updates[-1].step)
         # Half of it is looked at again, so that a trend which begins in the middle is seen whole.
         del self._norms[: KEPT // 2], self._losses[: KEPT // 2]
         return found
 
-    def after_sample(self, seen: Sample) -> Finding | None:
-        return None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "norms": self._norms, "losses": self._losses, "first": self._first, "first_loss": self._first_loss,
-            "told": sorted(self._told), "count": self._count,
-        }  # fmt: skip
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._norms, self._losses, self._first = state["norms"], state["losses"], state["first"]
-        self._first_loss, self._told, self._count = state["first_loss"], set(state["told"]), state.get("count", 0)
-
     def _look(self, step: int) -> Finding | None:
         import numpy as np
 
-        norms = np.array([[math.nan if norm is None else norm for norm in row] for row in self._norms])
+        norms = np.array([[math.nan if norm is None else norm for norm in row] for row in self._norms[:KEPT]])
         logs = np.log(np.maximum(norms, TINY))
         quarters = np.median(logs.reshape(4, KEPT // 4, -1), axis=1)
         parts = [statistics.median(self._losses[k * KEPT // 4 : (k + 1) * KEPT // 4]) for k in range(4)]
@@ -111,21 +97,17 @@ class Trends:
         return self._finding("vanishing_gradients", "warning", step, falls & nothing, -fallen, losses)
 
     def _finding(
-        self, monitor: str, severity: Any, step: int, which: np.ndarray, change: np.ndarray, losses: list[float]
+        self, monitor: str, severity: Severity, step: int, which: np.ndarray, change: np.ndarray, losses: list[float]
     ) -> Finding | None:
-        """Once for each monitor: the trend goes on."""
-        if monitor in self._told:
-            return None
-        self._told.add(monitor)
         names = [name for name, one in zip(self._names, which.tolist(), strict=True) if one]
         updates, factor = KEEP_EVERY * KEPT, math.exp(min(700.0, float(abs(change[which]).max())))
         way = "grew" if severity == "critical" else "shrank"
-        return Finding(
-            monitor, severity, step, max(0, step - updates),
+        return self.tell(
+            severity, step, max(0, step - updates),
             f"gradients {'grow' if severity == 'critical' else 'shrink'} steadily",
             f"over {updates} updates to step {step}, gradients of {len(names)} of {len(self._names)} parameters {way}, "
             f"by up to {factor:.3g} times, while the loss went from {losses[0]:.4g} to {losses[-1]:.4g}",
-            tuple(names[:NAMED]),
+            tuple(names[:NAMED]), what=monitor,
         )  # fmt: skip
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding
+from lifecycle.training.monitors.non_finite import finite
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
 
 # Change over norm of all parameters together: at most 0.03 in two samples in a row and 0.08 in one, on 138 healthy odd
@@ -41,49 +42,44 @@ FULL_RATE = 0.5
 
 
 class _FollowsLoss(Base):
-    """Knows the mean loss between two samples."""
+    """Knows the mean loss of the newest window and of the one before it, or of the first update."""
 
-    kept: ClassVar = ("_sum", "_seen", "_level")
+    kept: ClassVar = ("_before", "_level")
 
     def __init__(self) -> None:
         super().__init__()
-        self._sum, self._seen, self._level = 0.0, 0, math.nan
+        self._before, self._level = math.nan, math.nan
 
-    def after_backward(self, seen: Signals) -> None:
-        self._sum += seen.loss
-        self._seen += 1
+    def after_window(self, updates: Sequence[Signals]) -> None:
+        losses = [one.loss for one in updates if finite(one.loss)]
+        if math.isnan(self._level) and losses:
+            self._level, losses = losses[0], losses[1:]
+        if losses:
+            self._before, self._level = self._level, math.fsum(losses) / len(losses)
 
     def loss_fell(self, share: float) -> bool:
-        """True if the mean since the last sample is at most that share of the one before; once a sample."""
-        before, self._level = self._level, self._sum / max(1, self._seen)
-        self._sum, self._seen = 0.0, 0
-        return before - self._level > (1 - share) * abs(before)
+        """True if it is at most that share of what it was."""
+        return self._before - self._level > (1 - share) * abs(self._before)
 
 
 class _AtFullRate(Base):
-    """Knows the learning rate of the sampled update, and the largest so far."""
+    """Knows the largest learning rate so far."""
 
     kept: ClassVar = ("_largest_rate",)
 
     def __init__(self) -> None:
         super().__init__()
         self._largest_rate = 0.0
-        self._newest: Signals | None = None
 
-    def after_backward(self, seen: Signals) -> None:
-        super().after_backward(seen)
-        self._newest = seen
-        if seen.learning_rate > self._largest_rate:
-            self._largest_rate = seen.learning_rate
+    def after_window(self, updates: Sequence[Signals]) -> None:
+        super().after_window(updates)
+        self._largest_rate = max(self._largest_rate, *(one.learning_rate for one in updates))
 
-    def applied(self, seen: Sample) -> Signals | None:
-        """The sampled update's signals, None if it was left out or made at a rate that was meant to be low."""
-        now = self._newest
-        if now is None or now.step != seen.step or not 0 < now.grad_norm < math.inf:
-            return None
-        if len(now.grad_norms) != len(seen.names):
-            return None
-        return now if now.learning_rate >= FULL_RATE * self._largest_rate else None
+    def shows(self, seen: Sample, update: Signals) -> bool:
+        """True unless the sampled update was made at a rate that was meant to be low, or nothing is known of it."""
+        self._largest_rate = max(self._largest_rate, update.learning_rate)
+        known = 0 < update.grad_norm < math.inf and len(update.grad_norms) == len(seen.names)
+        return known and update.learning_rate >= FULL_RATE * self._largest_rate
 
 
 class UpdateRatio(_AtFullRate, _FollowsLoss):
@@ -104,22 +100,21 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         self._first: dict[str, float] | None = None
         self._size, self._samples, self._first_ratio = 0.0, 0, 0.0
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding of the whole network first, then of the parameters that stand out.
 
         Large updates under which the loss falls are a warning: that is what they are meant to do.
         """
-        fell, self._samples = self.loss_fell(FELL), self._samples + 1
+        self._samples += 1
         if self._first is None:
             self._first = {
                 name: norm for name, norm, change in zip(seen.names, seen.norms, seen.changes, strict=True)
                 if norm > 1.01 * change
             }  # fmt: skip
         before, self._size = self._size, _size(seen)
-        now = self.applied(seen)
-        if now is None:
+        if not self.shows(seen, update):
             return None
-        ratios = _ratios(seen, now.grad_norms)
+        ratios = _ratios(seen, update.grad_norms)
         if not ratios:
             return None
         median = sorted(ratios.values())[(len(ratios) - 1) // 2]
@@ -131,10 +126,10 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         # Of small random weights, as a factorisation begins with, the first update of Adam is that large.
         if self._count("", large) >= CONFIRMED or (whole > VERY_LARGE and before > 0):
             return self.tell(
-                "warning" if fell else "critical", seen.step, self._onset(seen, ""),
+                "warning" if self.loss_fell(FELL) else "critical", seen.step, self._onset(seen, ""),
                 "updates are too large beside the weights",
                 f"an update changes the weights by {whole:.2g} of their norm (usual are 0.0001 to 0.03), at a learning "
-                f"rate of {now.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
+                f"rate of {update.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
             )  # fmt: skip
         return self._one_large(seen, ratios) or self._left_behind(seen, ratios, median)
 
@@ -224,7 +219,7 @@ class WeightsShrink(_FollowsLoss):
         super().__init__()
         self._norms: dict[str, float] = {}
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding after a halving over which the loss has hardly fallen.
 
         Of the parameters that are trained in both samples: freezing some is no shrinking.
@@ -232,8 +227,8 @@ class WeightsShrink(_FollowsLoss):
         now = {name: seen.norms[n] for n, name in enumerate(seen.names) if seen.trainable[n]}
         both = now.keys() & self._norms.keys()
         size, before = (math.hypot(*(norms[name] for name in both)) for norms in (now, self._norms))
-        fell, self._norms = self.loss_fell(FELL_AS_WELL), now
-        if fell or not 0 < size <= SHRUNK * before:
+        self._norms = now
+        if self.loss_fell(FELL_AS_WELL) or not 0 < size <= SHRUNK * before:
             return None
         return self.tell(
             "warning", seen.step, max(0, seen.step - SAMPLE_EVERY), "the weights shrink fast",
@@ -251,15 +246,14 @@ class RoundedAway(_AtFullRate):
         super().__init__()
         self._samples, self._since = 0, 0
 
-    def after_sample(self, seen: Sample) -> Finding | None:
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
         """A finding once most elements of most parameters stayed the same in CONFIRMED samples."""
-        now = self.applied(seen)
-        if now is None:
+        if not self.shows(seen, update):
             return None
         # A group whose rate is zero changes nothing at all: that is another thing, unless nothing else changes either.
-        ours = [n for n, norm in enumerate(now.grad_norms) if seen.trainable[n] and norm and seen.norms[n]]
+        ours = [n for n, norm in enumerate(update.grad_norms) if seen.trainable[n] and norm and seen.norms[n]]
         ours = [n for n in ours if seen.names[n] not in seen.left_out]
-        changed = [n for n in ours if seen.changes[n]] or (ours if now.learning_rate > 0 else [])
+        changed = [n for n in ours if seen.changes[n]] or (ours if update.learning_rate > 0 else [])
         shares = sorted(seen.unchanged[n] for n in changed)
         if not shares or shares[len(shares) // 2] < ROUNDED:
             self._samples = 0
@@ -271,5 +265,5 @@ class RoundedAway(_AtFullRate):
         return self.tell(
             "critical", seen.step, self._since, "updates are rounded away",
             f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for "
-            f"bit, at a learning rate of {now.learning_rate:.3g}",
+            f"bit, at a learning rate of {update.learning_rate:.3g}",
         )  # fmt: skip

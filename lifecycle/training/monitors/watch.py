@@ -21,7 +21,7 @@ from lifecycle.training.monitors.monitor import CurveMonitor, Finding, Monitor
 from lifecycle.training.monitors.non_finite import NonFinite, bad_names, bad_parameters, finite
 from lifecycle.training.monitors.policy import Policy, hardest
 from lifecycle.training.monitors.row_keys import NO_ROWS, NamedRows
-from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
+from lifecycle.training.monitors.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
 from lifecycle.training.monitors.spikes import Spikes
 from lifecycle.training.monitors.trends import Trends
 from lifecycle.training.monitors.updates import update_ratio
@@ -47,7 +47,8 @@ class Watch:
 
     `name_rows` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns
     is kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has
-    to go on then, None if the weights are good as they are.
+    to go on then, None if the weights are good as they are. `game` is True of a loss whose value tells no progress
+    (game.py).
     """
 
     def __init__(
@@ -59,15 +60,19 @@ class Watch:
         name_rows: Callable[[TrainState], NamedRows] = lambda state: NO_ROWS,
         on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
         heartbeat: Heartbeat | None = None,
+        game: bool = False,
     ) -> None:
         self._looks = CloserLooks(model)
         names = tuple(name for name, _ in model.named_parameters())
         self._not_finite = NonFinite(names)
-        beside = (Spikes(), Trends(names), *monitors)
+        self._spikes = Spikes(game)
+        beside = (self._spikes, Trends(names), *monitors)
         self._monitors = (self._not_finite, *beside)
-        # Half of them look at samples alone: to call these at every update would take 1.5 µs.
-        looking = [monitor for monitor in beside if type(monitor).after_backward is not Base.after_backward]
-        self._each = [monitor.after_backward for monitor in looking]
+        # Most can wait, and to call these at every update would take as long as what they do.
+        each = [monitor for monitor in beside if type(monitor).after_backward is not Base.after_backward]
+        self._each = [monitor.after_backward for monitor in each]
+        # Of the newest updates, those that no window has had yet.
+        self._window: list[Signals] = []
         self._name_rows, self._on_alarm, self._heartbeat = name_rows, on_alarm, heartbeat
         # What the heartbeat's thread has found, for the training's to note.
         self.hangs: deque[Finding] = deque()
@@ -129,6 +134,10 @@ class Watch:
             self._act(state, [self._why(state, seen)])
             return False
         found = [finding for look in self._each if (finding := look(seen)) is not None]
+        self._window.append(seen)
+        if len(self._window) == WINDOW:
+            updates, self._window = self._window, []
+            found += [finding for one in self._monitors if (finding := one.after_window(updates)) is not None]
         return not found or self._act(state, found)
 
     def after_update(self, state: TrainState, update: Update) -> Alarm | None:
@@ -146,7 +155,8 @@ class Watch:
             if not update.skipped and finite(update.loss, update.grad_norm):
                 sample = look.end()
                 self.samples.append(sample)
-                found = [f for monitor in self._monitors if (f := monitor.after_sample(sample)) is not None]
+                seen = self.recent[-1]
+                found = [f for monitor in self._monitors if (f := monitor.after_sample(sample, seen)) is not None]
                 if found:
                     self._act(state, found)
         return self.ended
@@ -174,6 +184,7 @@ class Watch:
         held = {
             "policy": self.policy.state_dict(),
             "update_ratio": self._ratio(),
+            "window": self._window,
             "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
             "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
         }
@@ -184,6 +195,7 @@ class Watch:
         held = json.loads(state["json"])
         self.policy.load_state_dict(held["policy"])
         self._update_ratio = held.get("update_ratio")
+        self._window = [Signals(*one) for one in held.get("window", ())]
         self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
         for monitor in self._monitors:
             if monitor.name in held["monitors"]:
@@ -237,7 +249,7 @@ class Watch:
                 return again
         rows = self._name_rows(state)
         rates = [one.learning_rate for one in self.recent] or [self._rate]
-        context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite)
+        context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
         cause, fix, beside = named_cause(finding, [*of_alarms(self.alarms), *together], context)
         evidence = f"{finding.evidence}; seen beside it: {beside}" if beside else finding.evidence
         alarm = Alarm(

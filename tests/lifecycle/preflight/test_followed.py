@@ -13,14 +13,14 @@ from benchmarks.setup import ForwardOf
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.overfit.checks import overfits
 from lifecycle.preflight.overfit.fit import fit
-from lifecycle.preflight.overfit.followed import APART, slope_over_gradient
+from lifecycle.preflight.overfit.followed import APART, slope_of
 
 
 def share(subject, updates: int = 50) -> float:
     """After a few updates; on 32 rows."""
     data = subject.training.take(torch.arange(32))
     done = fit(subject, data, [torch.arange(32)], lambda loss, done: done >= updates)
-    return slope_over_gradient(subject, done.state.model, data)
+    return slope_of(subject, done.state.model, data)
 
 
 def test_energies_against_samples_of_their_own_have_another_slope():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lifecycle.training.monitors.monitor import Finding, Monitor
-from lifecycle.training.monitors.signals import SAMPLE_EVERY, Layer, Sample, Signals
+from lifecycle.training.monitors.signals import SAMPLE_EVERY, WINDOW, Layer, Sample, Signals
 
 NAMES = ("first.weight", "first.bias", "middle.weight", "middle.bias", "head.weight", "head.bias")
 Change = Callable[[Any], Any]
@@ -40,7 +40,7 @@ def sample(step: int, steps: int = 400) -> Sample:
         step, NAMES, (True,) * 6, (3.0, 0.5, 3.0, 0.5, 1.0, 0.1),
         tuple(c * share for c in (3e-3, 2e-3, 3e-3, 2e-3, 2e-3, 1e-3)),
         (0.0,) * 6, layers, spread=0.5 + 0.05 * drawn.random(), memory_bytes=5e8 + (1e8 if step > 60 else 0.0),
-        content=step,
+        content=step, deviation=0.5,
     )  # fmt: skip
 
 
@@ -48,12 +48,22 @@ def shown(
     monitor: Monitor, steps: int = 400, every: Change = same, sampled: Change = same, onset: int = 0
 ) -> list[Finding]:
     """What a monitor finds in a training; from `onset` on `every` and `sampled` change what it is shown."""
-    found: Iterable[Finding | None] = ()
-    for step in range(steps):
-        seen, closer = signals(step, steps), sample(step, steps)
-        found = [*found, monitor.after_backward(every(seen) if step >= onset else seen)]
-        if step % SAMPLE_EVERY == 0:
-            found = [*found, monitor.after_sample(sampled(closer) if step >= onset else closer)]
+    updates = [signals(step, steps) for step in range(steps)]
+    updates = [every(seen) if seen.step >= onset else seen for seen in updates]
+    samples = {step: sample(step, steps) for step in range(0, steps, SAMPLE_EVERY)}
+    samples = {step: sampled(closer) if step >= onset else closer for step, closer in samples.items()}
+    return told(monitor, updates, samples)
+
+
+def told(monitor: Monitor, updates: Sequence[Signals], samples: Mapping[int, Sample] = {}) -> list[Finding]:
+    """What a monitor finds in these updates, shown as a watch does; `samples` by their steps."""
+    found: list[Finding | None] = []
+    for count, seen in enumerate(updates, 1):
+        found.append(monitor.after_backward(seen))
+        if count % WINDOW == 0:
+            found.append(monitor.after_window(updates[count - WINDOW : count]))
+        if seen.step in samples:
+            found.append(monitor.after_sample(samples[seen.step], seen))
     return [one for one in found if one is not None]
 
 

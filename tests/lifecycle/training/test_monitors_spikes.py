@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from made_signals import told
 from monitored import HOSTS, ONSET, alarms, from_onset, host, rate_times, watched
 from torch import nn
 
@@ -96,12 +97,12 @@ def test_activation_that_the_loss_does_not_use_is_a_warning():
 
 def series(losses: list[float], gradients: list[float] | None = None) -> list:
     """What Spikes finds in made-up signals."""
-    spikes, found = Spikes(), []
-    for step, loss in enumerate(losses):
-        norm = 1.0 if gradients is None else gradients[step]
-        finding = spikes.after_backward(Signals(step, loss, loss * loss, 32, 0.1, norm, [norm], 0.01, 0.0))
-        found += [finding] if finding else []
-    return found
+    pairs = zip(losses, gradients or [1.0] * len(losses), strict=True)
+    return told(Spikes(), [made(step, loss, [norm]) for step, (loss, norm) in enumerate(pairs)])
+
+
+def made(step: int, loss: float, norms: list[float]) -> Signals:
+    return Signals(step, loss, loss * loss, 32, 0.1, max(norms), list(norms), 0.01, 0.0)
 
 
 def noise(seed: int, count: int) -> torch.Tensor:
@@ -146,7 +147,7 @@ def test_spikes_after_a_resume_find_what_an_uninterrupted_training_does():
     for step, loss in enumerate(losses):
         if step == 92:
             second.load_state_dict(first.state_dict())
-        seen = Signals(step, loss, loss * loss, 32, 0.1, 1.0, [1.0], 0.01, 0.0)
+        seen = made(step, loss, [1.0])
         found[0].append(whole.after_backward(seen))
         found[1].append((first if step < 92 else second).after_backward(seen))
     assert found[0] == found[1]
@@ -155,12 +156,9 @@ def test_spikes_after_a_resume_find_what_an_uninterrupted_training_does():
 
 def trend(norms: list[list[float]], losses: list[float]) -> list:
     """What Trends finds in made-up signals, each shown as often as one is kept of."""
-    trends, found = Trends(tuple(f"layer{number}" for number in range(len(norms[0])))), []
-    for step in range(KEEP_EVERY * len(norms)):
-        row, loss = norms[step // KEEP_EVERY], losses[step // KEEP_EVERY]
-        finding = trends.after_backward(Signals(step, loss, loss * loss, 32, 0.1, max(row), list(row), 0.01, 0.0))
-        found += [finding] if finding else []
-    return found
+    trends = Trends(tuple(f"layer{number}" for number in range(len(norms[0]))))
+    steps = range(KEEP_EVERY * len(norms))
+    return told(trends, [made(step, losses[step // KEEP_EVERY], norms[step // KEEP_EVERY]) for step in steps])
 
 
 def rows(count: int, *factors: float) -> list[list[float]]:

@@ -1,5 +1,6 @@
 """Monitors in real trainings of an MLP, a CNN, a U-Net and a causal transformer: healthy, and with a fault planted."""
 
+import json
 import mmap
 import os
 import socket
@@ -13,10 +14,14 @@ from benchmarks.monitored import monitored
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
 from lifecycle.memory_limit import device_limit_bytes, memory_limit_bytes
+from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.beside import content_of, left_out, replica_checksums, row_numbers, row_sums
 from lifecycle.training.monitors.closer_look import memory_bytes
+from lifecycle.training.monitors.curve import Plateau
 from lifecycle.training.monitors.diagnosis import name_of
+from lifecycle.training.monitors.feeding import ThroughputDrop
+from lifecycle.training.monitors.gradients import NotZeroed
 from lifecycle.training.monitors.resources import MemoryGrowth, ReplicasApart
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training_spec import MonitorsSpec
@@ -69,6 +74,25 @@ def test_state_of_all_monitors_goes_through_a_checkpoint():
     shown = Watch(state.model, MonitorsSpec(), monitors, STEPS).state_dict()
     first.load_state_dict(shown)
     assert first.state_dict() == shown
+
+
+def test_window_that_an_interruption_cuts_is_shown_whole():
+    """The plateau's finding needs the windows of an uninterrupted training, in which every update counts once."""
+    subject = HOSTS["mlp"](0).subject()
+    plan = subject.plan.model_copy(update={"last_step": 240})
+    still, found = replace(subject.recipe, learning_rate=lambda step: 0.0), {}
+    for ends in ([240], [47, 130, 240]):
+        state, held = subject.state(), None
+        for end in ends:
+            monitors = [Plateau(240), NotZeroed(("w",)), ThroughputDrop()]
+            watch = Watch(state.model, MonitorsSpec(), monitors, 240)
+            if held is not None:
+                watch.load_state_dict(held)
+            train(state, subject.training, plan, still, lambda state, update, end=end: state.step == end, watch)
+            held = json.loads(json.dumps(watch.state_dict()))
+        found[len(ends)] = [(one.monitor, one.step, one.evidence) for one in watch.alarms]
+    assert found[1] == found[3]
+    assert [monitor for monitor, *_ in found[1]] == ["plateau"]
 
 
 @pytest.mark.parametrize(("leaked_bytes", "severities"), [(2**20, ["critical"]), (4, [])])
