@@ -48,7 +48,7 @@ TARGETS = {
 ALL: dict[str, Callable[[int], Subject]] = {**HEALTHY, **DYNAMIC}
 PLANTED = {**FAULTS, **VALUES}
 # Held back once, until a monitor was changed for what was seen there.
-LOOKED_AT = ("layer_rate_huge", "gradient_added_in_part", "bf16_weights_fine", "weights_decay")
+LOOKED_AT = ("layer_rate_huge", "gradient_added_in_part", "bf16_weights_fine", "weights_decay", "pulls_together")
 MOVED = {("rate_hundredfold_later", "cnn"), ("rate_hundredfold_later", "unet")} | {
     (name, host) for name in LOOKED_AT for host in PLANTED[name].hosts
 }  # fmt: skip
