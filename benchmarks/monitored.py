@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -15,6 +17,7 @@ from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.game import is_game
+from lifecycle.training.monitors.heartbeat import Heartbeat
 from lifecycle.training.monitors.monitor import Monitor
 from lifecycle.training.monitors.prior import prior_loss
 from lifecycle.training.monitors.row_keys import NamedRows
@@ -77,23 +80,33 @@ def monitored(
     monitors: Sequence[Monitor] | None = None,
     before: Before | None = None,
     until: Sequence[str] = (),
+    hang_seconds: float | None = None,
 ) -> Seen:
-    """Train for the whole plan, until what is not finite ends it, or until a monitor of `until` has told something."""
+    """Train for the whole plan, until what is not finite ends it, or until a monitor of `until` has told something.
+
+    With `hang_seconds` there is a heartbeat, and what takes longer hangs.
+    """
     state, recorder = subject.state(), Recorder()
     if monitors is None:
         prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
         monitors = all_monitors(state, subject.plan, prior_loss=prior, memory_limit_bytes=memory_limit_bytes())
-    watch = _Before(
-        state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject),
-        game=is_game(state.model, subject.training, subject.recipe),
-    )  # fmt: skip
-    watch.plant = before
-    progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)
-    after = _after(progressive, watch, until)
-    torch.manual_seed(subject.recipe.seed)
-    started = time.perf_counter()
-    train(state, subject.training, subject.plan, subject.recipe, after, watch)
-    seconds = time.perf_counter() - started
+    with tempfile.TemporaryDirectory() as folder:
+        heartbeat = None
+        if hang_seconds is not None:
+            tell = lambda found: watch.hangs.append(found)
+            heartbeat = Heartbeat(Path(folder), tell, fewest_seconds=hang_seconds, wake_seconds=0.1)
+        watch = _Before(
+            state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject),
+            game=is_game(state.model, subject.training, subject.recipe), heartbeat=heartbeat,
+        )  # fmt: skip
+        watch.plant = before
+        progressive = Progressive(subject.plan, subject.training, subject.recipe, 0, subject.held_out)
+        after = _after(progressive, watch, until)
+        torch.manual_seed(subject.recipe.seed)
+        started = time.perf_counter()
+        with watch.heart():
+            train(state, subject.training, subject.plan, subject.recipe, after, watch)
+        seconds = time.perf_counter() - started
     return Seen(state.step, seconds, recorder.signals, recorder.samples, watch.alarms)
 
 

@@ -1,10 +1,10 @@
 """The monitors on planted faults, on healthy odd trainings, and what watching costs.
 
-Detection: each fault of planted_dynamics.py and planted_values.py on up to four hosts, whose runs are ten times as long
-as in preflight's benchmark and end when the fault is told. A quarter of the pairs (neither fault nor host held back)
-was looked at while thresholds were chosen; the figures of the other faults and hosts are apart. False alarms: each
-set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched by all with
-progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
+Detection: each fault of planted_dynamics.py, planted_values.py and planted_processes.py on up to four hosts, whose runs
+are ten times as long as in preflight's benchmark and end when the fault is told. A quarter of the pairs (neither fault
+nor host held back) was looked at while thresholds were chosen; the figures of the other faults and hosts are apart.
+False alarms: each set-up of healthy.py and of healthy_dynamics.py. Overhead: the loop bare, watched by nothing, watched
+by all with progressive validation, under detect_anomaly, and Lightning where it is installed, in turns in one process.
 
 Each of these trainings has a process of its own, as many at a time as there are cores: what one has left in memory is
 nothing to another. Only faults of time and memory depend on the machine and on what else it does.
@@ -25,12 +25,14 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 import torch
+from torch import distributed
 
 from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_dynamics import DYNAMIC
 from benchmarks.monitored import monitored
 from benchmarks.monitors_overhead import overhead
 from benchmarks.planted_dynamics import FAULTS, HELD_BACK_HOSTS
+from benchmarks.planted_processes import PROCESSES, in_two_processes
 from benchmarks.planted_values import VALUES
 from benchmarks.result import finish, hardware
 from lifecycle.preflight.subject import Subject
@@ -46,7 +48,7 @@ TARGETS = {
     "transformer_watched_to_fused_ratio": 1.02,
 }  # fmt: skip
 ALL: dict[str, Callable[[int], Subject]] = {**HEALTHY, **DYNAMIC}
-PLANTED = {**FAULTS, **VALUES}
+PLANTED = {**FAULTS, **VALUES, **PROCESSES}
 # Held back once, until a monitor was changed for what was seen there.
 LOOKED_AT = ("layer_rate_huge", "gradient_added_in_part", "bf16_weights_fine", "weights_decay", "pulls_together")
 MOVED = {("rate_hundredfold_later", "cnn"), ("rate_hundredfold_later", "unet")} | {
@@ -93,9 +95,13 @@ def planted(names: Sequence[str], seeds: int) -> dict[str, float]:
 
 
 def _try(name: str, host: str, seed: int) -> tuple[str, Tried]:
+    if PLANTED[name].processes > 1 and not distributed.is_initialized():
+        return in_two_processes(_try, name, host, seed)
     fault = PLANTED[name]
     planted = fault.make(host, seed)
-    seen = monitored(planted.subject, before=planted.before, until=planted.found)
+    seen = monitored(
+        planted.subject, before=planted.before, until=planted.found, hang_seconds=planted.hang_seconds
+    )  # fmt: skip
     first = seen.told(planted.found)
     cause = name_of(first.cause) if first else ""
     right = cause in planted.cause

@@ -31,28 +31,36 @@ LATER = 167
 
 @dataclass(frozen=True, eq=False)
 class Planted:
-    """A training with a fault in it. `held_back`: not looked at while thresholds were chosen."""
+    """A training with a fault in it, from update `onset` on.
+
+    `hang_seconds` is what the heartbeat waits for at least; None without one.
+    """
 
     subject: Subject
     onset: int
     found: tuple[str, ...]
     cause: tuple[str, ...]
     before: Before | None = None
+    hang_seconds: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Fault:
     """`make(host, seed)` gives the training. `held_back` faults were not run while thresholds were chosen.
 
-    `slow` are those that only a trend shows, which needs more than 20 updates.
+    `slow` are those that only a trend shows, which needs more than 20 updates. Of several `processes` each calls `make`
+    and trains.
     """
 
     make: Callable[[str, int], Planted]
     held_back: bool
     hosts: tuple[str, ...] = tuple(HOSTS)
+    processes: int = 1
 
     @property
     def slow(self) -> bool:
+        if self.processes > 1:
+            return False
         trends = {
             "plateau", "overfitting", "memory_growth", "throughput_drop", "data_wait", "vanishing_gradients",
         }  # fmt: skip
