@@ -10,6 +10,7 @@ from lifecycle.jobs import TrainResult
 from lifecycle.records import Alarm
 from lifecycle.training.flight import PreemptedError
 from lifecycle.training.judging.gate import monitors_check, stage_checks
+from lifecycle.training.monitors.diagnosis import name_of
 from lifecycle.training.stage import run_stage
 
 # Two networks that are told by turns; the second one learns to find rows that the first one gets wrong, and the first
@@ -92,6 +93,18 @@ def test_optimizer_of_one_model_that_is_never_called_is_found(splits, tmp_path):
     found = [alarm for alarm in result.alarms if alarm.monitor == "unchanged_layer" and alarm.severity == "critical"]
     assert found
     assert set(found[0].where) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+def test_loss_that_jumps_is_a_warning_where_models_are_told_by_turns(splits, tmp_path):
+    told = "        flight.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
+    jumps = told.replace("loss=loss", "loss=loss * (50.0 if step >= 80 and not mine else 1.0)")
+    by_turns = train(splits, tmp_path / "turns", (told, jumps))
+    alone = train(splits, tmp_path / "alone", (told, f"        if not mine:\n    {jumps}"))
+    found = [
+        {(one.severity, name_of(one.cause)) for one in result.alarms if one.monitor == "loss_spike"}
+        for result in (by_turns, alone)
+    ]  # fmt: skip
+    assert found == [{("warning", "a_game")}, {("critical", "learning_rate_too_high")}]
 
 
 def test_models_by_turns_go_on_after_an_interruption_as_without_one(splits, tmp_path):
