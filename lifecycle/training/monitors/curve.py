@@ -59,8 +59,8 @@ class Plateau(Base):
             return None
         return self.tell(
             "warning", closed.last, 0, "the loss has not fallen since the start",
-            f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}: at most "
-            f"{max(0.0, possible):.2g} less",
+            f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}"
+            f"{f', with its noise at most {possible:.2g} less' if possible > 0 else ''}",
         )  # fmt: skip
 
     def _above_prior(self, closed: Window, mean: float, error: float) -> Finding | None:

@@ -125,8 +125,8 @@ class _Level:
             return ""
         usual = statistics.median(before)
         return (
-            f"median of {NEWEST} updates {level:.4g}, before {usual:.4g} ({z:.0f} deviations, at most {LEVEL_Z:.0f}), "
-            f"at the start {self._start:.4g}"
+            f"the newest {NEWEST} updates' median {level:.4g} lies {z:.1f} deviations above {usual:.4g}, that of those "
+            f"before (at most {LEVEL_Z:.0f} are usual); at the start it was {self._start:.4g}"
         )
 
     def rose(self) -> bool:
@@ -149,8 +149,8 @@ class _Level:
         if far <= BATCH_Z * scale or far <= TAIL * highest or value - usual <= (ABOVE_MEDIAN - 1) * abs(usual):
             return ""
         return (
-            f"{value:.4g}; median of {len(others)} updates {usual:.4g} ({far / scale:.0f} deviations below), highest "
-            f"{max(others):.4g}"
+            f"{value:.4g}, {far / scale:.0f} deviations above {usual:.4g}, the median of {len(others)} updates before; "
+            f"their highest is {max(others):.4g}"
         )
 
     def state_dict(self) -> dict[str, Any]:
