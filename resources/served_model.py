@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
+
+# MLflow asks for type hints of `predict`, and would take them for a schema.
+warnings.filterwarnings("ignore", message=".*Add type hints to the `predict` method", category=UserWarning)
 
 
 class ServedModel(PythonModel):
