@@ -20,6 +20,9 @@ def elsewhere(incident: Incident, device: str, code_sha256: str) -> tuple[str, .
     made = incident.environment
     other = [f"{name} {value} instead of {made.made_with[name]}" for name, value in made_with(device).items()
              if made.made_with.get(name, value) != value]  # fmt: skip
+    if incident.job.training.compile:
+        # What is compiled shows no operation.
+        other.append("updates as they are written instead of compiled ones")
     if code_sha256 != made.code_sha256:
         other.append("other code of the use case")
     if sha256_files(python_sources(PRODUCT / "lifecycle", skip=("report",))) != made.trainworthy_sha256:

@@ -126,7 +126,10 @@ def _write_batches(incident: Incident, scene: Scene, folder: Path) -> int:
     with closing(scene.data.batches(plan, first)) as batches:
         for step, (data, rows) in enumerate(batches, start=first):
             taken = data.take(rows).to("cpu")
-            steps[step] = {"inputs": taken.inputs, "targets": taken.targets, "weights": taken.weights}
+            numbers = plan.batch(step).tolist()
+            steps[step] = {
+                "inputs": taken.inputs, "targets": taken.targets, "weights": taken.weights, "rows": numbers,
+            }  # fmt: skip
             size += sum(tensor.nbytes for tensor in (*taken.inputs.values(), taken.targets))
             _require(size, incident.step - first + 1)
     torch.save(steps, folder / "batches.pt")

@@ -89,7 +89,7 @@ class BlackBox:
         return self.keep(alarm, last_updates)
 
     def keep(self, alarm: Alarm, last_updates: Callable[[], LastUpdates]) -> Alarm:
-        """The alarm with its incident's id, or as it was where the stage has enough of them or the disk is full.
+        """The alarm with its incident's id, or as it was where the stage has enough of them or none can be written.
 
         An incident never ends a training: what keeps it from being written is told on stderr. A rerun that only shows
         that a training can be repeated keeps none.
@@ -103,8 +103,9 @@ class BlackBox:
                 if not _make_room(target):
                     return alarm
                 _write(target, self._incident(alarm, last_updates()))
-        except OSError as error:
-            say(f"the incident {target.name} could not be kept: {error}")
+        # Whatever it is, the training is worth more than its record.
+        except Exception as error:
+            say(f"the incident {target.name} could not be kept: {type(error).__name__}: {error}")
             return alarm
         return alarm.model_copy(update={"incident": incident_id(target)})
 

@@ -60,7 +60,7 @@ class Search:
 
 def guilty_rows(step: Step, *, sensitive: bool) -> tuple[tuple[GuiltyRow, ...], str]:
     """The rows that stand out, and how they were found."""
-    keys, numbers = step.scene.keys(step.number), step.scene.plan.batch(step.number).tolist()
+    keys, numbers = step.scene.keys(step.number), step.scene.rows(step.number)
     places, told = _guilty(step) if step.not_finite else _heaviest(step)
     rows = tuple(
         GuiltyRow(

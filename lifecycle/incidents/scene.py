@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Scene:
     """All that an update is made of. `folder` is the code's; `told` says where the state comes from.
 
-    `keys` gives the keys of the rows of a step's batch, none where they are not known.
+    `rows` gives the numbers of the rows of a step's batch, `keys` their keys, none where they are not known.
     """
 
     task: Task
@@ -49,6 +49,7 @@ class Scene:
     device: str
     told: str
     checkpoint: Path | None
+    rows: Callable[[int], tuple[int, ...]]
     keys: Callable[[int], tuple[dict[str, str], ...]]
 
 
@@ -102,8 +103,8 @@ def _local(incident: Incident, device: str, changed_code: bool) -> Scene:
     require_code(incident, Path(job.use_case_folder), changed_code)
     require_rows(incident)
     prepared = prepare(job, device)
-    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
-    if plan != incident.plan:
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
+    if plan.model_copy(update={"oversampled": None}) != incident.plan:
         fix = "replay it by the version of Trainworthy that recorded it"
         raise IncidentError("the stage's rows or their order are not those of the incident", fix=fix)
     recipe, data = make_recipe(prepared.task, job.training, plan.horizon_steps), prepared.data
@@ -111,10 +112,11 @@ def _local(incident: Incident, device: str, changed_code: bool) -> Scene:
         data, recipe = data.in_loaders(recipe)
     found = _checkpoints(incident)
     state, told, used = _state(prepared.task, job, incident.identity, prepared.preprocessing, device, found)
-    keys = lambda step: keys_of(prepared, job, plan.batch(step).tolist())
+    rows = lambda step: tuple(plan.batch(step).tolist())
+    keys = lambda step: keys_of(prepared, job, rows(step))
     return Scene(
         prepared.task, Path(job.use_case_folder), prepared.code_sha256, prepared.preprocessing, state, data, recipe,
-        plan, device, told, used, keys,
+        plan, device, told, used, rows, keys,
     )  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def _packed(folder: Path, incident: Incident, device: str) -> Scene:
     data = PackedBatches(steps, device)
     return Scene(
         task, code, code_sha256(code), preprocessing, state, data, recipe, incident.plan, device, told, used,
-        lambda step: incident.row_keys if step == incident.step else (),
+        lambda step: tuple(steps[step]["rows"]), lambda step: incident.row_keys if step == incident.step else (),
     )  # fmt: skip
 
 

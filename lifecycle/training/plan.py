@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from lifecycle.records import STAGES, Frozen
 from lifecycle.training.rows.oversampling import Oversampled, repeated_draws
@@ -37,7 +37,8 @@ class Plan(Frozen):
     first_step: int
     last_step: int
     seed: int
-    oversampled: Oversampled | None = None
+    # It follows from the rows' labels: no record holds it.
+    oversampled: Oversampled | None = Field(default=None, exclude=True)
 
     @property
     def draws(self) -> int:

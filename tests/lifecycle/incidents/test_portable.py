@@ -56,6 +56,17 @@ def test_portable_incident_replays_alone_with_no_state_and_no_rows(made, tmp_pat
     assert stages.replay(there).reproduced == "bit_for_bit"
 
 
+def test_portable_incident_of_rows_that_are_drawn_again_names_the_row(splits: Path, tmp_path: Path):
+    rows = stages.one_row("x1", 1e6)
+    _, incident = stages.train(
+        splits, tmp_path / "here", stages.LOG, stages.PLAIN, rows=rows, oversampling="balanced"
+    )  # fmt: skip
+    packed = pack(incident, tmp_path / "packed")
+    shutil.rmtree(tmp_path / "here")
+    result = stages.replay(Path(packed.folder))
+    assert (result.reproduced, [row.row for row in result.rows]) == ("bit_for_bit", [1234])
+
+
 def test_portable_incident_is_no_part_of_a_repository(made):
     _, packed = made
     assert (Path(packed.folder) / ".gitignore").read_text() == "*\n"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import stages
 import toy_jobs as toy
@@ -15,6 +16,7 @@ from lifecycle.errors import IncidentError
 from lifecycle.incidents.incident import read_incident
 from lifecycle.incidents.told import replay_text
 from lifecycle.jobs import ReplayJob, ResultFile
+from lifecycle.training.stage import run_stage
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,43 @@ def test_finite_loss_with_a_gradient_of_sqrt_at_zero_is_found_on_the_way_back_in
     assert result.first_bad.line.startswith("model.py:")
     assert [row.row for row in result.rows] == [1234]
     assert "1 of 128 rows do it alone" in result.rows_told
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"accumulate": 4, "batch_size": 32},
+        {"ema": {"decay": 0.99}},
+        {"tensors": "per_batch"},
+        {"reserve": 0.1, "evaluate_every": 5},
+        {"oversampling": "balanced"},
+        {"class_weights": "balanced"},
+        {"focal_gamma": 2.0},
+        {"optimizer": {"name": "sgd", "learning_rate": 0.05, "weight_decay": 0.0}},
+    ],
+    ids=lambda training: next(iter(training)),
+)  # fmt: skip
+def test_log_of_zero_is_replayed_bit_for_bit_however_it_was_trained(splits: Path, tmp_path: Path, training: dict):
+    _, incident = stages.train(splits, tmp_path, stages.LOG, stages.PLAIN, rows=stages.one_row("x1", 1e6), **training)
+    result, alarm = stages.replay(incident), read_incident(incident).alarm
+    assert (result.reproduced, result.agreed) == ("bit_for_bit", result.on_the_way), result.notes
+    assert result.first_bad is not None
+    assert result.first_bad.operation == "log"
+    # By its key, since a reserve is taken from the rows before they are numbered.
+    row = {"row_id": str(pd.read_parquet(tmp_path / "splits" / "training.parquet")["row_id"].iloc[1234])}
+    assert [row.key for row in result.rows] == [dict(alarm.row_keys[0])] == [row]
+
+
+@pytest.mark.slow
+def test_compiled_training_is_replayed_as_it_is_written_and_says_so(splits: Path, tmp_path: Path):
+    _, incident = stages.train(
+        splits, tmp_path, stages.LOG, stages.PLAIN, rows=stages.one_row("x1", 1e6), compile=True
+    )  # fmt: skip
+    result = stages.replay(incident)
+    assert result.reproduced in ("bit_for_bit", "within_tolerance")
+    assert result.elsewhere == ("updates as they are written instead of compiled ones",)
+    assert result.first_bad is not None
+    assert (result.first_bad.operation, [row.row for row in result.rows]) == ("log", [1234])
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -159,6 +198,41 @@ def test_skipped_batches_are_left_out_of_the_way_as_they_were(splits: Path, tmp_
     assert (replayed.reproduced, replayed.from_step) == ("bit_for_bit", 0)
     assert replayed.agreed == replayed.on_the_way > 10
     assert len(replayed.rows) == 1
+
+
+def test_alarm_after_the_training_went_back_is_replayed_past_what_it_left_out(splits: Path, tmp_path: Path):
+    both = lambda rows: stages.one_row("x1", float("inf"), 2345)(stages.one_row("x1", 1e7)(rows))
+    result, _ = stages.train(
+        splits, tmp_path, stages.SQRT, stages.PLAIN, rows=both,
+        monitors={"non_finite": "roll_back", "most_times": 20}, epochs=1,
+    )  # fmt: skip
+    assert {alarm.action for alarm in result.alarms} == {"roll_back"}
+    names = [Path(alarm.incident).name for alarm in result.alarms if alarm.incident]
+    last = max(names, key=lambda name: int(name.split("-")[0]))
+    found = tmp_path / "var" / "training" / "toy" / "0123" / "full" / "incidents" / last
+    assert len(read_incident(found).done.passed_over) >= 1
+    replayed = stages.replay(found)
+    assert (replayed.reproduced, replayed.agreed) == ("bit_for_bit", replayed.on_the_way)
+
+
+def test_stage_that_goes_on_from_the_one_before_is_replayed_from_there(splits: Path, tmp_path: Path):
+    code = toy.changed_use_case(tmp_path / "code" / "toy", stages.LOG, stages.PLAIN)
+    rows = stages.one_row("x1", 1e6)
+    changed = toy.copy_splits(splits, tmp_path / "splits", training=rows)
+    spec = toy.spec_with(stages={"mode": "continue", "smoke": 0.05, "pilot": 0.06})
+    folder = tmp_path / "var" / "training" / "toy" / "0123"
+    jobs = {
+        name: toy.train_job(changed, folder / name, name, spec=spec, use_case=code) for name in ("smoke", "full")
+    }  # fmt: skip
+    for job in jobs.values():
+        Path(job.out).mkdir(parents=True)
+    smoke = run_stage(jobs["smoke"])
+    assert smoke.alarm is None
+    full = run_stage(jobs["full"].model_copy(update={"start": smoke.checkpoint}))
+    assert full.alarm is not None
+    replayed = stages.replay(folder / "full" / "incidents" / Path(full.alarm.incident or "").name)
+    assert (replayed.reproduced, replayed.agreed) == ("bit_for_bit", replayed.on_the_way)
+    assert [row.row for row in replayed.rows] == [1234]
 
 
 def test_update_that_spoiled_the_weights_is_looked_at_in_place_of_the_one_that_showed_it(splits: Path, tmp_path: Path):
