@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -48,10 +49,17 @@ def hangs(wait: Callable[[], None], held_back: bool) -> Fault:
 
 def lock_is_held() -> None:
     """Another thread has a lock and does not give it back."""
-    lock = threading.Lock()
-    lock.acquire()
-    threading.Timer(HELD, lock.release).start()
-    lock.acquire()
+    lock, held = threading.Lock(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            time.sleep(HELD)
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    with lock:
+        pass
 
 
 def process_is_silent() -> None:
@@ -121,11 +129,15 @@ def in_two_processes(run: Callable[..., T], *asked: object) -> T:
     both = [context.Process(target=_one, args=(rank, address, answers, run, asked)) for rank in range(2)]
     for one in both:
         one.start()
-    for one in both:
+    for one in both[1:]:
         one.join()
-    if any(one.exitcode for one in both):
-        raise RuntimeError(f"processes ended with {[one.exitcode for one in both]}")
-    return answers.get()
+    if both[1].exitcode:
+        both[0].kill()
+        raise RuntimeError(f"the second process ended with {both[1].exitcode}")
+    # Before the first one ends, which waits until its answer is read.
+    found = answers.get()
+    both[0].join()
+    return found
 
 
 def _one(rank: int, address: str, answers: multiprocessing.SimpleQueue, run: Callable[..., T], asked: object) -> None:

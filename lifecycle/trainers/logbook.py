@@ -174,8 +174,10 @@ class Logbook:
         return found if self.alarm in (None, *found) else (*found, self.alarm)
 
     def close(self) -> None:
-        """End the progress bar and the heartbeat, and write what waits."""
+        """End the progress bar, the heartbeat and closer looks at updates that never came, and write what waits."""
         self.heart.close()
+        for watch in self.watches.all:
+            watch.leave()
         if self.heart.hangs:
             # Since the last update.
             self._note_hangs()

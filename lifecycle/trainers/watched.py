@@ -71,7 +71,7 @@ class ScriptWatch(Watch):
         return len(now) == len(self._weights) and all(map(operator.is_, now, self._weights))
 
     def play(self) -> None:
-        """There are other models, and what they learn moves this one's loss: it tells no progress from here on."""
+        """Other models learn by turns, and move this one's loss: it tells no progress from here on."""
         self._spikes.game = True
 
     def leave(self) -> None:

@@ -55,6 +55,10 @@ class Watches:
         """
         before, names = self.found(model), tuple(name for name, _ in model.named_parameters())
         if before is not None and before.parameters == names and before.watches(model):
+            if self.newest is not None and self.newest is not before:
+                # They are told by turns: what one learns moves the loss of another.
+                for one in self.all:
+                    one.play()
             self.newest = before
             return before
         if before is None and len(self.all) >= MOST_MODELS:
@@ -71,9 +75,6 @@ class Watches:
             self._hold([one for one in self._held if one is not held])
             made.load_state_dict(held)
         self.all.append(made)
-        for one in self.all if len(self.all) > 1 else ():
-            # What one model's update does to the loss of another, it cannot know.
-            one.play()
         self.newest = made
         return made
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lifecycle.identity import canonical_json
 from lifecycle.incidents.record import BlackBox
@@ -38,9 +37,6 @@ from lifecycle.training.techniques.parts import early_stopping_of, make_parts
 from lifecycle.training.validate import make_validation_loss
 from lifecycle.training.watching.clock import START, VALIDATION, Clock
 from lifecycle.training.watching.progressive import Progressive, make_progressive
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass

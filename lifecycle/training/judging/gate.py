@@ -115,14 +115,14 @@ def finite_check(result: TrainResult) -> CheckResult:
 
 
 def monitors_check(result: TrainResult) -> CheckResult:
-    """Fails if an alarm was critical and nothing was done about it but to tell or to stop; warns of any other.
+    """Fails if an alarm ended the training, or was critical and only told; warns of any other.
 
     A spike that was only told is a warning where the training got over it: its loss ended at its best.
     """
     over = SPIKES if loss_rise_check(result.curve, result.device).status == "pass" else ()
     open_ones = [
         one for one in result.alarms
-        if one.severity == "critical" and (one.action == "stop" or (one.action == "warn" and one.monitor not in over))
+        if one.action == "stop" or (one.severity == "critical" and one.action == "warn" and one.monitor not in over)
     ]  # fmt: skip
     details = tuple(alarm.model_dump(mode="json") for alarm in result.alarms)
     first = sorted(result.alarms, key=lambda one: (one not in open_ones, one.severity != "critical", one.step))

@@ -36,6 +36,6 @@ def all_monitors(
     return (
         StaleGradients(), NotZeroed(tuple(elements)), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen),
         DeadLayer(), Unchanged(frozen, partial(rounds_away, state)), RoundedAway(), UpdateRatio(elements),
-        WeightsShrink(), ConstantPredictions(), Plateau(last, prior_loss), RiseAboveBest(), Overfitting(),
+        WeightsShrink(), ConstantPredictions(prior_loss), Plateau(last, prior_loss), RiseAboveBest(), Overfitting(),
         WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes), GpuIdle(), ReplicasApart(),
     )  # fmt: skip

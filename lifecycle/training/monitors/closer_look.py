@@ -128,8 +128,8 @@ class CloserLook:
         device, trainable = shared.parameters[0].device, tuple(one.requires_grad for one in shared.parameters)
         return Sample(
             self._step, shared.names, trainable, tuple(norms.tolist()), tuple(changes.tolist()),
-            tuple(unchanged.tolist()), tuple(layers), spread[0], memory_bytes(device), **self._beside(sums),
-            gpu_busy=gpu_busy(device), deviation=spread[1],
+            tuple(unchanged.tolist()), tuple(layers), *spread, memory_bytes(device), **self._beside(sums),
+            gpu_busy=gpu_busy(device),
         )  # fmt: skip
 
     def _noting(self, name: str) -> Any:

@@ -39,8 +39,6 @@ class Plateau(Base):
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding once the later half of the updates so far is no better than the first window."""
         closed = window_of(updates)
-        if closed is None:
-            return None
         if not self._start:
             self._start = [closed.mean, closed.error]
         elif closed.last >= self._after / 2:
@@ -104,8 +102,6 @@ class RiseAboveBest(Base):
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
         """A finding after RISEN windows that lie above the best one."""
         closed = window_of(updates)
-        if closed is None:
-            return None
         if self._start is None:
             self._start = closed.mean
         if not self._best or closed.mean < self._best[0]:
@@ -181,21 +177,28 @@ class Overfitting(Base):
 
 # Of the largest spread so far, relative to the outputs' size and as it is: answers about a large mean are alike by the
 # one, answers that began too large by the other. On 85 healthy odd trainings the larger of the two was at least 0.5 in
-# two samples in a row.
-COLLAPSED = 0.05
+# two samples in a row. Answers to targets that hardly vary come that close before they are learned: at the first bar it
+# is a warning, and only of losses whose best constant answer is not known, as one without labels.
+COLLAPSED, NOTHING_LEFT = 0.05, 3e-3
+# Of the best constant answer's loss: what is below has learned something.
+WELL_BELOW = 0.8
 # Samples in a row: of outputs that were spread once, and of outputs that never were.
 AFTER_SPREAD, FROM_START = 2, 3
 NO_SPREAD = 1e-6
 
 
 class ConstantPredictions(Base):
-    """The outputs are the same for every row, though the targets are not."""
+    """The outputs are the same for every row, though the targets are not.
+
+    `prior_loss` is the loss of the best constant answer, where it is known.
+    """
 
     name = "constant_predictions"
     kept: ClassVar = ("_largest", "_largest_deviation", "_samples", "_since")
 
-    def __init__(self) -> None:
+    def __init__(self, prior_loss: float | None = None) -> None:
         super().__init__()
+        self._prior = prior_loss
         self._largest, self._largest_deviation, self._samples, self._since = 0.0, 0.0, 0, 0
 
     def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
@@ -206,8 +209,10 @@ class ConstantPredictions(Base):
         self._largest = max(self._largest, seen.spread)
         self._largest_deviation = max(self._largest_deviation, seen.deviation)
         once = self._largest > NO_SPREAD
-        collapsed = seen.spread <= COLLAPSED * self._largest and seen.deviation <= COLLAPSED * self._largest_deviation
-        if not (collapsed if once else seen.spread <= NO_SPREAD):
+        # What is left of the spread: of answers that never had one, nothing.
+        left = max(seen.spread / self._largest, seen.deviation / self._largest_deviation) if once else 0.0
+        learned = self._prior is not None and self._prior - update.loss > (1 - WELL_BELOW) * abs(self._prior)
+        if left > (COLLAPSED if self._prior is None else NOTHING_LEFT) or learned:
             self._samples = 0
             return None
         self._samples += 1
@@ -217,6 +222,8 @@ class ConstantPredictions(Base):
         if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or losses_differ):
             return None
         return self.tell(
-            "critical", seen.step, self._since, "the predictions are the same for every row",
+            "critical" if left <= NOTHING_LEFT else "warning", seen.step, self._since,
+            "the predictions are the same for every row",
             f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before",
+            again_if_critical=True,
         )  # fmt: skip

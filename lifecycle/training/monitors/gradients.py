@@ -114,7 +114,7 @@ class NotZeroed(Base):
         """A finding after a training's first window, if all gradients so far were added up."""
         # The first that it sees: of two models that a script trains by turns, each skips the other's updates.
         over, self._over = self._over or updates[0].step >= WINDOW, True
-        if over or not all(0 < one.grad_norm < math.inf for one in updates):
+        if over or not all(one.grad_norm > 0 for one in updates):
             return None
         return self._of_all(updates) or self._of_some(updates)
 

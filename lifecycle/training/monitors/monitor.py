@@ -34,7 +34,8 @@ class Monitor(Protocol):
 
     `after_backward` is called at every update, before it is applied, and has about half a microsecond: append and
     compare, no more. `after_window` gets the newest WINDOW updates, each once. `after_sample` gets a closer look, and
-    the signals of the same update. Its state is plain numbers, in every checkpoint.
+    the signals of the same update. Loss and gradient of all that they get are finite. Its state is plain numbers, in
+    every checkpoint.
     """
 
     name: str

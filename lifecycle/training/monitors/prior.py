@@ -54,8 +54,9 @@ def _answers(model: torch.nn.Module, data: TrainData | LoadedRows, batch_size: i
     from torch.utils._pytree import tree_map
 
     rows, given, parts, targets = spread_rows(data, MOST_ROWS), 0, [], []
+    device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     for part in rows.split(batch_size):
-        some = data.take(part)
+        some = data.take(part).to(device)
         outputs = model(some.inputs)
         tensors = _tensors(outputs)
         if not tensors or any(len(one) != len(part) for one in tensors):

@@ -7,18 +7,17 @@ from lifecycle.training.monitors.told import Rule
 LATER: tuple[Rule, ...] = (
     # ---- it gets worse ----
     Rule(
-        "a_game", lambda told: told.context.game and told.any("loss_spike", "gradient_spike", "rise_above_best"),
-        "networks that work against each other, or a part of the loss that is detached: its value goes up and down and "
-        "tells no progress",
-        "judge such a training by what it is for, as samples or a held-out score; if no game is meant, look for a "
-        "detach or a gradient that is turned round",
-        ("loss_spike", "gradient_spike", "rise_above_best", "plateau"),
-    ),
-    Rule(
         "these_rows", lambda told: told.any("outlier_batch") and not told.any("rise_above_best", "gradient_spike"),
         "rows that are unlike all others: wrong labels, another unit, a damaged record",
         "look at these rows; skip_batch leaves such a batch out",
         ("outlier_batch", "loss_spike"),
+    ),
+    Rule(
+        "a_game", lambda told: told.context.game and told.any("loss_spike", "gradient_spike", "rise_above_best"),
+        "networks that work against each other, so that the loss goes up and down and tells no progress",
+        "judge such a training by what it is for, as samples or a held-out score; if no game is meant, look for a "
+        "gradient that is turned round",
+        ("loss_spike", "gradient_spike", "rise_above_best"),
     ),
     Rule(
         "rows_of_another_kind",

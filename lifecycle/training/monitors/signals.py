@@ -6,7 +6,6 @@ training decides as an uninterrupted one; only what is about time or memory may 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,9 +74,9 @@ class Sample:
     unchanged: tuple[float, ...]
     layers: tuple[Layer, ...]
     spread: float
+    deviation: float
     memory_bytes: float
     left_out: tuple[str, ...] = ()
     content: int | None = None
     replicas: tuple[tuple[int, ...], ...] = ()
     gpu_busy: float | None = None
-    deviation: float = math.nan

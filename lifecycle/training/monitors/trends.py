@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.monitor import Finding, Severity
-from lifecycle.training.monitors.non_finite import finite
 from lifecycle.training.monitors.signals import Signals
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Trends(Base):
         self._first_loss = math.nan
 
     def after_window(self, updates: Sequence[Signals]) -> Finding | None:
-        kept = [one for one in updates[KEEP_EVERY - 1 :: KEEP_EVERY] if finite(one.loss, one.grad_norm)]
+        kept = updates[KEEP_EVERY - 1 :: KEEP_EVERY]
         self._norms += [one.grad_norms for one in kept]
         self._losses += [one.loss for one in kept]
         if len(self._norms) < KEPT:
@@ -60,7 +59,7 @@ class Trends(Base):
     def _look(self, step: int) -> Finding | None:
         import numpy as np
 
-        norms = np.array([[math.nan if norm is None else norm for norm in row] for row in self._norms[:KEPT]])
+        norms = np.array([[math.nan if norm is None else norm for norm in row] for row in self._norms])
         logs = np.log(np.maximum(norms, TINY))
         quarters = np.median(logs.reshape(4, KEPT // 4, -1), axis=1)
         parts = [statistics.median(self._losses[k * KEPT // 4 : (k + 1) * KEPT // 4]) for k in range(4)]

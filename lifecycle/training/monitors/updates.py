@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from lifecycle.training.monitors.base import Base, named
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.non_finite import finite
 from lifecycle.training.monitors.signals import SAMPLE_EVERY, Sample, Signals
 
 # Change over norm of all parameters together: at most 0.03 in two samples in a row and 0.08 in one, on 138 healthy odd
@@ -51,11 +50,10 @@ class _FollowsLoss(Base):
         self._before, self._level = math.nan, math.nan
 
     def after_window(self, updates: Sequence[Signals]) -> None:
-        losses = [one.loss for one in updates if finite(one.loss)]
-        if math.isnan(self._level) and losses:
+        losses = [one.loss for one in updates]
+        if math.isnan(self._level):
             self._level, losses = losses[0], losses[1:]
-        if losses:
-            self._before, self._level = self._level, math.fsum(losses) / len(losses)
+        self._before, self._level = self._level, math.fsum(losses) / len(losses)
 
     def loss_fell(self, share: float) -> bool:
         """True if it is at most that share of what it was."""
@@ -78,7 +76,7 @@ class _AtFullRate(Base):
     def shows(self, seen: Sample, update: Signals) -> bool:
         """True unless the sampled update was made at a rate that was meant to be low, or nothing is known of it."""
         self._largest_rate = max(self._largest_rate, update.learning_rate)
-        known = 0 < update.grad_norm < math.inf and len(update.grad_norms) == len(seen.names)
+        known = update.grad_norm > 0 and len(update.grad_norms) == len(seen.names)
         return known and update.learning_rate >= FULL_RATE * self._largest_rate
 
 

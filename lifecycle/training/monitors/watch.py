@@ -185,6 +185,7 @@ class Watch:
             "policy": self.policy.state_dict(),
             "update_ratio": self._ratio(),
             "window": self._window,
+            "game": self._spikes.game,
             "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
             "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
         }
@@ -196,6 +197,7 @@ class Watch:
         self.policy.load_state_dict(held["policy"])
         self._update_ratio = held.get("update_ratio")
         self._window = [Signals(*one) for one in held.get("window", ())]
+        self._spikes.game = held.get("game", self._spikes.game)
         self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
         for monitor in self._monitors:
             if monitor.name in held["monitors"]:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lifecycle.training.monitors.non_finite import finite
-from lifecycle.training.monitors.signals import WINDOW, Signals
+from lifecycle.training.monitors.signals import Signals
 
 
 @dataclass(frozen=True)
@@ -22,11 +21,8 @@ class Window:
     rate: float
 
 
-def window_of(updates: Sequence[Signals]) -> Window | None:
-    """Of those that are finite; None if that is less than half of a window."""
-    seen = [one for one in updates if finite(one.loss, one.squared)]
-    if len(seen) < WINDOW // 2:
-        return None
+def window_of(seen: Sequence[Signals]) -> Window:
+    """Of updates with finite losses."""
     losses, rows = [one.loss for one in seen], sum(one.rows for one in seen)
     mean = math.fsum(losses) / len(seen)
     between = math.fsum((one - mean) ** 2 for one in losses) / (len(seen) - 1)

@@ -99,12 +99,39 @@ def test_loss_that_jumps_is_a_warning_where_models_are_told_by_turns(splits, tmp
     told = "        flight.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
     jumps = told.replace("loss=loss", "loss=loss * (50.0 if step >= 80 and not mine else 1.0)")
     by_turns = train(splits, tmp_path / "turns", (told, jumps))
-    alone = train(splits, tmp_path / "alone", (told, f"        if not mine:\n    {jumps}"))
+    # One model first, and then another.
+    alone = train(splits, tmp_path / "alone", ("mine = step % 2 == 0", "mine = step < 20"), (told, jumps))
     found = [
         {(one.severity, name_of(one.cause)) for one in result.alarms if one.monitor == "loss_spike"}
         for result in (by_turns, alone)
     ]  # fmt: skip
     assert found == [{("warning", "a_game")}, {("critical", "learning_rate_too_high")}]
+
+
+def test_script_that_ends_where_the_next_update_would_be_looked_at_leaves_no_hook(splits, tmp_path):
+    """Which torch.export would follow."""
+    result = train(splits, tmp_path, ("range(first, flight.steps)", "range(first, 40)"))
+    assert (result.steps, result.ended) == (40, "early")
+    assert result.artifact is not None
+
+
+def test_jump_after_an_interruption_is_judged_as_without_one(splits, tmp_path):
+    told = "        flight.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
+    # By turns at first, and one of them alone at the end.
+    changes = (
+        ("mine = step % 2 == 0", "mine = step % 2 == 0 and step < 20"),
+        (told, told.replace("loss=loss", "loss=loss * (50.0 if step >= 100 else 1.0)")),
+    )
+    whole, calls = train(splits, tmp_path / "whole", *changes), list[int]()
+    with pytest.raises(PreemptedError):
+        train(splits, tmp_path / "cut", *changes, asked=lambda: calls.append(0) or len(calls) > 2 * 66)
+    resumed = train(splits, tmp_path / "cut")
+    spikes = [
+        [(one.step, one.severity, one.cause) for one in result.alarms if one.monitor == "loss_spike"]
+        for result in (whole, resumed)
+    ]
+    assert spikes[0] == spikes[1]
+    assert [severity for _, severity, _ in spikes[0]] == ["warning"]
 
 
 def test_models_by_turns_go_on_after_an_interruption_as_without_one(splits, tmp_path):
@@ -117,8 +144,8 @@ def test_models_by_turns_go_on_after_an_interruption_as_without_one(splits, tmp_
     resumed = train(splits, tmp_path / "cut")
     assert resumed.resumed_from_step == 67
     assert resumed.parameters_sha256 == whole.parameters_sha256
-    told = [(one.monitor, one.step, one.onset, one.where) for one in whole.alarms]
-    assert [(one.monitor, one.step, one.onset, one.where) for one in resumed.alarms] == told
+    told = [(one.monitor, one.step, one.onset, one.where, one.severity, one.cause) for one in whole.alarms]
+    assert [(one.monitor, one.step, one.onset, one.where, one.severity, one.cause) for one in resumed.alarms] == told
 
 
 def checks(result: TrainResult) -> dict[str, str]:

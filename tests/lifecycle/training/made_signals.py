@@ -39,8 +39,8 @@ def sample(step: int, steps: int = 400) -> Sample:
     return Sample(
         step, NAMES, (True,) * 6, (3.0, 0.5, 3.0, 0.5, 1.0, 0.1),
         tuple(c * share for c in (3e-3, 2e-3, 3e-3, 2e-3, 2e-3, 1e-3)),
-        (0.0,) * 6, layers, spread=0.5 + 0.05 * drawn.random(), memory_bytes=5e8 + (1e8 if step > 60 else 0.0),
-        content=step, deviation=0.5,
+        (0.0,) * 6, layers, spread=0.5 + 0.05 * drawn.random(), deviation=0.5,
+        memory_bytes=5e8 + (1e8 if step > 60 else 0.0), content=step,
     )  # fmt: skip
 
 

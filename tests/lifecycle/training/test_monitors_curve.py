@@ -5,8 +5,13 @@ import random
 from dataclasses import replace
 
 import pytest
+import torch
 from made_signals import sample, shown, signals, told, with_sample
+from torch import nn
 
+from benchmarks.monitored import monitored
+from benchmarks.networks import mlp, split
+from benchmarks.setup import ForwardOf
 from lifecycle.records import CurvePoint
 from lifecycle.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
 from lifecycle.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
@@ -107,9 +112,38 @@ def test_reserve_that_wavers_within_its_error_is_healthy():
     assert not any(monitor.after_points(points(10 * n, 0.5 - 0.02 * n, drawn.gauss(0.5, 0.005))) for n in range(60))
 
 
-def test_answers_that_become_the_same_are_told_at_the_second_sample():
-    found = only(shown(ConstantPredictions(), sampled=with_sample(spread=0.005, deviation=0.005), onset=50))
-    assert (found.step, found.severity) == (80, "critical")
+@pytest.mark.parametrize(
+    ("left", "prior_loss", "severity"),
+    [(1e-3, None, "critical"), (5e-3, None, "warning"), (1e-3, 0.5, "critical")],
+    ids=["nothing left", "little left", "nothing left and nothing learned"],
+)
+def test_answers_that_become_the_same_are_told_at_the_second_sample(left, prior_loss, severity):
+    same = with_sample(spread=left, deviation=left)
+    found = only(shown(ConstantPredictions(prior_loss), sampled=same, every=noisy(lambda step: 0.5), onset=50))
+    assert (found.step, found.severity) == (80, severity)
+
+
+def test_answers_that_go_on_to_become_the_same_are_told_once_more():
+    collapses = lambda seen: replace(seen, spread=(left := 1 / (1 + seen.step**2 / 50)), deviation=left)
+    assert [one.severity for one in shown(ConstantPredictions(), sampled=collapses)] == ["warning", "critical"]
+
+
+def test_answers_to_targets_that_hardly_vary_are_none_where_the_loss_shows_that_they_are_learned():
+    same = with_sample(spread=0.001, deviation=0.001)
+    assert shown(ConstantPredictions(1.0), sampled=same, every=noisy(lambda step: 0.2), onset=50) == []
+
+
+def test_regression_about_a_large_mean_has_no_alarm():
+    """Answers begin too large for targets of 1 ± 0.02, and end where these are."""
+    x = torch.randn(2000, 12, generator=torch.Generator().manual_seed(0))
+    targets = 1 + 0.02 * (x[:, 0] + 0.3 * torch.randn(2000, generator=torch.Generator().manual_seed(1)))
+    network = lambda: nn.Sequential(nn.Linear(12, 1), nn.Flatten(0))
+    setup = replace(
+        mlp(0), network=lambda: ForwardOf("numbers", network(), squeeze=False), loss_fn=lambda o, t: (o - t).square(),
+        predict=None, learning_rate=3e-3, epochs=40, **split(({"numbers": x}, targets)),
+    )  # fmt: skip
+    found = monitored(setup.subject()).alarms
+    assert [one for one in found if one.monitor == "constant_predictions"] == []
 
 
 def test_answers_that_were_never_apart_are_told_where_the_targets_are():

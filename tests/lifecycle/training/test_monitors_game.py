@@ -10,7 +10,9 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.monitors import ALL
 from benchmarks.networks import HOSTS, mlp
+from lifecycle.outputs.slope import slope_over_gradient
 from lifecycle.preflight.subject import Subject
+from lifecycle.training.monitors import game
 from lifecycle.training.monitors.diagnosis import Context, name_of, named_cause
 from lifecycle.training.monitors.game import is_game
 from lifecycle.training.monitors.signals import Signals
@@ -30,12 +32,58 @@ def test_networks_against_each_other_are_a_game(seed):
 @pytest.mark.parametrize(
     "name",
     [
-        *HOSTS, "variational", "monte_carlo_dropout", "batch_statistics", "mixture_of_experts", "reparametrised",
+        *HOSTS, "variational", "monte_carlo_dropout", "batch_statistics", "siamese", "reparametrised",
         "stochastic_depth", "gru", "in_batch_negatives", "zero_head", "lora",
     ],
 )  # fmt: skip
-def test_other_losses_are_none(name):
+def test_other_losses_are_none(name, monkeypatch):
+    slopes = []
+    measured = lambda model, loss: slopes.append(slope_over_gradient(model, loss)) or slopes[-1]
+    monkeypatch.setattr(game, "slope_over_gradient", measured)
     assert not asked(ALL[name](0))
+    # It was asked, and nothing was in the way.
+    assert slopes
+    assert slopes[0] < 0.9 if name == "siamese" else slopes[0] == pytest.approx(1.0, abs=5e-4)
+
+
+class Codebook(nn.Module):
+    """The nearest of some held vectors in the place of its own, and a gradient straight through."""
+
+    def __init__(self):
+        super().__init__()
+        self.coder, self.decoder = nn.Linear(12, 4), nn.Linear(4, 1)
+        self.codes = nn.Parameter(torch.randn(16, 4))
+
+    def forward(self, inputs):
+        own = self.coder(inputs["numbers"])
+        code = self.codes[torch.cdist(own, self.codes).argmin(1)]
+        apart = (code - own.detach()).square().mean(1) + 0.25 * (code.detach() - own).square().mean(1)
+        return torch.stack([self.decoder(own + (code - own).detach()).squeeze(1), apart], 1)
+
+
+def of_codes(outputs, targets):
+    return (outputs[:, 0] - targets).square() + outputs[:, 1]
+
+
+def with_a_held_weight(outputs, targets):
+    losses = (outputs - targets).square()
+    return losses * losses.detach().sqrt()
+
+
+def in_single_precision(outputs, targets):
+    return (outputs.float() - 1e5 * targets.float()).square()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"network": Codebook, "loss_fn": of_codes}, {"loss_fn": with_a_held_weight}, {"loss_fn": in_single_precision},
+    ],
+    ids=["codebook", "held weight", "large targets in float32"],
+)  # fmt: skip
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_held_is_no_game(changes, seed):
+    assert not asked(replace(mlp(seed), predict=None, **changes).subject())
 
 
 def test_model_that_bears_no_float64_is_none_and_keeps_random_numbers_and_weights():
@@ -57,14 +105,14 @@ def test_model_that_bears_no_float64_is_none_and_keeps_random_numbers_and_weight
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(("game", "severity"), [(False, "critical"), (True, "warning")])
-def test_jump_that_stays_is_a_warning_in_a_game(game, severity):
+@pytest.mark.parametrize(("played", "severity"), [(False, "critical"), (True, "warning")])
+def test_jump_that_stays_is_a_warning_in_a_game(played, severity):
     losses = [1.0 + 0.02 * (step % 3) for step in range(60)] + [9.0] * 20
     updates = [Signals(step, one, one * one, 32, 0.1, 1.0, [1.0], 0.01, 0.0) for step, one in enumerate(losses)]
-    (found,) = [one for one in told(Spikes(game), updates) if one.monitor == "loss_spike"]
+    (found,) = [one for one in told(Spikes(played), updates) if one.monitor == "loss_spike"]
     assert found.severity == severity
-    cause, _, _ = named_cause(found, context=Context(game=game))
-    assert (name_of(cause) == "a_game") == game
+    cause, _, _ = named_cause(found, context=Context(game=played))
+    assert (name_of(cause) == "a_game") == played
 
 
 def test_training_of_networks_against_each_other_has_no_critical_alarm():

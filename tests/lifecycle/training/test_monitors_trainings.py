@@ -20,8 +20,6 @@ from lifecycle.training.monitors.beside import content_of, left_out, replica_che
 from lifecycle.training.monitors.closer_look import memory_bytes
 from lifecycle.training.monitors.curve import Plateau
 from lifecycle.training.monitors.diagnosis import name_of
-from lifecycle.training.monitors.feeding import ThroughputDrop
-from lifecycle.training.monitors.gradients import NotZeroed
 from lifecycle.training.monitors.resources import MemoryGrowth, ReplicasApart
 from lifecycle.training.monitors.watch import Watch
 from lifecycle.training_spec import MonitorsSpec
@@ -84,7 +82,7 @@ def test_window_that_an_interruption_cuts_is_shown_whole():
     for ends in ([240], [47, 130, 240]):
         state, held = subject.state(), None
         for end in ends:
-            monitors = [Plateau(240), NotZeroed(("w",)), ThroughputDrop()]
+            monitors = [Plateau(240)]
             watch = Watch(state.model, MonitorsSpec(), monitors, 240)
             if held is not None:
                 watch.load_state_dict(held)

@@ -228,7 +228,8 @@ SPIKE = Alarm(
 @pytest.mark.parametrize(
     ("at_end", "alarm", "stops"),
     [
-        (1, {}, False), (6, {}, True), (1, {"action": "stop"}, True), (1, {"monitor": "dead_layer"}, True),
+        (1, {}, False), (6, {}, True), (1, {"action": "stop"}, True),
+        (1, {"action": "stop", "severity": "warning"}, True), (1, {"monitor": "dead_layer"}, True),
         (1, {"monitor": "dead_layer", "severity": "warning"}, False),
     ],
 )  # fmt: skip
