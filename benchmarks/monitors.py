@@ -9,7 +9,7 @@ by all with progressive validation, under detect_anomaly, and Lightning where it
 Each of these trainings has a process of its own, as many at a time as there are cores: what one has left in memory is
 nothing to another. Only faults of time and memory depend on the machine and on what else it does.
 
-    make bench NAME=monitors                                  about 90 minutes on 2 cores
+    make bench NAME=monitors                                  about 45 minutes on 2 cores
     python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
 """
 
