@@ -16,6 +16,7 @@ from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
 from lifecycle.preflight.check import Check, Trial, untried_as_declared
 from lifecycle.preflight.configuration import checks as configuration
+from lifecycle.preflight.configuration.kernels import in_fp32
 from lifecycle.preflight.inputs import checks as inputs
 from lifecycle.preflight.memory.forecast import fits_here, forecast_memory, step_memory
 from lifecycle.preflight.memory.memory_forecast import MemoryForecast
@@ -71,12 +72,18 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     if held.forecast is not None and not fits(held.forecast):
         fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
         return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
-    trials = _tried(job, sample, device, one_batch.CHECKS, (job, sample))
+    trials = _tried(job, sample, device, (configuration.KERNELS,), sample.subject)
+    if trials[0].status == "fail":
+        # Of the rows everything can be asked: what they hold does not depend on the precision.
+        trials = _for_cuda(trials, job, device)
+        trials += _tried(job, sample, device, inputs.CHECKS, in_fp32(sample.subject))
+        return _ended(job, sample, trials, f"not tried, since {trials[0].evidence}", fields)
+    trials += _tried(job, sample, device, one_batch.CHECKS, (job, sample))
     if any(trial.status in ("fail", "error") for trial in trials):
         # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
         trials += _tried(job, sample, device, _cheap(trials), sample.subject)
         return _ended(job, sample, trials, "not tried, since one batch failed", fields)
-    trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample))
+    trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample), told="configuration")
     trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, told="configuration")
     trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
     trials += _tried(job, sample, device, _own(job, sample), sample.subject)
@@ -114,8 +121,23 @@ def _timed(
 
 def run_battery(subject: Subject) -> tuple[Trial, ...]:
     """Every check that needs no more than the subject, so that a network can be tried without a use case."""
-    checks = (*SUBJECT_CHECKS, *overfit.CHECKS)
-    return run_checks(checks, subject, device=subject.device, not_applicable=subject.claims.not_applicable)
+    checks, declared = (*SUBJECT_CHECKS, *overfit.CHECKS), subject.claims.not_applicable
+    first = run_checks((configuration.KERNELS,), subject, device=subject.device, not_applicable=declared)
+    if first[0].status == "fail":
+        why = f"not tried, since {first[0].evidence}"
+        return (*first, *(untried_as_declared(check, why, declared) for check in checks))
+    return (*first, *run_checks(checks, subject, device=subject.device, not_applicable=declared))
+
+
+def _for_cuda(trials: tuple[Trial, ...], job: PreflightJob, device: str) -> tuple[Trial, ...]:
+    """What a CPU cannot run, a job's GPU may: nothing is wrong with it, and it has to be tried there."""
+    if job.device != "cuda" or device == "cuda":
+        return trials
+    fix = "run preflight where the job will run, with a GPU and a CUDA build of torch"
+    return tuple(
+        trial.model_copy(update={"status": "insufficient", "required": True, "cause": "", "fix": fix})
+        for trial in trials
+    )
 
 
 def _cheap(trials: tuple[Trial, ...]) -> tuple[Check[Any], ...]:

@@ -294,3 +294,32 @@ def test_sparse_gradients_fail_one_check_that_says_so_and_what_needs_no_update_i
     asked = ("inputs.scaled", "wiring.rows_apart", "wiring.uses_inputs", "start.micro_batches")
     assert {found[check].status for check in asked} == {"pass"}
     assert found["wiring.gradients"].evidence.startswith("not tried")
+
+
+NO_KERNEL = (
+    ("class Network(nn.Module):", "class Scaled(nn.Module):\n    def forward(self, x):\n        "
+     "return torch.special.erfcx(x)\n\n\nclass Network(nn.Module):"),
+    ("        self.layers = ", "        self.scaled = Scaled()\n        self.layers = "),
+    (OUTPUT, OUTPUT.replace("self.layers(", "self.scaled(self.layers(").replace(".squeeze(1)", ").squeeze(1)")),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "status"), [("cpu", "fail"), ("cuda", "insufficient")])
+def test_layer_without_a_kernel_is_one_failure_and_what_would_run_it_is_not_tried(
+    splits, tmp_path, monkeypatch, device, status
+):
+    # A job for CUDA is tried on the CPU where there is no GPU, and what that lacks the GPU may have.
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", *NO_KERNEL)
+    spec = toy_jobs.spec_with(training={"precision": "bf16"})
+    job = toy_jobs.preflight_job(splits, tmp_path, spec=spec, use_case=use_case).model_copy(update={"device": device})
+    result = run_preflight(job)
+    kernels, *rest = result.trials
+    assert (kernels.check, kernels.status, kernels.observed) == ("configuration.kernels", status, "scaled")
+    assert [trial.check for trial in rest if trial.status in ("fail", "error")] == []
+    assert {trial.status for trial in rest if trial.family == "inputs"} <= {"pass", "not_applicable"}
+    untried = [trial for trial in rest if trial.family != "inputs"]
+    assert {trial.evidence for trial in untried} == {f"not tried, since {kernels.evidence}"}
+    checks = checks_of(result)
+    assert checks["configuration"].stops
+    assert checks["memory_forecast"].stops

@@ -7,6 +7,7 @@ from lifecycle.preflight.check import Check
 from lifecycle.preflight.configuration.compiles import compiles
 from lifecycle.preflight.configuration.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
 from lifecycle.preflight.configuration.focal import loss_is_a_log_likelihood
+from lifecycle.preflight.configuration.kernels import runs_in_declared_precision
 from lifecycle.preflight.configuration.parameters import optimizers_hold_the_parameters, precision_fits
 from lifecycle.preflight.configuration.recomputed import recomputes_the_same
 from lifecycle.preflight.configuration.room import checkpoints_have_room
@@ -34,6 +35,16 @@ HOST_CHECKS: tuple[Check[Host], ...] = (
         look=stores_are_reachable,
         on_device=False,
     ),
+)
+
+# Before one batch and all else that runs the network: it would fail for the same cause.
+KERNELS: Check[Subject] = Check(
+    "configuration.kernels",
+    question="Does every layer run in the declared precision on this device?",
+    symptom="the run ends at its first update, in a layer whose kernel does not exist for 16-bit numbers",
+    cause="torch has no kernel of this layer for the declared type on this device, or its code mixes types of numbers",
+    fix="set training.precision: fp32, or run the layer that is named in fp32",
+    look=runs_in_declared_precision,
 )
 
 CHECKS: tuple[Check[Subject], ...] = (

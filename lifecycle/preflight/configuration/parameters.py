@@ -169,7 +169,7 @@ def _timed(subject: Subject) -> Found:
     """Forward and backward on the CPU in both precisions; what a short run loses is not worth a word."""
     declared = subject.recipe.precision
     fp32, half = (min(_seconds(subject, precision) for _ in range(3)) for precision in ("fp32", declared))
-    rows = min(TIMED_ROWS, subject.batch_rows(), len(subject.training.targets))
+    rows = timed_rows(subject)
     lost = (half - fp32) * subject.plan.horizon_steps * subject.plan.batch_size / rows
     seen = f"{rows} rows take {half:.3f} s in {declared} on this CPU, {fp32:.3f} s in fp32: "
     seen += f"{max(0, lost):.0f} s over the run"
@@ -189,6 +189,11 @@ def one_backward(subject: Subject, model: nn.Module, recipe: Recipe) -> None:
     import torch
 
     model.train()
-    size = min(TIMED_ROWS, subject.batch_rows(), len(subject.training.targets))
+    size = timed_rows(subject)
     rows = torch.arange(size, device=subject.device)
     backward(model, subject.training, rows, recipe, torch.Generator().manual_seed(0), size)
+
+
+def timed_rows(subject: Subject) -> int:
+    """Rows of the forward passes here, at most TIMED_ROWS."""
+    return min(TIMED_ROWS, subject.batch_rows(), len(subject.training.targets))

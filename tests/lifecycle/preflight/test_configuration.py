@@ -19,12 +19,13 @@ from lifecycle.preflight.catalogue import AFTER_CHECKS, CATALOGUE, HOST_CHECKS
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.configuration import room
-from lifecycle.preflight.configuration.checks import CHECKS
+from lifecycle.preflight.configuration.checks import CHECKS, KERNELS
 from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
 from lifecycle.preflight.configuration.parameters import claim_of
 from lifecycle.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
 from lifecycle.preflight.configuration.schedule import judged, schedule_fits, walk
 from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
+from lifecycle.preflight.run import run_battery
 from lifecycle.preflight.sample import draw_sample
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.duration import StepTime
@@ -37,7 +38,7 @@ from lifecycle.training.state import Recipe, TrainData
 from lifecycle.training_spec import OptimizerSpec
 
 RATE = 0.01
-CHECK = {check.id.partition(".")[2]: check for check in (*CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}
+CHECK = {check.id.partition(".")[2]: check for check in (KERNELS, *CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}
 
 
 class Network(nn.Sequential):
@@ -332,6 +333,57 @@ def test_weights_that_train_in_half_precision_are_a_warning():
     assert (trial.status, trial.severity) == ("fail", "warning")
     assert "0.weight" in trial.evidence
     assert tried("precision", subject(network(lambda m: m.bfloat16().requires_grad_(False)))).status == "pass"
+
+
+class Scaled(nn.Module):
+    """A layer of an operation that torch has on a CPU in 32 and 64 bits alone."""
+
+    def forward(self, x):
+        return torch.special.erfcx(x)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_layer_without_a_kernel_in_the_declared_precision_is_named_with_its_fix(precision):
+    trial = tried("kernels", subject(network(lambda model: model.insert(1, Scaled())), precision=precision))
+    assert (trial.status, trial.severity, trial.observed) == ("fail", "error", "1")
+    assert trial.evidence == f"layer 1 (Scaled) fails in {precision} on cpu (NotImplementedError) and runs in fp32"
+    assert "training.precision: fp32" in trial.fix
+    assert 'torch.autocast("cpu", enabled=False): self.1(x.float())' in trial.fix
+
+
+def test_loss_without_a_kernel_in_the_declared_precision_is_told_as_no_layer():
+    of = subject(precision="bf16")
+    of = replace(of, recipe=replace(of.recipe, loss_fn=lambda outputs, targets: torch.special.erfcx(outputs).mean(1)))
+    trial = tried("kernels", of)
+    assert trial.status == "fail"
+    assert "outside its layers, or the loss" in trial.evidence
+
+
+def test_layer_that_has_no_kernel_in_evaluation_alone_is_named():
+    class Evaluated(Scaled):
+        def forward(self, x):
+            return x if self.training else super().forward(x)
+
+    trial = tried("kernels", subject(network(lambda model: model.insert(1, Evaluated())), precision="bf16"))
+    assert (trial.status, trial.observed) == ("fail", "1")
+
+
+def test_layers_that_run_in_the_declared_precision_pass():
+    assert tried("kernels", subject()).status == "not_applicable"
+    for precision in ("bf16", "fp16"):
+        assert tried("kernels", subject(precision=precision)).status == "pass"
+
+
+def test_network_that_fails_in_any_precision_is_not_the_precisions_fault():
+    broken = subject(network(lambda model: model.append(nn.Linear(3, 3))), precision="bf16")
+    assert tried("kernels", broken).status == "insufficient"
+
+
+def test_battery_does_not_go_on_with_layers_that_have_no_kernel():
+    first, *rest = run_battery(subject(network(lambda model: model.insert(1, Scaled())), precision="bf16"))
+    assert (first.check, first.status) == ("configuration.kernels", "fail")
+    assert {trial.status for trial in rest} == {"insufficient"}
+    assert {trial.evidence for trial in rest} == {f"not tried, since {first.evidence}"}
 
 
 def host(

@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
+from lifecycle.preflight.configuration.kernels import runs_in_declared_precision
 from lifecycle.preflight.memory.apart import ApartError, apart
 from lifecycle.preflight.memory.fake_step import Precision, Timeline, trace_step
 from lifecycle.preflight.memory.forecast import step_memory
@@ -243,22 +244,13 @@ class Recurrent(nn.Module):
         return self.layers(inputs["x"])[0].mean((1, 2))
 
 
-def needs_kernels(network, shape, precision: Precision) -> None:
-    """Skips where this machine's torch cannot train the network in this precision, such as bf16 without AVX-512."""
-    of = subject(network, shape, batch=2, precision=precision)
-    try:
-        train_step(of.state(), of.training, torch.arange(2), of.recipe)
-    except RuntimeError as error:
-        if "could not create a primitive" not in str(error):
-            raise
-        pytest.skip(f"torch has no {precision} kernel for {network.__name__} on this CPU: {str(error)[:80]}")
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_operation_that_keeps_more_than_is_followed_is_corrected(accumulate, precision):
-    needs_kernels(Recurrent, (16, 20), precision)
     of = subject(Recurrent, (16, 20), accumulate=accumulate, precision=precision)
+    if (kernels := runs_in_declared_precision(of)).status == "fail":
+        # A CPU without AVX-512 has no LSTM in bf16.
+        pytest.skip(kernels.evidence)
     found, real = step_memory(of, {"l4": 24.0, "small": 1.002}, repr, lambda forecast: True), allocated(of)
     assert found.forecast is not None
     assert found.forecast.source == "corrected"
