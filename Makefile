@@ -15,6 +15,13 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
 # Tests run in so many processes, a file in one of them: each takes up to 2 GB.
 TEST_PROCESSES ?= 2
+# CPU=avx2 lets torch and oneDNN take the kernels of a CPU without AVX-512. Asked for on the command line alone: some
+# systems set a variable CPU.
+ifeq ($(origin CPU),command line)
+$(if $(filter avx2,$(CPU)),,$(error CPU=$(CPU) is not known. Fix: CPU=avx2, or leave it out))
+export ATEN_CPU_CAPABILITY := avx2
+export ONEDNN_MAX_CPU_ISA := AVX2
+endif
 # The exit code of `trainworthy champion` without one; an error is 1.
 NO_CHAMPION := 3
 # Declares that there is no champion yet.

@@ -100,6 +100,25 @@ def test_make_setup_over_a_link_refuses_and_leaves_its_target(checkout, tmp_path
     assert (tmp_path / "shared" / "bin").is_dir()
 
 
+@pytest.mark.parametrize(("arguments", "known"), [(("CPU=avx2",), "avx2 AVX2"), ((), "none none")])
+def test_make_test_with_cpu_avx2_keeps_torch_and_onednn_to_it(tmp_path, monkeypatch, arguments, known):
+    # Not from the environment: some systems set CPU.
+    monkeypatch.setenv("CPU", "x86_64")
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    (tmp_path / "pytest").write_text('#!/bin/sh\necho "${ATEN_CPU_CAPABILITY-none} ${ONEDNN_MAX_CPU_ISA-none}"\n')
+    (tmp_path / "pytest").chmod(0o755)
+    done = make(ROOT, "test", "READY=", f"PATH={tmp_path}:{os.environ['PATH']}", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert known in done.stdout.splitlines()
+
+
+def test_make_test_with_an_unknown_cpu_says_which_is_known():
+    done = make(ROOT, "test", "READY=", "CPU=avx512")
+    assert done.returncode == 2
+    assert "CPU=avx512 is not known. Fix: CPU=avx2" in done.stderr
+
+
 @pytest.mark.parametrize("target", ["ui", "mlflow-ui"])
 def test_make_ui_with_a_taken_port_names_the_process_and_another_port(tmp_path, target):
     for name in ("dagster", "mlflow"):
