@@ -27,7 +27,7 @@ NO_CHAMPION := 3
 # Declares that there is no champion yet.
 FIRST_MODEL := use_cases/flight_delays/first_model.yaml
 
-.PHONY: demo next test test-slow spark check ui mlflow-ui bench screenshots setup clean
+.PHONY: demo next test test-changed test-slow spark check ui mlflow-ui bench screenshots setup clean
 
 setup: $(READY)
 
@@ -70,6 +70,9 @@ next: $(READY)  ## a month later: train on the next published dataset version an
 
 test: $(READY)  ## all tests that need nothing but the registry's packages
 	pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow"
+
+test-changed: $(READY)  ## those that import what changed since main, nearest first, for about two minutes
+	python -m tests.changed -- -n $(TEST_PROCESSES)
 
 test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
 	pytest -n $(TEST_PROCESSES) --dist loadfile -m slow --timeout 900
