@@ -98,7 +98,7 @@ def _row(month: int, case: str, result: TrainResult, stopped: list[str]) -> str:
     learned, stop = result.learned, f"stopped by {', '.join(stopped)}" if stopped else "goes on"
     if learned is None:
         return f"| {month} | {case} | – | – | – | {stop} |"
-    rises = f"{learned.network_rise:.4f} (from {learned.network_low:.4f}) | {learned.linear_rise:.4f}"
+    rises = f"{learned.network.value:.4f} (from {learned.network.low:.4f}) | {learned.reference.value:.4f}"
     return f"| {month} | {case} | {rises} | {learned.network_loss / learned.prior_loss:.3f} | {stop} |"
 
 

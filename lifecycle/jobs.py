@@ -196,24 +196,39 @@ class JobFile(Frozen):
     job: AnyJob
 
 
-class Learned(Frozen):
-    """Loss rise when predictions are permuted within their group: the network's and logistic regression's.
+class Progress(Frozen):
+    """How far a training lowered its own loss, on its own rows: from `first_loss`, the mean at its first weights.
 
-    Survives a base rate that shifts between training and validation, which a comparison with the
-    label prior does not. Standard errors resample groups. `label_entropy` is the loss of the validation
-    rows' own share of positives, in nats: what there is to explain. `network_loss` and `prior_loss` are
-    the losses of the network and of the training rows' share of positives. `beyond_linear` is the network's
-    rise less that of a logistic regression of the same training rows.
+    `fall` is that mean less the one of now, paired by row. The stage makes `share_of_full` of a whole training.
+    `reweighted`: rows do not count alike in it, as they do in the curve. `untrained_loss` is the log loss of the
+    validation rows at the first weights of another seed: low where the model brings weights that were trained before.
     """
 
-    network_rise: float
-    network_low: float
-    linear_rise: float
-    linear_low: float
+    first_loss: float
+    fall: Estimate
+    share_of_full: float = Field(gt=0, le=1)
+    reweighted: bool = False
+    untrained_loss: float
+
+
+class Learned(Frozen):
+    """Rise of the log loss, in nats a row, when predictions are permuted within their group.
+
+    It survives a base rate that shifts between training and validation, which a comparison with the label prior does
+    not. Of the `network`; of a `reference`, logistic regression cross-fitted on as many validation rows as the stage
+    has; of `stage_reference`, one fitted on the stage's rows. All are calibrated alike, and standard errors resample
+    groups. `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the loss of the
+    validation rows' own share of positives: what there is to explain. `network_loss` and `prior_loss` are the losses of
+    the network and of the training rows' share of positives.
+    """
+
+    network: Estimate
+    reference: Estimate
+    stage_reference: Estimate | None = None
+    beyond_linear: Estimate | None = None
     label_entropy: float
     network_loss: float
     prior_loss: float
-    beyond_linear: Estimate | None = None
 
 
 class OwnTrainer(Frozen):
@@ -239,8 +254,8 @@ class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
     `first_step` is where it began: above 0 where it goes on from the stage before. `alarm` is the one that stopped it,
-    `alarms` are all. `attempts` are those that ended before it; whoever started the worker adds them. `trainer` is None
-    for our loop.
+    `alarms` are all. `progress` is None where a script made the first weights. `attempts` are those that ended before
+    it; whoever started the worker adds them. `trainer` is None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -259,6 +274,7 @@ class TrainResult(Frozen):
     checkpoint: CheckpointRef | None
     metrics: dict[str, float]
     learned: Learned | None
+    progress: Progress | None = None
     curve: tuple[CurvePoint, ...]
     monitored: tuple[CurvePoint, ...] = ()
     seconds: StageSeconds

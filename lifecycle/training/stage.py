@@ -15,6 +15,7 @@ from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.course import take_course
 from lifecycle.training.export import export
 from lifecycle.training.flight import PREFIX_STEPS
+from lifecycle.training.judging.progress import measure_progress
 from lifecycle.training.plan import make_plan
 from lifecycle.training.prepare import prepare
 from lifecycle.training.scoring import choose_device
@@ -58,6 +59,7 @@ def _run(
     if whole:
         put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
+    progress = measure_progress(job, prepared, state, device) if whole else None
     seconds.lap(clock.VALIDATION)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     seconds.lap(clock.EXPORT)
@@ -78,6 +80,7 @@ def _run(
         checkpoint=course.checkpoint,
         metrics=metrics,
         learned=learned,
+        progress=progress,
         curve=tuple(state.curve.points),
         monitored=() if course.progressive is None else tuple(course.progressive.points),
         seconds=seconds.seconds(),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def validate(
     job: TrainJob, prepared: Prepared, state: TrainState, device: str
 ) -> tuple[dict[str, float], Learned | None]:
-    """Metrics on the validation split, and at the pilot whether the network has learned something.
+    """Metrics on the validation split, and from the pilot on whether the network has learned something.
 
     Every row counts once. What a focal loss and the training's weights did to the probabilities is taken out.
     """
@@ -33,7 +33,7 @@ def validate(
     from lifecycle.evaluation.baselines import fit_baselines
     from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.evaluation.metrics import auc, log_loss
-    from lifecycle.training.judging.learned import cross_fitted_linear, measure_learned
+    from lifecycle.training.judging.learned import cross_fitted_linear, measure_learned, refitted_linear
 
     rows = read_rows(job.validation_file, job.rows)
     labels, groups = rows[job.rows.label].to_numpy(), rows[job.rows.group].to_numpy()
@@ -50,14 +50,18 @@ def validate(
         "val_auc": float(auc(labels, probabilities)),
         "val_loss_of_prior": float(log_loss(labels, np.full(len(labels), prior)).mean()),
     }
-    if job.stage != "pilot":
+    if job.stage == "smoke":
         return metrics, None
-    linear = cross_fitted_linear(rows, job.rows, job.training.seed)
-    columns = list(job.rows.features)
-    fitted = fit_baselines(_seen(job, prepared), columns, job.rows.label, ("linear",), job.training.seed)["linear"]
-    return metrics, measure_learned(
-        labels, probabilities, linear, groups, prior, job.training.seed, fitted(rows[columns])
+    columns, seen, seed = list(job.rows.features), _seen(job, prepared), job.training.seed
+    most = min(len(seen), len(rows) // 2)
+    reference, refits = (
+        cross_fitted_linear(rows, job.rows, seed, most),
+        refitted_linear(seen, job.rows, rows, seed, most),
     )
+    linear = None
+    if job.stage == "pilot":
+        linear = fit_baselines(seen, columns, job.rows.label, ("linear",), seed)["linear"](rows[columns])
+    return metrics, measure_learned(labels, probabilities, reference, groups, prior, seed, refits, linear)
 
 
 def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:

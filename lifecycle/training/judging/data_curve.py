@@ -20,7 +20,7 @@ from typing import Literal
 from lifecycle.checks import CheckResult
 from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.records import DataCurve, Forecast, Frozen, SeedResult
-from lifecycle.training.judging.gate import TRAINED_BEFORE
+from lifecycle.training.judging.learned_check import TRAINED_BEFORE
 
 # With fewer, the t quantile is 12.7 and the interval says nothing.
 LEAST_SEEDS = 3

@@ -1,70 +1,109 @@
-"""Has a network learned something? A statistic that survives a shifting base rate.
+"""Has a network learned something? A statistic that survives a shifting base rate, and two references beside it.
 
-The loss on validation rows, against the loss when predictions are permuted within their group (for
-example a day). A model that knows only the base rate loses nothing by the permutation, however
-wrong the base rate is; a comparison with the label prior stops healthy networks in months whose
-base rate moved. Size decides, not significance alone: shuffled labels reach a small significant
-rise as well. So the rise is held against that of logistic regression on the same rows.
+The loss on validation rows, against the loss when predictions are permuted within their group (for example a day). A
+model that knows only the base rate loses nothing by the permutation, however wrong the base rate is; a comparison with
+the label prior stops healthy networks in months whose base rate moved. Size decides, not significance alone: shuffled
+labels reach a small significant rise as well. So the rise is held against that of logistic regression.
 
-A short pilot ranks well long before it is as sure as it may be, and the rise counts both. So the
-network's logits are first stretched by Platt scaling, each half of the groups by a fit on the other
-half; a ranking that would have to be turned round counts as none.
+A short pilot ranks well long before it is as sure as it may be, and a regression of few rows is surer than it may be:
+the rise counts both. So the logits of all are first stretched by Platt scaling, each half of the groups by a fit on the
+other half; a ranking that would have to be turned round counts as none.
 
-That regression is fitted on the validation rows themselves, each half of the groups for the other
-half. Fitted on the stage's rows it would be fooled by whatever is wrong with these: with shuffled
-training labels it found nothing either, and 10 of 10 such runs went on. Whether the network finds more than a
-straight line does is another question, and there both have to have seen the same rows: it is held against a
-regression of the stage's rows, and only warns.
+The reference is fitted on the validation rows themselves, each half of the groups for the other half, on no more rows
+than the stage has. Fitted on the stage's rows it would be fooled by whatever is wrong with these: with shuffled
+training labels it found nothing either, and 10 of 10 such runs went on. A second one is fitted on the stage's rows, and
+only beside the first: where as many validation rows show something and the stage's rows do not, these are at fault;
+where both do and the network does not, it is the network, its recipe, or too few updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.evaluation.interval import mean_estimate
 from lifecycle.evaluation.metrics import log_loss
 from lifecycle.jobs import Learned, Rows
+from lifecycle.records import Estimate
+from lifecycle.training.plan import stage_rows
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
 PERMUTATIONS, LEAST_PERMUTED = 5, 10
+REFITS = 5
 
 
 def measure_learned(
     labels: np.ndarray,
     network: np.ndarray,
-    linear: np.ndarray,
+    reference: np.ndarray,
     groups: np.ndarray,
     prior: float,
     seed: int,
+    refits: Sequence[np.ndarray] = (),
     trained_linear: np.ndarray | None = None,
 ) -> Learned:
-    """Rises of the network's and of logistic regression's probabilities, each `(N,)`, in nats a row.
+    """Rises of the network's and of the references' probabilities, each `(N,)`, in nats a row.
 
-    `prior` is the training rows' share of positives, `trained_linear` those of a logistic regression of these rows.
+    `prior` is the training rows' share of positives. `reference` is logistic regression cross-fitted on validation
+    rows, `refits` several of resampled rows of the stage, `trained_linear` one of all rows that the network saw.
     """
     import numpy as np
 
-    judged = {"network": stretched(labels, network, groups), "linear": linear}
+    judged = {"network": network, "reference": reference} | {str(number): refit for number, refit in enumerate(refits)}
     if trained_linear is not None:
-        judged["trained_linear"] = stretched(labels, trained_linear, groups)
+        judged["trained_linear"] = trained_linear
+    judged = {name: stretched(labels, probabilities, groups) for name, probabilities in judged.items()}
     rises = permutation_rises(labels, judged, groups, seed)
-    network_rise, linear_rise = (mean_estimate(rises[name], groups) for name in ("network", "linear"))
+    beyond = None if trained_linear is None else rises["network"] - rises["trained_linear"]
     return Learned(
-        network_rise=network_rise.value,
-        network_low=network_rise.low,
-        linear_rise=linear_rise.value,
-        linear_low=linear_rise.low,
+        network=mean_estimate(rises["network"], groups),
+        reference=mean_estimate(rises["reference"], groups),
+        stage_reference=_over_fits([rises[str(number)] for number in range(len(refits))], groups) if refits else None,
+        beyond_linear=None if beyond is None else mean_estimate(beyond, groups),
         label_entropy=float(log_loss(labels, np.full(len(labels), labels.mean())).mean()),
         network_loss=float(log_loss(labels, network).mean()),
         prior_loss=float(log_loss(labels, np.full(len(labels), prior)).mean()),
-        beyond_linear=mean_estimate(rises["network"] - rises["trained_linear"], groups)
-        if trained_linear is not None
-        else None,
     )
+
+
+def _over_fits(rises: Sequence[np.ndarray], groups: np.ndarray) -> Estimate:
+    """The mean rise of several fits, each `(N,)`: its interval has the luck of few rows to fit in it as well.
+
+    With ten rows, one fit of healthy rows may find nothing; a second draw of such rows then finds something.
+    """
+    import numpy as np
+    from scipy.stats import t
+
+    over_rows = mean_estimate(np.mean(rises, axis=0), groups)
+    error = float(np.hypot(over_rows.standard_error, np.std([rise.mean() for rise in rises], ddof=1)))
+    half = float(t.ppf(0.975, len(rises) - 1)) * error
+    bounds = {"low": over_rows.value - half, "high": over_rows.value + half, "standard_error": error}
+    return over_rows.model_copy(update=bounds)
+
+
+def refitted_linear(
+    stage: pd.DataFrame, columns: Rows, rows: pd.DataFrame, seed: int, most_rows: int
+) -> list[np.ndarray]:
+    """Probabilities of `rows`, each `(N,)`, of REFITS logistic regressions of the `stage`'s rows, drawn with repeats.
+
+    Each fit draws at most `most_rows` rows. A draw of one class tells nothing, and its share is the prediction.
+    """
+    import numpy as np
+
+    from lifecycle.evaluation.baselines import fit_baselines
+
+    features, label, generator = list(columns.features), columns.label, np.random.default_rng(seed)
+    fits = []
+    for _ in range(REFITS):
+        drawn = stage.iloc[generator.integers(0, len(stage), min(len(stage), most_rows))]
+        if drawn[label].nunique() < 2:
+            fits.append(np.full(len(rows), drawn[label].mean()))
+        else:
+            fits.append(fit_baselines(drawn, features, label, ("linear",), seed)["linear"](rows[features]))
+    return fits
 
 
 def stretched(labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -87,11 +126,11 @@ def stretched(labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray)
     return result
 
 
-def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int) -> np.ndarray:
+def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int, most_rows: int | None = None) -> np.ndarray:
     """Probabilities `(N,)` of logistic regression, each half of the groups scored by a fit on the other half.
 
-    The halves take turns group by group, so that both span all of the time. A half with one class only tells
-    nothing, and its share of positives is the prediction.
+    The halves take turns group by group, so that both span all of the time. Each fit sees at most `most_rows` rows,
+    stratified by label. A half with one class only tells nothing, and its share of positives is the prediction.
     """
     import numpy as np
 
@@ -101,6 +140,8 @@ def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int) -> np.ndar
     probabilities = np.empty(len(rows))
     for scored in _halves(rows[columns.group].to_numpy()):
         fitted = rows[~scored]
+        if most_rows is not None and most_rows < len(fitted):
+            fitted = fitted.iloc[stage_rows(fitted[label].to_numpy(), most_rows / len(fitted), seed)]
         if fitted[label].nunique() < 2:
             probabilities[scored] = fitted[label].mean()
             continue

@@ -51,8 +51,11 @@ def test_seeds_that_are_healthy_pass_and_their_spread_is_measured(pilots):
 
 
 def test_seeds_where_another_one_would_be_stopped_warn_and_name_it(pilots):
-    unlearned = pilots[8].learned.model_copy(update={"network_rise": 0.0, "network_low": 0.0})
-    trained = seed_results("pilot", pilots | {8: pilots[8].model_copy(update={"learned": unlearned})})
+    progress = pilots[8].progress
+    unmoved = progress.model_copy(
+        update={"fall": progress.fall.model_copy(update=dict.fromkeys(("value", "high"), 0.0))}
+    )
+    trained = seed_results("pilot", pilots | {8: pilots[8].model_copy(update={"progress": unmoved})})
     check = seeds_check("pilot", trained, 7)
     assert check.status == "fail"
     assert not check.stops

@@ -5,19 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lifecycle.checks import CheckResult
-from lifecycle.jobs import Learned, TrainResult
+from lifecycle.jobs import Learned, Progress, TrainResult
 from lifecycle.records import Alarm, CurvePoint, Estimate
 from lifecycle.training.judging.gate import (
     CHECKS,
-    beyond_linear_check,
     finite_check,
-    learned_check,
     loss_rise_check,
     monitors_check,
     remaining_cost_check,
     stage_checks,
 )
 from lifecycle.training.judging.learned import measure_learned
+from lifecycle.training.judging.learned_check import beyond_linear_check, learned_check
 from lifecycle.training.stage import run_stage
 from lifecycle.training.watching.curve import Curve
 
@@ -71,8 +70,8 @@ def test_beyond_linear_tells_more_from_no_more_and_from_too_few_rows(low, high, 
 
 def test_learned_of_a_network_that_equals_logistic_regression_passes():
     labels, groups, logits = ranked_rows()
-    measured = measure_learned(labels, sure := 1 / (1 + np.exp(-logits)), sure, groups, 0.5, 0, sure)
-    assert learned_check(measured, "cpu", FALLING).status == "pass"
+    measured = measure_learned(labels, sure := 1 / (1 + np.exp(-logits)), sure, groups, 0.5, 0, [sure] * 5, sure)
+    assert learned_check(measured, moved(0.2), "cpu", FALLING).status == "pass"
     assert beyond_linear_check(measured, "cpu").status == "fail"
 
 
@@ -106,6 +105,43 @@ def test_pilot_on_shuffled_labels_is_stopped_by_learned(splits, tmp_path, seed):
     assert checks["learned"].fix
 
 
+def rare(rows):
+    """Six positives to a hundred rows."""
+    positive = np.flatnonzero(rows["positive"])
+    left_out = positive[int(0.064 * (len(rows) - len(positive))) :]
+    return rows.drop(index=rows.index[left_out]).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def rare_splits(splits, tmp_path_factory):
+    return toy_jobs.copy_splits(splits, tmp_path_factory.mktemp("rare") / "splits", training=rare, validation=rare)
+
+
+# Some 24 updates: the share of positives comes first, and what ranks them later.
+SHORT = {"optimizer": {"learning_rate": 0.002}, "epochs": 3}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_short_pilot_of_rare_positives_goes_on(rare_splits, tmp_path, seed):
+    assert not pilot(rare_splits, tmp_path, training=SHORT | {"seed": seed})["learned"].stops
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_short_pilot_of_a_weighted_rare_label_goes_on(rare_splits, tmp_path, seed):
+    checks = pilot(rare_splits, tmp_path, training=SHORT | {"seed": seed, "class_weights": "balanced"})
+    assert [name for name, check in checks.items() if check.stops] == []
+
+
+def test_short_pilot_of_rare_positives_with_shuffled_labels_never_passes(rare_splits, tmp_path):
+    wrong = toy_jobs.copy_splits(rare_splits, tmp_path / "splits", training=shuffled)
+    assert pilot(wrong, tmp_path / "out", training=SHORT)["learned"].status in ("fail", "insufficient")
+
+
+def test_pilot_of_few_rows_goes_on(splits, tmp_path):
+    few = toy_jobs.copy_splits(splits, tmp_path / "splits", training=lambda rows: rows.iloc[::60])
+    assert not pilot(few, tmp_path / "out")["learned"].stops
+
+
 def test_pilot_where_all_labels_are_noise_is_stopped_by_learned(splits, tmp_path):
     noise = toy_jobs.copy_splits(splits, tmp_path / "splits", training=shuffled, validation=shuffled)
     assert pilot(noise, tmp_path / "out")["learned"].status in ("fail", "insufficient")
@@ -127,12 +163,12 @@ def test_pilot_that_is_short_and_timid_passes(splits, tmp_path):
 def test_rise_of_the_same_ranking_is_the_same_however_sure(sureness):
     labels, groups, logits = ranked_rows()
     measured = rise_of(labels, 1 / (1 + np.exp(-sureness * logits)), logits, groups)
-    assert measured.network_rise == pytest.approx(measured.linear_rise, rel=0.2)
+    assert measured.network.value == pytest.approx(measured.reference.value, rel=0.2)
 
 
 def test_rise_of_a_ranking_turned_round_is_none():
     labels, groups, logits = ranked_rows()
-    assert rise_of(labels, 1 / (1 + np.exp(logits)), logits, groups).network_rise == pytest.approx(0, abs=1e-6)
+    assert rise_of(labels, 1 / (1 + np.exp(logits)), logits, groups).network.value == pytest.approx(0, abs=1e-6)
 
 
 def ranked_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -253,56 +289,94 @@ def falling(first: float, last: float) -> tuple[CurvePoint, ...]:
 FALLING = falling(0.7, 0.5)
 
 
-def test_learned_fails_where_the_loss_did_not_fall_and_passes_where_training_came_before():
+def test_learned_of_a_script_fails_where_the_curve_did_not_fall_and_passes_where_training_came_before():
     flat = falling(0.69, 0.69)
-    assert learned_check(learned(0.05, 0.05, network_loss=0.5), "cpu", flat).stops
-    assert learned_check(learned(0.05, 0.05, network_loss=0.4), "cpu", flat).status == "pass"
+    assert learned_check(learned(0.05, 0.05, network_loss=0.5), None, "cpu", flat).stops
+    assert learned_check(learned(0.05, 0.05, network_loss=0.4), None, "cpu", flat).status == "pass"
 
 
-def test_fix_of_learned_begins_with_the_updates_where_they_were_few():
-    untaught = learned(0.001, 0.05)
-    fix = learned_check(untaught, "cpu", FALLING).fix
-    assert fix.startswith("19 updates are few: more epochs or a smaller batch; else look for labels")
-    many = tuple(point.model_copy(update={"step": 30 * point.step}) for point in FALLING)
-    assert learned_check(untaught, "cpu", many).fix.startswith("look for labels")
-    flat = falling(0.69, 0.69)
-    assert learned_check(learned(0.05, 0.05, network_loss=0.5), "cpu", flat).fix.startswith("19 updates are few")
+def estimate(value: float, error: float = 0.001) -> Estimate:
+    return Estimate(value=value, low=value - 2 * error, high=value + 2 * error, standard_error=error, groups=14)
 
 
-def learned(network: float, linear: float, error: float = 0.001, **values) -> Learned:
+def learned(network: float, linear: float, error: float = 0.001, stage: float | None = None, **values) -> Learned:
     return Learned(
-        network_rise=network, network_low=network - 2 * error, linear_rise=linear,
-        linear_low=linear - 2 * error, **{"label_entropy": 0.5, "network_loss": 0.4, "prior_loss": 0.5, **values},
+        network=estimate(network, error), reference=estimate(linear, error),
+        stage_reference=None if stage is None else estimate(stage, error),
+        **{"label_entropy": 0.5, "network_loss": 0.4, "prior_loss": 0.5, **values},
     )  # fmt: skip
 
 
+def moved(fall: float, share: float = 0.1, untrained: float = 0.6) -> Progress:
+    """A training that lowered its loss of 0.7 by so much."""
+    return Progress(first_loss=0.7, fall=estimate(fall, 1e-5), share_of_full=share, untrained_loss=untrained)
+
+
+MANY = tuple(point.model_copy(update={"step": 30 * point.step}) for point in FALLING)
+
+
 @pytest.mark.parametrize(
-    ("measured", "status"),
+    ("measured", "few_updates", "many_updates"),
     [
-        (learned(0.05, 0.05), "pass"),
-        (learned(0.05, 0.05, network_loss=0.62), "pass"),
-        (learned(0.05, 0.05, network_loss=0.63), "fail"),
-        (learned(0.05, 0.05, network_loss=float("nan")), "fail"),
-        (learned(0.012, 0.05), "fail"),
-        (learned(0.02, 0.05, error=0.011), "fail"),
-        (learned(-0.05, 0.05), "fail"),
-        (learned(0.05, 0.0), "pass"),
-        (learned(0.005, 0.006), "fail"),
-        (learned(0.0, 0.0), "fail"),
-        (learned(0.0, 0.0, error=0.01), "insufficient"),
-        (learned(0.006, 0.0, error=0.003), "insufficient"),
-        (learned(float("nan"), 0.05), "fail"),
-        (learned(0.05, 0.05, label_entropy=3.0), "fail"),
+        (learned(0.05, 0.05), "pass", "pass"),
+        (learned(0.05, 0.05, network_loss=0.62), "pass", "pass"),
+        # Its own loss fell, and unseen rows are worse than the prior: it fits few rows too closely, or is on its way.
+        (learned(0.05, 0.05, network_loss=0.63), "insufficient", "insufficient"),
+        (learned(0.05, 0.05, network_loss=float("nan")), "fail", "fail"),
+        (learned(float("nan"), 0.05), "fail", "fail"),
+        # A regression of the same rows finds what the network does not.
+        (learned(0.0, 0.05, stage=0.05), "insufficient", "fail"),
+        (learned(-0.05, 0.05, stage=0.05), "insufficient", "fail"),
+        (learned(0.012, 0.05, error=0.0001, stage=0.05), "insufficient", "fail"),
+        (learned(0.02, 0.05, error=0.011, stage=0.05), "insufficient", "insufficient"),
+        (learned(0.05, 0.05, label_entropy=3.0), "insufficient", "fail"),
+        # As many validation rows show something, and the stage's rows do not, whatever the network ranks by luck.
+        (learned(0.0, 0.05, stage=0.0), "fail", "fail"),
+        (learned(0.03, 0.05, stage=0.0), "fail", "fail"),
+        (learned(0.0, 0.05, error=0.02, stage=0.0), "insufficient", "insufficient"),
+        # Nothing to find, or too few rows to say so.
+        (learned(0.05, 0.0), "pass", "pass"),
+        (learned(0.0, 0.0), "fail", "fail"),
+        (learned(0.0, 0.0, error=0.01), "insufficient", "insufficient"),
+        (learned(0.006, 0.0, error=0.003), "insufficient", "insufficient"),
     ],
 )
-def test_learned_is_judged_by_size_significance_and_loss(measured, status):
-    check = learned_check(measured, "cpu", FALLING)
-    assert check.status == status
-    assert check.stops == (status == "fail")
+def test_learned_is_judged_by_size_significance_rows_and_updates(measured, few_updates, many_updates):
+    for curve, status in ((FALLING, few_updates), (MANY, many_updates)):
+        check = learned_check(measured, moved(0.2), "cpu", curve)
+        assert check.status == status
+        assert check.stops == (status == "fail")
+        assert bool(check.fix) == (status != "pass")
+
+
+@pytest.mark.parametrize(
+    ("progress", "status"),
+    [
+        (moved(0.2), "pass"), (moved(0.008), "pass"),
+        # At this pace a whole training would lower it by enough: the next stage asks again.
+        (moved(0.002), "insufficient"), (moved(0.002, share=1.0), "fail"),
+        (moved(1e-6), "fail"), (moved(-0.002), "fail"), (moved(-0.1), "fail"),
+        # Weights that another seed brings as well were trained before, and need not move.
+        (moved(1e-6, untrained=0.4), "pass"), (moved(-0.1, untrained=0.4), "fail"),
+    ],
+)  # fmt: skip
+def test_learned_asks_how_far_the_training_lowered_its_own_loss(progress, status):
+    assert learned_check(learned(0.05, 0.05, stage=0.05), progress, "cpu", FALLING).status == status
+
+
+def test_loss_rise_of_a_reweighted_training_is_judged_by_its_own_loss():
+    rising = falling(0.5, 0.7)
+    weighted = moved(0.2).model_copy(update={"reweighted": True})
+    assert loss_rise_check(rising, "cpu").status == "fail"
+    assert loss_rise_check(rising, "cpu", moved(0.2)).status == "fail"
+    assert loss_rise_check(rising, "cpu", weighted).status == "pass"
+    diverged = loss_rise_check(rising, "cpu", moved(-0.2).model_copy(update={"reweighted": True}))
+    assert diverged.status == "fail"
+    assert diverged.fix
 
 
 def test_learned_that_was_not_measured_stops():
-    assert learned_check(None, "cpu", FALLING).stops
+    assert learned_check(None, None, "cpu", FALLING).stops
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,181 @@
+"""The checks `learned` and `beyond_linear`: what a stage's answer says of what the network has learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from lifecycle.checks import CheckResult
+from lifecycle.jobs import Learned, Progress
+from lifecycle.records import CurvePoint
+from lifecycle.training.judging.curve_parts import curve_parts
+
+# Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
+# shuffled labels by -0.003 to 0.007, logistic regression by about as much as the network.
+SHARE_OF_LINEAR = 0.25
+# What a rise must be at least, as a share of the label's entropy: on flights 0.02 × 0.5 nats = 0.01.
+SMALLEST_SHARE = 0.02
+# Of the training label prior's loss on the validation rows. Measured on flights in November: healthy 0.84, learning
+# rate × 100 1.62, × 1000 5.0; in a month whose base rate moved a healthy network lay a little above 1.
+MOST_OF_PRIOR = 1.25
+# Below this share of the prior's loss a network knows something without having moved: it was trained before.
+TRAINED_BEFORE = 0.98
+# From so many updates on, a network that finds nothing where a regression of the same rows does is at fault.
+ENOUGH_UPDATES = 100
+# Of the loss at the first weights: what a training that learns lowers it by. A rise counts a gain about twice.
+SMALLEST_FALL = SMALLEST_SHARE / 2
+# How many standard errors the progressive loss must fall by to count as moved.
+FALL_STANDARD_ERRORS = 3.0
+
+
+def learned_check(
+    learned: Learned | None, progress: Progress | None, device: str, curve: Sequence[CurvePoint]
+) -> CheckResult:
+    """Passes if the network's predictions carry information within a group, by size and significance.
+
+    An untrained network ranks a little by luck, so the training must have lowered its own loss too, or the network must
+    have known something before. Else rows and updates decide. It fails if the loss rose, or would not move in the whole
+    training either; if as many validation rows show something and the stage's rows do not; if the stage's rows show it
+    and ENOUGH_UPDATES did not; or if the rows show measurably nothing. Otherwise it is insufficient, and the next stage
+    asks again.
+    """
+    if learned is None:
+        fix = "see the checks finite and steps for what ended the stage"
+        return CheckResult(
+            name="learned", status="insufficient", required=True, device=device, evidence="not measured", fix=fix
+        )
+    threshold = _threshold(learned)
+    status, why, fix = _judged(learned, progress, threshold, _moved(progress, curve), curve[-1].step if curve else 0)
+    evidence = "; ".join([why] * bool(why) + [_rises(learned)])
+    return CheckResult(
+        name="learned", status=status, device=device, observed=learned.network.value, threshold=threshold,
+        evidence=evidence, fix=fix,
+    )  # fmt: skip
+
+
+# What a training did to its own loss; "little" is too few updates to tell.
+Moved = Literal["fell", "little", "not", "rose"]
+Status = Literal["pass", "fail", "insufficient"]
+ROWS = "look for labels that do not belong to their rows, or features that mean something else in the training rows"
+NETWORK = "look at the learning rate, the loss, and whether the inputs reach the network"
+MORE = "more epochs, a smaller batch or a larger stages.pilot would tell; full asks again"
+
+
+def _judged(
+    learned: Learned, progress: Progress | None, threshold: float, moved: Moved, updates: int
+) -> tuple[Status, str, str]:
+    """Status, reason and fix."""
+    network, reference, stage = learned.network, learned.reference, learned.stage_reference
+    if not math.isfinite(learned.network_loss + network.value + reference.value):
+        return "fail", f"the network's loss on the validation rows is {learned.network_loss}", NETWORK
+    wild = learned.network_loss > MOST_OF_PRIOR * learned.prior_loss
+    if moved == "rose" or (wild and moved == "not"):
+        return "fail", _diverged(learned, progress), "lower the learning rate, or lengthen the warm-up"
+    if moved == "not" and not _knew(learned, progress):
+        return (
+            "fail",
+            _unmoved(learned, progress),
+            "raise the learning rate, or look for parameters that no optimizer holds",
+        )
+    if reference.low > 0 and stage is not None and stage.high < reference.low and stage.value < threshold:
+        why = "logistic regression learns nothing from the stage's rows, and does from as many validation rows"
+        return "fail", why, ROWS
+    if network.low > 0 and network.value >= threshold and not wild and moved != "little":
+        return "pass", "", ""
+    if reference.low <= 0:
+        smallest = SMALLEST_SHARE * learned.label_entropy
+        if max(network.high, reference.high) < smallest:
+            return "fail", "the validation rows show measurably nothing", ROWS
+        return "insufficient", f"{reference.groups} groups of validation rows cannot tell", MORE
+    if updates >= ENOUGH_UPDATES and network.high < threshold:
+        return "fail", f"{updates} updates found nothing where logistic regression of the same rows does", NETWORK
+    return "insufficient", f"{updates} updates on these rows are too few to tell", MORE
+
+
+def _knew(learned: Learned, progress: Progress | None) -> bool:
+    """True if the network was trained before, so that it need not move: one of another seed knows as much."""
+    untrained = learned.network_loss if progress is None else progress.untrained_loss
+    return max(untrained, learned.network_loss) <= TRAINED_BEFORE * learned.prior_loss
+
+
+def _threshold(learned: Learned) -> float:
+    """What the network's rise has to be at least."""
+    smallest = SMALLEST_SHARE * learned.label_entropy
+    return max(smallest, SHARE_OF_LINEAR * learned.reference.value) if learned.reference.low > 0 else smallest
+
+
+def _moved(progress: Progress | None, curve: Sequence[CurvePoint]) -> Moved:
+    """By the paired fall; by the curve where the first weights are not known, which only tells a fall from none."""
+    if progress is None:
+        return "fell" if _curve_fell(curve) else "not"
+    least, fall = SMALLEST_FALL * abs(progress.first_loss), progress.fall
+    if fall.value >= least and fall.low > 0:
+        return "fell"
+    if fall.value <= -least and fall.high < 0:
+        return "rose"
+    # A whole training makes so many times the updates: one that would not lower its loss then is not worth its compute.
+    return "little" if fall.high / progress.share_of_full >= least and progress.share_of_full < 1 else "not"
+
+
+def _curve_fell(curve: Sequence[CurvePoint]) -> bool:
+    """True if the curve's last part lies significantly below its first one."""
+    parts = curve_parts(curve)
+    if len(parts) < 2:
+        return False
+    noise = math.sqrt(sum(part.variance / part.rows for part in (parts[0], parts[-1])))
+    return parts[0].loss - parts[-1].loss > FALL_STANDARD_ERRORS * noise
+
+
+def _rises(learned: Learned) -> str:
+    """The statistic in words."""
+    network, reference = learned.network, learned.reference
+    return (
+        f"permuted within a group, predictions lose {network.value:.4f} nats a row (95 % from {network.low:.4f}); "
+        f"logistic regression's lose {reference.value:.4f} (95 % from {reference.low:.4f})"
+    )
+
+
+def _diverged(learned: Learned, own: Progress | None) -> str:
+    rose = (
+        "" if own is None else f"the training rows' loss went from {own.first_loss:.4f} up by {-own.fall.value:.4f}; "
+    )
+    return (
+        f"{rose}the validation loss of {learned.network_loss:.4f} stands beside {learned.prior_loss:.4f}, the loss of "
+        "always predicting the training rows' share of positives"
+    )
+
+
+def _unmoved(learned: Learned, own: Progress | None) -> str:
+    if own is None:
+        fell = "the loss while training did not fall"
+    else:
+        share = own.fall.value / abs(own.first_loss) if own.first_loss else 0.0
+        fell = f"the updates lowered the training rows' loss of {own.first_loss:.4f} by {share:.2g} of it"
+    return (
+        f"{fell}, and the validation loss of {learned.network_loss:.4f} is not below {learned.prior_loss:.4f}, the "
+        "loss of always predicting the training rows' share of positives"
+    )
+
+
+def beyond_linear_check(learned: Learned | None, device: str) -> CheckResult:
+    """Warns if the network's predictions carry no more within a group than logistic regression's.
+
+    A model that is linear by nature does not, and is no fault: it goes on, and the benchmark judges it after full.
+    """
+    if learned is None or learned.beyond_linear is None:
+        return CheckResult(
+            name="beyond_linear", status="insufficient", severity="warning", device=device, evidence="not measured",
+            fix="see the check finite for what ended the stage",
+        )  # fmt: skip
+    found, smallest = learned.beyond_linear, SMALLEST_SHARE * learned.label_entropy
+    evidence = (
+        f"permuted within a group, the network's predictions lose {found.value:+.4f} nats a row more than logistic "
+        f"regression's [{found.low:+.4f}, {found.high:+.4f}]"
+    )
+    status = "pass" if found.low > 0 else "fail" if found.high < smallest else "insufficient"
+    return CheckResult(
+        name="beyond_linear", status=status, severity="warning", device=device, observed=found.value, threshold=0.0,
+        evidence=evidence,
+        fix="" if status == "pass" else "consider logistic regression; the benchmark compares the two after full",
+    )  # fmt: skip
