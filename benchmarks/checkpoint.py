@@ -1,8 +1,9 @@
-"""make bench NAME=checkpoint: what checkpoints cost the training, and what a killed training loses.
+"""What checkpoints cost the training, and what a killed training loses.
 
-A state of 328 MB is trained for TRAINED_SECONDS with checkpoints as often as on a spot machine; beside it, in the same
-process, the same state is saved while the loop waits. Then a worker is killed KILLS times at random moments
-(checkpoint_kills.py).
+A state of 328 MB is trained for 100 s with checkpoints as often as on a spot machine; beside it, in the same process,
+the same state is saved while the loop waits. Then a worker is killed 50 times at random moments (checkpoint_kills.py).
+
+    make bench NAME=checkpoint         about 3 minutes on 2 cores
 """
 
 from __future__ import annotations
@@ -11,43 +12,60 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.checkpoint_kills import kills
-from benchmarks.result import finish, hardware
+from benchmarks.checkpoint_kills import Lives, kills
+from benchmarks.result import arguments, begin, finish
 
 if TYPE_CHECKING:
     from lifecycle.training.checkpoints.checkpointing import Checkpoints
     from lifecycle.training.checkpoints.writer import Writer
     from lifecycle.training.state import TrainState
 
-TRAINED_SECONDS, KILLS, SEED = 100.0, 50, 0
-# Eleven layers of this width: weights and AdamW's two moments are 328 MB.
-WIDTH, LAYERS, ROWS = 1576, 11, 64
+SEED = 0
+LAYERS, ROWS = 11, 64
 TARGETS = {
     "blocked_share": 0.01, "interval_seconds": 60.0, "resume_seconds_beyond_imports": 3.0, "lost_kills": 0.0,
     "differing_ends": 0.0,
 }  # fmt: skip
 
 
+class Size(NamedTuple):
+    """Seconds of training, the network's width, updates from one checkpoint to the next (None: as they cost), and the
+    lives of the worker that is killed."""
+
+    seconds: float
+    width: int
+    every_steps: int | None
+    lives: Lives
+
+
+# Eleven layers of 1,576: weights and AdamW's two moments are 328 MB.
+WHOLE = Size(100.0, 1576, None, Lives(kills=50, starts=5, imports=3, epochs=40))
+SHORT = Size(2.0, 256, 5, Lives(kills=3, starts=2, imports=1, epochs=4))
+
+
 def main() -> None:
-    print(hardware())
-    figures = blocked(TRAINED_SECONDS) | kills(KILLS, SEED)
-    finish("checkpoint", figures, TARGETS)
+    short = arguments(__doc__).parse_args().short
+    begin(short)
+    size = SHORT if short else WHOLE
+    figures = blocked(size.seconds, size.width, size.every_steps) | kills(size.lives, SEED)
+    zero_allowed = ("lost_kills", "kills_in_a_write", "resumed_lives", "differing_ends", "slowed_share")
+    finish("checkpoint", figures, TARGETS, short=short, zero_allowed=zero_allowed)
 
 
-def blocked(seconds: float) -> dict[str, float]:
+def blocked(seconds: float, width: int, every_steps: int | None) -> dict[str, float]:
     """Train for so long with checkpoints beside it; share of the time that they were waited for."""
     from lifecycle.training.checkpoints.checkpointing import Checkpoints
     from lifecycle.training.checkpoints.interval import interruptions
     from lifecycle.training.checkpoints.writer import Writer
 
     with tempfile.TemporaryDirectory() as name:
-        folder, state = Path(name), _state()
+        folder, state = Path(name), _state(width)
         writer = Writer(folder / "beside", "benchmark")
         try:
-            checkpoints = Checkpoints(writer, interruptions(True, None))
-            times = _train(state, writer, checkpoints, seconds)
+            checkpoints = Checkpoints(writer, interruptions(True, None), every_steps)
+            times = _train(state, width, writer, checkpoints, seconds)
             stored = writer.finish()
             assert stored is not None
         finally:
@@ -79,7 +97,7 @@ def blocked(seconds: float) -> dict[str, float]:
     }
 
 
-def _state() -> TrainState:
+def _state(width: int) -> TrainState:
     import torch
     from torch import nn
 
@@ -88,7 +106,7 @@ def _state() -> TrainState:
     class Network(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+            self.layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(LAYERS)))
 
         def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
             return self.layers(inputs["numbers"])[:, 0]
@@ -101,7 +119,9 @@ def _state() -> TrainState:
     return TrainState(model, (optimizer,))
 
 
-def _train(state: TrainState, writer: Writer, checkpoints: Checkpoints, seconds: float) -> dict[bool, list[float]]:
+def _train(
+    state: TrainState, width: int, writer: Writer, checkpoints: Checkpoints, seconds: float
+) -> dict[bool, list[float]]:
     """Train by the real loop; seconds of each update by whether a checkpoint was being written when it began."""
     import torch
 
@@ -120,7 +140,7 @@ def _train(state: TrainState, writer: Writer, checkpoints: Checkpoints, seconds:
         ended, beside = time.perf_counter(), writer.busy()
         return ended - started > seconds
 
-    data = TrainData({"numbers": torch.randn(ROWS, WIDTH)}, torch.randn(ROWS))
+    data = TrainData({"numbers": torch.randn(ROWS, width)}, torch.randn(ROWS))
     plan = Plan(
         rows=ROWS, batch_size=ROWS, steps_per_epoch=1, horizon_steps=10**6, first_step=0, last_step=10**6, seed=SEED
     )

@@ -1,6 +1,6 @@
 """A real worker that is killed at random moments: how soon it trains again, and whether its end is the same.
 
-The first STARTS of its lives are processes of their own, by which the way back is timed. The others are forks of one
+The first of its lives are processes of their own, by which the way back is timed. The others are forks of one
 that has imported all, or imports would be nine tenths of the benchmark; what they run is the worker's own main.
 """
 
@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.process import run
 from lifecycle.identity import canonical_json
@@ -31,8 +31,7 @@ from lifecycle.worker import read_result
 from resources.settings import PROJECT
 
 TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
-DAYS, EPOCHS, BATCH_ROWS, EVERY_STEPS = 60, 40, 32, 20
-STARTS, IMPORTED = 5, 3
+DAYS, BATCH_ROWS, EVERY_STEPS = 60, 32, 20
 # Lives end before this share of the clean run's training is through, so that it lasts for all of them.
 SHARE = 0.4
 # The first lines of the network's code: the time of the first update that is through, which is when the second begins.
@@ -54,22 +53,33 @@ Life = subprocess.Popen[bytes] | ForkServerProcess
 ENVIRONMENT = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def kills(count: int, seed: int) -> dict[str, float]:
-    """Kill a training `count` times, let it end, and compare it with a clean one."""
+class Lives(NamedTuple):
+    """How often the worker is killed, how many of its lives are processes of their own, how often imports alone are
+    timed, and for how many epochs it trains."""
+
+    kills: int
+    starts: int
+    imports: int
+    epochs: int
+
+
+def kills(lives: Lives, seed: int) -> dict[str, float]:
+    """Kill a training so often, let it end, and compare it with a clean one."""
+    count = lives.kills
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["benchmarks.checkpoint_kills", *IMPORTS])
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         use_case = _use_case(folder / "toy")
-        clean, job = _job(folder, "clean", use_case), _job(folder, "killed", use_case)
+        clean, job = _job(folder, "clean", use_case, lives.epochs), _job(folder, "killed", use_case, lives.epochs)
         began, life = _begun(_forked(forks, clean), clean)
         assert _exit_code(life) == 0
         seconds, generator = time.time() - began, random.Random(seed)
         resumes: list[float] = []
         done, writing, resumed, killed_at = 0, 0, 0, 0.0
         while done < count:
-            first_update, life = _begun(_started(job) if done < STARTS else _forked(forks, job), job)
-            if 0 < done < STARTS:
+            first_update, life = _begun(_started(job) if done < lives.starts else _forked(forks, job), job)
+            if 0 < done < lives.starts:
                 resumes.append(first_update - killed_at)
             resumed += _newest(job) is not None
             # On a busy machine a life may be too short for a checkpoint: every other one has one before it may end.
@@ -86,13 +96,13 @@ def kills(count: int, seed: int) -> dict[str, float]:
         _, life = _begun(_forked(forks, job), job)
         assert _exit_code(life) == 0
         result, expected = _answer(job), _answer(clean)
-        imports = statistics.median(_import_seconds() for _ in range(IMPORTED))
+        imports = statistics.median(_import_seconds() for _ in range(lives.imports))
     differing = [name for name, value in _outcome(expected).items() if _outcome(result)[name] != value]
     beyond = statistics.median(resumes) - imports
     print(f"\nclean run: {expected.steps} updates in {seconds:.1f} s; killed {done} times, {writing} in a write")
     print(f"{'lives that went on from a checkpoint':44}{resumed:9d}")
     print(f"{'from SIGKILL to the next new update, median':44}{statistics.median(resumes):9.2f} s")
-    print(f"{'imports alone, median of three':44}{imports:9.2f} s")
+    print(f"{f'imports alone, median of {lives.imports}':44}{imports:9.2f} s")
     print(f"{'the last life went on from update':44}{result.resumed_from_step:9d}")
     print(f"{'the end differs in':44}{', '.join(differing) or 'nothing':>9}")
     return {
@@ -116,7 +126,7 @@ def _use_case(folder: Path) -> Path:
     return folder
 
 
-def _job(folder: Path, name: str, use_case: Path) -> TrainJob:
+def _job(folder: Path, name: str, use_case: Path, epochs: int) -> TrainJob:
     import pandas as pd
 
     rows, spec = folder / "rows.parquet", load_use_case(TOY).spec
@@ -124,7 +134,7 @@ def _job(folder: Path, name: str, use_case: Path) -> TrainJob:
         one_day = runpy.run_path(str(TOY / "dataset.py"))["one_day"]
         frame = pd.concat([one_day(day, 1) for day in range(DAYS)], ignore_index=True).dropna()
         frame.assign(positive=(frame["score"] > 0).astype(int)).to_parquet(rows)
-    values = {"batch_size": BATCH_ROWS, "epochs": EPOCHS, "checkpoint_every_steps": EVERY_STEPS}
+    values = {"batch_size": BATCH_ROWS, "epochs": epochs, "checkpoint_every_steps": EVERY_STEPS}
     job = TrainJob(
         use_case_folder=str(use_case), out=str(folder / name), device="cpu",
         rows=Rows(features=("shop", "x1", "x2"), label="positive", group="day"), identity="benchmark", stage="full",

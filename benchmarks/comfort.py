@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.process import Usage, run
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish
 from resources.settings import PROJECT
 
 # Each command, how often it is started, and a use case that is in the repository.
@@ -20,16 +20,17 @@ TARGETS = {"help_cpu_seconds": 0.5, "check_wall_seconds": 5.0}
 
 
 def main() -> None:
-    """Start every command once to warm the file cache, then its number of times."""
-    print(hardware(), flush=True)
-    usages = {name: measure(arguments, repeats) for name, (arguments, repeats) in COMMANDS.items()}
+    """Start every command once to warm the file cache, then its number of times; in a short run once."""
+    short = arguments(__doc__).parse_args().short
+    begin(short)
+    usages = {name: measure(words, 1 if short else repeats) for name, (words, repeats) in COMMANDS.items()}
     print(table(usages))
-    finish("comfort", figures(usages), TARGETS)
+    finish("comfort", figures(usages), TARGETS, short=short)
 
 
-def measure(arguments: Sequence[str], repeats: int) -> list[Usage]:
+def measure(words: Sequence[str], repeats: int) -> list[Usage]:
     """Fresh processes of `trainworthy`, without the first."""
-    command = [sys.executable, "-m", "pipeline.cli", *arguments]
+    command = [sys.executable, "-m", "pipeline.cli", *words]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return [run(command, environment, PROJECT) for _ in range(repeats + 1)][1:]
 

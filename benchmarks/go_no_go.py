@@ -6,12 +6,12 @@ so far that a healthy network lies above the label prior. Faults: training label
 vanishes. Target: no healthy pilot is stopped, and every planted one is. Beside them, without a target, a rate that is a
 hundred times too high: preflight is there for it, and a schedule that ends at zero may still save such a training.
 
-    make bench NAME=go_no_go         about 8 minutes on 2 cores; one or two months: python -m benchmarks.go_no_go 4 10
+    make bench NAME=go_no_go                about 8 minutes on 2 cores
+    python -m benchmarks.go_no_go 4 10      one or two months
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,31 +19,31 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.result import finish, hardware
+from benchmarks.flights_rows import labelled
+from benchmarks.result import arguments, begin, finish
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.model import Contract, load_contract
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label
 from lifecycle.jobs import Rows, TrainJob, TrainResult
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.stage import run_stage
 from lifecycle.use_case import UseCase, load_use_case
-from resources.dvc import DatasetStore
-from resources.settings import PROJECT, read_settings
+from resources.settings import PROJECT
 
 MONTHS = range(3, 13)
 # By how much the declared learning rate is multiplied.
 RATES = {"healthy": 1.0, "shuffled labels": 1.0, "vanishing rate": 1e-5, "rate x 100": 100.0}
 
 
-def main(months: tuple[int, ...]) -> None:
+def main() -> None:
     """Run every case of every month and print a row each."""
-    print(hardware())
+    parser = arguments(__doc__)
+    parser.add_argument("months", nargs="*", type=int, help="months of 2013, 3 to 12; all of them without it")
+    asked = parser.parse_args()
+    begin(asked.short)
+    months = asked.months or (MONTHS[-1:] if asked.short else MONTHS)
     use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
     contract = load_contract(use_case.contract_path)
-    var = read_settings().var
-    fetched = DatasetStore(var).fetch(PROJECT, "flights", "v12", var / "datasets")
-    rows = with_label(read_columns(Path(fetched.path)), contract.label)
+    rows = labelled(contract, asked.short)
     wrong = dict.fromkeys(RATES, 0)
     for month in months:
         with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,8 @@ def main(months: tuple[int, ...]) -> None:
         "planted_not_stopped": wrong["shuffled labels"] + wrong["vanishing rate"],
         "rate_x_100_not_stopped": wrong["rate x 100"],
     }
-    finish("go_no_go", figures, {"healthy_stopped": 0, "planted_not_stopped": 0})
+    targets = {"healthy_stopped": 0, "planted_not_stopped": 0}
+    finish("go_no_go", figures, targets, short=asked.short, zero_allowed=figures.keys() - {"months"})
 
 
 def _pilot(
@@ -103,4 +104,4 @@ def _row(month: int, case: str, result: TrainResult, stopped: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    main(tuple(map(int, sys.argv[1:])) or tuple(MONTHS))
+    main()

@@ -4,7 +4,7 @@ Eight steps whose own work is a constant (frame_assets.py), against eight empty 
 `dagster job execute` with the project's dagster.yaml and a persistent SQLite instance; each further check; the start of
 a worker; loading the definitions. Processes are fresh and interleaved, figures are medians.
 
-    make bench NAME=lifecycle        about 3 minutes on 2 cores
+    make bench NAME=lifecycle        about 4 minutes on 2 cores
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
 from benchmarks.process import Usage, run
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.worker_jobs import EXIT_WITHOUT_ROWS, one_step_job, without_rows_job
 from lifecycle.records import STEPS
 from resources.settings import PROJECT
 
-REPEATS, MORE_CHECKS, MORE_USE_CASES = 5, 10, 10
+MORE_CHECKS, MORE_USE_CASES = 10, 10
 CHECKS = 3
 TOY = PROJECT / "tests" / "toy" / "use_cases"
 TARGETS = {
@@ -38,21 +39,33 @@ TARGETS = {
 Variant = Callable[[], Usage]
 
 
+class Size(NamedTuple):
+    """How often every variant is run to warm up and to be measured, and how many empty assets there are."""
+
+    warm: int
+    repeats: int
+    empty_assets: int
+
+
+WHOLE, SHORT = Size(1, 5, len(STEPS)), Size(0, 1, 1)
+
+
 def main() -> None:
-    """Run every variant once to warm up, then REPEATS times in turn."""
-    print(hardware(), flush=True)
+    """Run every variant to warm up, then some times in turn."""
+    short = arguments(__doc__).parse_args().short
+    begin(short)
+    size = SHORT if short else WHOLE
     with tempfile.TemporaryDirectory() as folder:
-        usages = measure(variants(Path(folder)), REPEATS)
+        usages = measure(variants(Path(folder), size.empty_assets), size)
     print(table(usages))
     print(hardware())
-    finish("lifecycle", figures(usages), TARGETS)
+    finish("lifecycle", figures(usages), TARGETS, short=short)
 
 
-def measure(variants: Mapping[str, Variant], repeats: int) -> dict[str, list[Usage]]:
+def measure(variants: Mapping[str, Variant], size: Size) -> dict[str, list[Usage]]:
     """Interleaved, so that a change of the machine's load falls on all alike."""
-    for variant in variants.values():
-        variant()
-    rounds = [{name: variant() for name, variant in variants.items()} for _ in range(repeats)]
+    rounds = [{name: variant() for name, variant in variants.items()} for _ in range(size.warm + size.repeats)]
+    rounds = rounds[size.warm :]
     return {name: [one[name] for one in rounds] for name in variants}
 
 
@@ -85,9 +98,10 @@ def table(usages: Mapping[str, Sequence[Usage]]) -> str:
     return "\n".join(lines)
 
 
-def variants(folder: Path) -> dict[str, Variant]:
+def variants(folder: Path, empty_assets: int = len(STEPS)) -> dict[str, Variant]:
     """Every process to measure; all state lies below the folder."""
     ours, theirs = _dagster_home(folder / "ours", True), _dagster_home(folder / "dagster", False)
+    count = {"BENCHMARK_EMPTY_ASSETS": str(empty_assets)}
     more = _many_use_cases(folder / "project" / "use_cases")
     state, checks = ours["TRAINWORTHY_VAR"], str(CHECKS + MORE_CHECKS)
     torch_job = one_step_job(folder / "one_step", TOY / "toy")
@@ -97,9 +111,9 @@ def variants(folder: Path) -> dict[str, Variant]:
         "definitions, more use cases": lambda: _python(
             "-c", "import pipeline.definitions", **ours | {"TRAINWORTHY_USE_CASES": more}
         ),
-        "empty": lambda: _job("empty_assets", "empty", **ours),
-        "empty, Dagster's storage": lambda: _job("empty_assets", "empty", **theirs),
-        "empty, multiprocess": lambda: _job("empty_assets", "empty_multiprocess", **ours),
+        "empty": lambda: _job("empty_assets", "empty", **ours | count),
+        "empty, Dagster's storage": lambda: _job("empty_assets", "empty", **theirs | count),
+        "empty, multiprocess": lambda: _job("empty_assets", "empty_multiprocess", **ours | count),
         "frame": lambda: _fresh_frame(state, CHECKS, **ours),
         "frame, reused": lambda: _job("frame_assets", "frame", **ours),
         "frame, more checks": lambda: _fresh_frame(state, CHECKS + MORE_CHECKS, **ours | {"BENCHMARK_CHECKS": checks}),

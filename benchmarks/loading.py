@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,10 +26,9 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.result import finish, hardware
-from lifecycle.contract.model import load_contract
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label
+from benchmarks.flights_rows import labelled
+from benchmarks.result import arguments, begin, finish
+from lifecycle.contract.model import Contract, load_contract
 from lifecycle.task import fit_preprocessing, load_task
 from lifecycle.training.loop import train_step
 from lifecycle.training.plan import Plan, make_plan
@@ -37,29 +36,40 @@ from lifecycle.training.prepare import seed_everything
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.loading import LoadedRows, usual_loaders
 from lifecycle.training.state import Batches, Recipe, TrainData, TrainState
-from lifecycle.use_case import load_use_case
-from resources.dvc import DatasetStore
-from resources.settings import PROJECT, read_settings
+from lifecycle.use_case import UseCase, load_use_case
+from resources.settings import PROJECT
 
-ROUNDS, STEPS = 3, 150
-PICTURES, SIDE, CROP, PICTURE_BATCH = 2_000, 72, 64, 32
+SIDE, CROP, PICTURE_BATCH = 72, 64, 32
 TARGETS = {"flights_wait": 0.02, "pictures_wait": 0.10}
+
+
+class Size(NamedTuple):
+    """Rounds that take turns, steps on flights, batches of a DataLoader, and pictures."""
+
+    rounds: int
+    steps: int
+    peer_batches: int
+    pictures: int
+
+
+WHOLE, SHORT = Size(3, 150, 20, 2_000), Size(1, 10, 2, 128)
 
 
 def main() -> None:
     """Both parts, in rounds that take turns."""
-    print(hardware(), flush=True)
-    figures = flights() | pictures()
-    finish("loading", figures, TARGETS)
-
-
-def flights() -> dict[str, float]:
-    """The declared network on nine months: wait of a step, and rows a second of two ways to choose rows."""
+    short = arguments(__doc__).parse_args().short
+    begin(short)
+    size = SHORT if short else WHOLE
     use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
-    contract, spec, var = load_contract(use_case.contract_path), use_case.spec, read_settings().var
-    fetched = DatasetStore(var).fetch(PROJECT, spec.dataset.name, spec.dataset.version, var / "datasets")
-    rows = with_label(read_columns(Path(fetched.path)), contract.label)
-    task, features = load_task(use_case.folder), list(contract.feature_columns)
+    contract = load_contract(use_case.contract_path)
+    rows = labelled(contract, short, use_case.spec.dataset.version)
+    figures = flights(size, use_case, contract, rows) | pictures(size)
+    finish("loading", figures, TARGETS, short=short)
+
+
+def flights(size: Size, use_case: UseCase, contract: Contract, rows: pd.DataFrame) -> dict[str, float]:
+    """The declared network on these rows: wait of a step, and rows a second of two ways to choose rows."""
+    spec, task, features = use_case.spec, load_task(use_case.folder), list(contract.feature_columns)
     seed_everything(spec.training.seed)
     state = fit_preprocessing(task, rows[features], spec.hyperparameters)
     targets = torch.tensor(rows[contract.label.name].to_numpy(), dtype=torch.float32)
@@ -69,11 +79,13 @@ def flights() -> dict[str, float]:
     plan = make_plan(len(rows), spec.training, spec.stages, "full")
     recipe = make_recipe(task, spec.training, plan.horizon_steps)
     waits, ours, theirs = [], [], []
-    for _ in range(ROUNDS):
-        waits.append(wait_share(run, data, plan, recipe, STEPS))
-        ours.append(rows_per_second(lambda: (batch.take(chosen) for batch, chosen in data.batches(plan, 0)), STEPS))
-        peer = TensorDataset(*data.inputs.values(), targets)
-        theirs.append(rows_per_second(lambda: iter(DataLoader(peer, plan.batch_size, shuffle=True)), 20))  # noqa: B023
+    peer = TensorDataset(*data.inputs.values(), targets)
+    for _ in range(size.rounds):
+        waits.append(wait_share(run, data, plan, recipe, size.steps))
+        chosen = lambda: (batch.take(rows) for batch, rows in data.batches(plan, 0))
+        ours.append(rows_per_second(chosen, size.steps))
+        drawn = lambda: iter(DataLoader(peer, plan.batch_size, shuffle=True))
+        theirs.append(rows_per_second(drawn, size.peer_batches))
     found = {
         "flights_wait": statistics.median(waits),
         "flights_rows_per_second": statistics.median(ours),
@@ -114,10 +126,10 @@ class Network(nn.Module):
         return self.layers(inputs["picture"].float() / 255 - 0.5).squeeze(1)
 
 
-def encoded(seed: int) -> tuple[pd.DataFrame, torch.Tensor]:
+def encoded(count: int, seed: int) -> tuple[pd.DataFrame, torch.Tensor]:
     """PNG files of smooth noise; a positive one is brighter in the middle."""
     generator, files = np.random.default_rng(seed), []
-    labels = generator.integers(0, 2, PICTURES)
+    labels = generator.integers(0, 2, count)
     for label in labels:
         coarse = generator.integers(0, 200, (9, 9, 3), dtype=np.uint8)
         coarse[3:6, 3:6] += np.uint8(40 * label)
@@ -161,13 +173,14 @@ class InTheLoop:
             yield TrainData(inputs, targets), torch.arange(len(targets))
 
 
-def pictures() -> dict[str, float]:
+def pictures(size: Size) -> dict[str, float]:
     """The wait for loaders, and for the loop's own decoding; rows a second of both, in rounds that take turns."""
-    features, targets = encoded(0)
+    features, targets = encoded(size.pictures, 0)
     rows = LoadedRows(decoded, PROJECT, features, targets, "cpu", usual_loaders(), seed=0, augment=cropped)
-    steps = PICTURES // PICTURE_BATCH * 2
+    an_epoch = size.pictures // PICTURE_BATCH
+    steps = 2 * an_epoch
     plan = Plan(
-        rows=PICTURES, batch_size=PICTURE_BATCH, steps_per_epoch=PICTURES // PICTURE_BATCH, horizon_steps=steps,
+        rows=size.pictures, batch_size=PICTURE_BATCH, steps_per_epoch=an_epoch, horizon_steps=steps,
         first_step=0, last_step=steps, seed=0,
     )  # fmt: skip
     torch.manual_seed(0)
@@ -180,12 +193,12 @@ def pictures() -> dict[str, float]:
     ways: dict[str, Batches] = {"loaders": rows, "in the loop": InTheLoop(replace(rows, augment=None))}
     waits: dict[str, list[float]] = {name: [] for name in ways}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
+    for _ in range(size.rounds):
         for name, way in ways.items():
             started = time.perf_counter()
             waits[name].append(wait_share(state, way, plan, recipe, steps))
             seconds[name].append(time.perf_counter() - started)
-    print(f"\npictures: {PICTURES:,} PNG of {SIDE} × {SIDE}, {rows.loaders} loader, batches of {PICTURE_BATCH}")
+    print(f"\npictures: {size.pictures:,} PNG of {SIDE} × {SIDE}, {rows.loaders} loader, batches of {PICTURE_BATCH}")
     for name in ways:
         per_second = steps * PICTURE_BATCH / statistics.median(seconds[name])
         print(f"  {name}: waits {statistics.median(waits[name]):.1%}, {per_second:,.0f} pictures a second", flush=True)

@@ -8,7 +8,7 @@ CPU seconds of one thread, so that a busy machine costs no loop more than anothe
 rounds' ratios. The bare loop runs twice: its ratio to itself is the machine's noise. Lightning's Trainer does what the
 bare loop does, where the extra `lightning` is installed.
 
-    python -m benchmarks.loop         about three minutes on an idle core
+    make bench NAME=loop         about three minutes on an idle core
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.training.loop import train
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import seed_everything
@@ -97,13 +97,19 @@ class Task:
         return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
 
 
-def settings() -> dict[str, Setting]:
+# Of a short run: a peer is timed in every tenth round, and quartiles ask for two of it.
+SHORT_ROUNDS = 11
+
+
+def settings(short: bool = False) -> dict[str, Setting]:
     """An MLP whose update takes about 2.5 ms on one core, and a small transformer."""
     torch.manual_seed(0)
-    return {
+    whole = {
         "mlp": Setting(Mlp, torch.randn(ROWS, 64), batch_size=256, rounds=400, updates=10),
         "transformer": Setting(Transformer, torch.randint(0, 64, (ROWS, 32)), batch_size=32, rounds=200, updates=2),
     }
+    few = {"rounds": SHORT_ROUNDS, "updates": 1} if short else {}
+    return {name: replace(setting, **few) for name, setting in whole.items()}
 
 
 def loops(setting: Setting, also: Mapping[str, Make] | None = None) -> dict[str, Loop]:
@@ -266,17 +272,18 @@ def _error(values: list[float]) -> float:
 
 
 def main() -> None:
-    print(hardware())
+    short = arguments(__doc__).parse_args().short
+    begin(short)
     seed_everything(0)
     # One thread: two that wait for each other on a busy machine measure the machine.
     torch.set_num_threads(1)
     figures: dict[str, float] = {}
-    for name, setting in settings().items():
+    for name, setting in settings(short).items():
         figures |= ratios(name, measure(loops(setting), setting))
     if importlib.util.find_spec("pytorch_lightning") is None:
         print("lightning is not installed: pip install -e .[lightning]")
     print(hardware())
-    finish("loop", figures, TARGETS)
+    finish("loop", figures, TARGETS, short=short)
 
 
 if __name__ == "__main__":

@@ -56,12 +56,12 @@ def under_anomaly(model: nn.Module, data: TrainData, setting: Setting) -> Loop:
     return run
 
 
-def overhead() -> dict[str, float]:
+def overhead(short: bool) -> dict[str, float]:
     """Ratios to the bare loop, medians of rounds, in CPU seconds of one thread."""
     seed_everything(0)
     torch.set_num_threads(1)
     figures: dict[str, float] = {}
-    for name, setting in settings().items():
+    for name, setting in settings(short).items():
         beside = {"watched": watched, "anomaly": under_anomaly}
         figures |= ratios(name, measure(loops(setting, beside), setting))
     return figures

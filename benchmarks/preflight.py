@@ -11,9 +11,7 @@ off by.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -30,8 +28,8 @@ from benchmarks.healthy_fresh import FRESH_HEALTHY
 from benchmarks.planted import PLANTED, Planted
 from benchmarks.planted_fresh import FRESH
 from benchmarks.planted_held_back import HELD_BACK
-from benchmarks.process import run
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish
+from benchmarks.toy_project import new_toy, run_job
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.run import run_battery
 from lifecycle.preflight.subject import Subject
@@ -80,12 +78,11 @@ def battery(name: str, seed: int, make: Callable[[int], Subject]) -> Tried:
     return Tried(name, seed, trials, time.perf_counter() - started)
 
 
-def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], names: Sequence[str], seeds: int) -> dict[str, float]:
-    """A line for each run and for each check that is no pass; the sums."""
-    rounds = {name: range(1 if name in ODD and not names else seeds) for name in healthy if not names or name in names}
+def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], seeds: Mapping[str, int]) -> dict[str, float]:
+    """A line for each run and for each check that is no pass; the sums. `seeds`: how many of each set-up."""
     done = []
-    for name, of in rounds.items():
-        done += [_shown(battery(name, seed, healthy[name])) for seed in of]
+    for name, count in seeds.items():
+        done += [_shown(battery(name, seed, healthy[name])) for seed in range(count)]
     sums = {word: float(sum(len(one.of(word)) for one in done)) for word in ("alarm", "warning", "not_told")}
     print(f"{len(done)} healthy runs: {sums}; slowest {max(one.seconds for one in done):.1f} s")
     for check in dict.fromkeys(trial.check for one in done for trial in one.trials):
@@ -98,11 +95,12 @@ def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], names: Sequenc
     }  # fmt: skip
 
 
-def detection(part: str, faults: Mapping[str, Planted], names: Sequence[str], seeds: int) -> dict[str, float]:
+def detection(part: str, faults: Mapping[str, Planted], seeds: Mapping[str, int]) -> dict[str, float]:
     """A line for each fault: found, by which checks, and whether the first one names it."""
     missed, misnamed, tried = 0, 0, 0
-    for name, (make, ids) in faults.items():
-        for seed in range(seeds) if not names or name in names else ():
+    for name, count in seeds.items():
+        make, ids = faults[name]
+        for seed in range(count):
             told = battery(name, seed, make).of("alarm", "warning")
             found, first = any(_matches(trial, ids) for trial in told), bool(told) and _matches(told[0], ids)
             tried, missed, misnamed = tried + 1, missed + (not found), misnamed + (not first)
@@ -131,15 +129,18 @@ def _explain(trials: Iterable[Trial]) -> None:
         print(f"        {kind(trial)} {trial.check} ({trial.status}): {trial.evidence}", flush=True)
 
 
-def flights() -> dict[str, float]:
-    """The checks of preflight on flight_delays, in a fresh state folder: their seconds and updates."""
-    command = [
-        sys.executable, "-m", "dagster", "job", "execute", "-m", "pipeline.definitions",
-        "-j", "preflight_flight_delays", "-c", "use_cases/flight_delays/first_model.yaml",
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as var:
-        run(command, {**os.environ, "TRAINWORTHY_VAR": var, "PYTHONPATH": str(PROJECT)}, PROJECT)
-        (answer,) = (Path(var) / "preflight" / "flight_delays").glob("*/result.json")
+def flights(short: bool) -> dict[str, float]:
+    """The checks of preflight on flight_delays, in a fresh state folder: their seconds and updates.
+
+    In a short run those on the toy project of the tests.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if short:
+            run_job("preflight_toy", "-c", f"{folder}/first.yaml", **new_toy(Path(folder)))
+        else:
+            first = "use_cases/flight_delays/first_model.yaml"
+            run_job("preflight_flight_delays", "-c", first, TRAINWORTHY_VAR=f"{folder}/state")
+        (answer,) = (Path(folder) / "state" / "preflight").glob("*/*/result.json")
         trials = [Trial.model_validate(found) for found in json.loads(answer.read_text())["result"]["trials"]]
     families = dict.fromkeys(trial.family for trial in trials)
     for family in families:
@@ -149,37 +150,48 @@ def flights() -> dict[str, float]:
     return {"flights_seconds": sum(trial.seconds for trial in trials), "flights_updates": updates(trials)}
 
 
-def forecasts() -> dict[str, float]:
+def forecasts(short: bool) -> dict[str, float]:
     """The benchmarks of the two forecasts, each in a process of its own with a JSON line of its own."""
     for name in FORECASTS:
-        subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], cwd=PROJECT, check=True)
+        command = [sys.executable, "-m", f"benchmarks.{name}", *(["--short"] if short else [])]
+        subprocess.run(command, cwd=PROJECT, check=True)
     return {}
 
 
 def main() -> None:
     """Run all parts, or the one that is named."""
-    parser = argparse.ArgumentParser(description="Benchmarks of preflight's battery")
+    parser = arguments(__doc__)
     parser.add_argument("part", nargs="?", choices=PARTS, help="all of them without it")
     parser.add_argument("names", nargs="*", help="set-ups of that part; all of them without it")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each; else five of healthy, one of planted")
     asked = parser.parse_args()
-    print(hardware(), flush=True)
+    short = asked.short
+    begin(short)
     # The networks are so small that a second thread costs more than it gives.
     torch.set_num_threads(1)
-    seeds, figures = asked.seeds, {}
+    figures: dict[str, float] = {}
+
+    def seeds(names: Iterable[str], usual: int = 1) -> dict[str, int]:
+        """Seeds of each that is asked for; of ODD one, unless it is asked for by name. In a short run the first."""
+        if asked.names:
+            return {name: asked.seeds or usual for name in names if name in asked.names}
+        every = {name: 1 if name in ODD else asked.seeds or usual for name in names}
+        return dict.fromkeys(list(every)[:1], 1) if short else every
+
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "healthy": lambda: false_alarms(HEALTHY, asked.names, seeds or 5),
-        "planted": lambda: detection("planted", PLANTED, asked.names, seeds or 1),
-        "held_back": lambda: detection("held_back", HELD_BACK, asked.names, seeds or 1),
-        "fresh_healthy": lambda: false_alarms(FRESH_HEALTHY, asked.names, seeds or 1),
-        "fresh": lambda: detection("fresh", FRESH, asked.names, seeds or 1),
-        "flights": flights,
-        "forecasts": forecasts,
+        "healthy": lambda: false_alarms(HEALTHY, seeds(HEALTHY, 5)),
+        "planted": lambda: detection("planted", PLANTED, seeds(PLANTED)),
+        "held_back": lambda: detection("held_back", HELD_BACK, seeds(HELD_BACK)),
+        "fresh_healthy": lambda: false_alarms(FRESH_HEALTHY, seeds(FRESH_HEALTHY)),
+        "fresh": lambda: detection("fresh", FRESH, seeds(FRESH)),
+        "flights": lambda: flights(short),
+        "forecasts": lambda: forecasts(short),
     }
     for name in [asked.part] if asked.part else PARTS:
         figures |= parts[name]()
     targets = TARGETS if not asked.part else {name: bound for name, bound in TARGETS.items() if name in figures}
-    finish("preflight", figures, targets)
+    zero_allowed = {name for name in figures if "seconds" not in name and "updates" not in name}
+    finish("preflight", figures, targets, short=short, zero_allowed=zero_allowed)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,19 @@ The truth on a CPU is the peak of the bytes that torch's allocator has given out
 profiler; on CUDA it is max_memory_allocated. Beside it stand the rule of 40 GB a billion parameters, and the formula
 that `accelerate estimate-memory` prints for training with Adam: four times the weights. accelerate is not installed.
 
-    python -m benchmarks.preflight_memory [known | unseen | held_back | fresh | all] [part of a network's name]
+    make bench NAME=preflight_memory                    two hours on 2 busy cores
+    python -m benchmarks.preflight_memory fresh GPT     networks of one use, with this in their name
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -25,7 +25,7 @@ from benchmarks.preflight_memory_fresh import FRESH
 from benchmarks.preflight_memory_held_back import HELD_BACK
 from benchmarks.preflight_memory_networks import NETWORKS, Network
 from benchmarks.preflight_memory_unseen import UNSEEN
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.preflight.memory.forecast import step_memory
 from lifecycle.preflight.memory.memory_forecast import RULE_BYTES, MemoryForecast
 from lifecycle.preflight.memory.real_step import memory_levels
@@ -34,6 +34,10 @@ from lifecycle.training.loop import train_step
 
 GPUS = {"l4": 24.0}
 TARGETS = {"transformer_error": 0.01, "fp32_error": 0.05, "bf16_error": 0.10, "seconds": 10.0, "outside": 0.05}
+
+
+USES = ("fresh", "held_back", "unseen", "known")
+Precision = Literal["fp32", "bf16"]
 
 
 class Row(NamedTuple):
@@ -61,12 +65,11 @@ class Row(NamedTuple):
         return self.forecast.low <= self.real <= self.forecast.high
 
 
-def measure(use: str, named: str) -> Iterator[Row]:
+def measure(networks: Iterable[Network], precisions: Sequence[Precision], parts: Sequence[int]) -> Iterator[Row]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    for network in (*FRESH, *HELD_BACK, *UNSEEN, *NETWORKS):
-        chosen = use in (network.use, "all") and named in network.name
-        for precision in ("fp32", "bf16") if chosen else ():
-            for accumulate in (1, 4):
+    for network in networks:
+        for precision in precisions:
+            for accumulate in parts:
                 subject = replace(network.subject(precision, accumulate), device=device)
                 subject = replace(subject, training=subject.training if device == "cpu" else _moved(subject, device))
                 started, cpu_started = time.perf_counter(), _cpu_seconds()
@@ -108,17 +111,18 @@ def allocated(subject: Subject) -> int:
 
 
 def summary(rows: list[Row]) -> dict[str, float]:
-    """Errors are those of steps that could be followed; the interval and the seconds are held against all."""
+    """Errors are those of steps that could be followed; the interval and the seconds are held against all.
+
+    An error of a kind that has no row is left out: 0 would say that it was measured.
+    """
     followed = [row for row in rows if row.forecast.source != "extrapolated"]
 
-    def worst(chosen: list[Row]) -> float:
-        return max((abs(row.error) for row in chosen), default=0.0)
-
-    other = [row for row in followed if not row.network.transformer]
+    kinds: dict[str, list[float]] = {}
+    for row in followed:
+        kind = "transformer" if row.network.transformer else row.precision
+        kinds.setdefault(f"{kind}_error", []).append(abs(row.error))
     return {
-        "transformer_error": worst([row for row in followed if row.network.transformer]),
-        "fp32_error": worst([row for row in other if row.precision == "fp32"]),
-        "bf16_error": worst([row for row in other if row.precision == "bf16"]),
+        **{name: max(errors) for name, errors in kinds.items()},
         "seconds": max(row.seconds for row in rows),
         "median_seconds": median(row.seconds for row in rows),
         "cpu_seconds": max(row.cpu_seconds for row in rows),
@@ -144,21 +148,34 @@ def print_row(row: Row) -> None:
     )
 
 
-def main(use: str = "all", named: str = "") -> None:
+def main() -> None:
+    """Run every network, those that are asked for, or the first of each use."""
+    parser = arguments(__doc__)
+    parser.add_argument("use", nargs="?", choices=(*USES, "all"), default="all", help="all of them without it")
+    parser.add_argument("named", nargs="?", default="", help="part of a network's name")
+    asked = parser.parse_args()
+    begin(asked.short)
     warnings.filterwarnings("ignore")
-    print(hardware())
+    sets = dict(zip(USES, (FRESH, HELD_BACK, UNSEEN, NETWORKS), strict=True))
+    networks = [one[:1] if asked.short else one for use, one in sets.items() if asked.use in (use, "all")]
+    chosen = [network for one in networks for network in one if asked.named in network.name]
     columns = "network | use | real, MB | forecast | trace alone | interval | source | 40 GB rule | 4 × weights | s"
     print(f"| {columns} | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     rows = []
-    for row in measure(use, named):
+    precisions, parts = (("fp32",), (1,)) if asked.short else (("fp32", "bf16"), (1, 4))
+    for row in measure(chosen, precisions, parts):
         rows.append(row)
         print_row(row)
     print(hardware())
-    for part in ("known", "unseen", "held_back", "fresh"):
-        if chosen := [row for row in rows if row.network.use == part]:
-            finish(f"preflight_memory, {part} networks", summary(chosen), TARGETS)
+    for part in reversed(USES):
+        if of_part := [row for row in rows if row.network.use == part]:
+            figures = summary(of_part)
+            zero_allowed = figures.keys() - {name for name in figures if "seconds" in name}
+            targets = {name: most for name, most in TARGETS.items() if name in figures}
+            name = f"preflight_memory, {part} networks"
+            finish(name, figures, targets, short=asked.short, zero_allowed=zero_allowed)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

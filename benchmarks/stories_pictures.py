@@ -11,9 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import flights_faults
-from resources.settings import PROJECT
 
-IMAGES = PROJECT / "docs" / "images"
 # A page is read over slow lines too.
 MOST_BYTES = 100_000
 GREY, BLUE, RED = "#8a8f98", "#1f5fbf", "#c2410c"
@@ -21,7 +19,7 @@ STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "
          "axes.titlelocation": "left", "legend.frameon": False}  # fmt: skip
 
 
-def clock(of_2013: pd.DataFrame, of_2023: Mapping[str, pd.DataFrame]) -> None:
+def clock(of_2013: pd.DataFrame, of_2023: Mapping[str, pd.DataFrame], images: Path) -> None:
     """Departures by the hour that `time_hour` means in New York, and the temperature that each hour was given."""
     figure, (departures, temperature) = _panels(2, 3.0)
     for (name, rows), colour, style in zip(
@@ -41,10 +39,10 @@ def clock(of_2013: pd.DataFrame, of_2023: Mapping[str, pd.DataFrame]) -> None:
     for panel in (departures, temperature):
         panel.set_xticks(range(0, 24, 4))
     departures.legend()
-    _save(figure, "story-clock.png")
+    _save(figure, images / "story-clock.png")
 
 
-def split(figures: Mapping[str, float]) -> None:
+def split(figures: Mapping[str, float], images: Path) -> None:
     """AUC by the way that rows were held back: the mean over the months, and each month as a point."""
     figure, axes = _panels(2, 2.4)
     for panel, (kind, title) in zip(
@@ -56,17 +54,17 @@ def split(figures: Mapping[str, float]) -> None:
         for key, value in parts.items():
             if len(key) == 2:
                 panel.plot(value, list(means).index(key[0]), "o", color="white", markeredgecolor="black", markersize=4)
-    _save(figure, "story-split.png")
+    _save(figure, images / "story-split.png")
 
 
-def leaks(alone: Mapping[str, float]) -> None:
+def leaks(alone: Mapping[str, float], images: Path) -> None:
     """AUC of single columns; the first is the copy of the target, the next three are known too late."""
     figure, (panel,) = _panels(1, 2.6)
     _bars(panel, alone, "AUC of one column alone", [RED, *[RED] * 3, *[BLUE] * (len(alone) - 4)])
-    _save(figure, "story-leaks.png")
+    _save(figure, images / "story-leaks.png")
 
 
-def faults(of_2013: Path, planted: Path) -> None:
+def faults(of_2013: Path, planted: Path, images: Path) -> None:
     """One figure a month that shows each fault: the months of 2013, and the month that was planted."""
     measures: dict[str, tuple[str, Callable[[pd.DataFrame], float]]] = {
         "miles_as_kilometres": ("mean distance", lambda rows: rows["distance"].mean()),
@@ -87,7 +85,7 @@ def faults(of_2013: Path, planted: Path) -> None:
         panel.set_xticks([1, 4, 8, 12])
         panel.set_xlabel("month")
         panel.set_ylim(0, 1.1 * panel.get_ylim()[1])
-    _save(figure, "story-faults.png")
+    _save(figure, images / "story-faults.png")
 
 
 def _bars(panel: Axes, values: Mapping[str, float], title: str, colours: list[str]) -> None:
@@ -107,9 +105,8 @@ def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def _save(figure: Figure, name: str) -> None:
-    path = IMAGES / name
+def _save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=110)
     size = path.stat().st_size
-    assert size <= MOST_BYTES, f"{name} takes {size:,} bytes, more than {MOST_BYTES:,}"
-    print(f"{path.relative_to(PROJECT)}: {size:,} bytes")
+    assert size <= MOST_BYTES, f"{path.name} takes {size:,} bytes, more than {MOST_BYTES:,}"
+    print(f"{path}: {size:,} bytes")

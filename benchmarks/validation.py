@@ -3,14 +3,13 @@
 Each measurement is a process of its own: CPU seconds of the validation alone, imports and contract left out, and the
 process's peak of memory beyond what it held before. Rows are the flights of 2013, repeated.
 
-    make bench NAME=validation       about 3 minutes on 2 idle cores; ROWS=336776,3367760 for other sizes
+    make bench NAME=validation                           about 3 minutes on 2 idle cores
+    python -m benchmarks.validation --rows 336776        other sizes; the ratios are those of the target's size
 """
 
 from __future__ import annotations
 
 import json
-import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,12 +21,13 @@ from typing import Any
 
 import polars as pl
 
-from benchmarks.result import finish, hardware
+from benchmarks.flights_rows import published
+from benchmarks.process import peak_beyond
+from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import Contract, load_contract
 from lifecycle.contract.rule import Rule, within
 from lifecycle.data.content import parquet_files
-from resources.dvc import DatasetStore
-from resources.settings import PROJECT, read_settings
+from resources.settings import PROJECT
 
 CONTRACT = Path(__file__).with_name("validation_contract.yaml")
 FLIGHTS = 336_776
@@ -36,24 +36,31 @@ TARGET_ROWS = 10 * FLIGHTS
 ENGINES = ("fused", "great_expectations", "pandera")
 # How often each engine judges a size; Great Expectations takes half a minute for the largest.
 REPEATS = {FLIGHTS: 5, 10 * FLIGHTS: 3, 30 * FLIGHTS: 1}
+# Fewer, and an engine takes no more memory than its imports have left.
+SHORT_ROWS = 100_000
 TARGETS = {"cpu_over_great_expectations": 0.25, "cpu_over_pandera": 1.5, "memory_over_pandera": 0.6}
 
 
 def main() -> None:
     """Write the rows, run the engines in turn, print the table."""
-    print(hardware(), flush=True)
-    sizes = tuple(int(rows) for rows in os.environ.get("ROWS", "").split(",") if rows) or SIZES
-    var = read_settings().var
-    source = Path(DatasetStore(var).fetch(PROJECT, "flights", "v12", var / "datasets").path)
+    parser = arguments(__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=SIZES, help="how many rows the engines judge")
+    asked = parser.parse_args()
+    begin(asked.short)
+    sizes = (SHORT_ROWS,) if asked.short else tuple(asked.rows)
+    source = published()
     found: dict[tuple[int, str], list[dict[str, float]]] = {}
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="validation-") as folder:
-            write_rows(var / source, Path(folder), rows)
+            write_rows(source, Path(folder), rows)
             for _ in range(REPEATS.get(rows, 1)):
                 for engine in (*ENGINES, "failing_rows"):
                     found.setdefault((rows, engine), []).append(measured(engine, Path(folder)))
         print(table(found, rows), flush=True)
-    finish("validation", figures(found), TARGETS)
+    ratios = figures(found, TARGET_ROWS if TARGET_ROWS in sizes else sizes[-1])
+    # Of another size they are printed, and meet nothing.
+    targets = TARGETS if asked.short or TARGET_ROWS in sizes else {}
+    finish("validation", ratios, targets, short=asked.short)
 
 
 def write_rows(source: Path, folder: Path, rows: int) -> None:
@@ -67,7 +74,7 @@ def write_rows(source: Path, folder: Path, rows: int) -> None:
 
 def measured(engine: str, folder: Path) -> dict[str, float]:
     """CPU seconds and peak bytes of one engine in a fresh process, and how many rules failed."""
-    command = [sys.executable, "-m", "benchmarks.validation", engine, str(folder)]
+    command = [sys.executable, "-m", "benchmarks.validation", "engine", engine, str(folder)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -83,14 +90,10 @@ def child(engine: str, folder: Path) -> None:
         first = next(iter(parquet_files(folder).values()))
         pl.read_parquet(first, n_rows=10).write_parquet(Path(warm, "rows.parquet"))
         work(Path(warm), contract)
-    before, started = _peak_bytes(), time.process_time()
-    failed = work(folder, contract)
-    cpu, after = time.process_time() - started, _peak_bytes()
-    print(json.dumps({"cpu_seconds": cpu, "peak_bytes": after - before, "failed": failed}))
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    failed, started = [], time.process_time()
+    peak = peak_beyond(lambda: failed.append(work(folder, contract)))
+    cpu = time.process_time() - started
+    print(json.dumps({"cpu_seconds": cpu, "peak_bytes": peak, "failed": failed[0]}))
 
 
 def _fused(folder: Path, contract: Contract) -> int:
@@ -192,13 +195,13 @@ def median(found: Mapping[tuple[int, str], list[dict[str, float]]], rows: int, e
     return statistics.median(one[name] for one in found[rows, engine])
 
 
-def figures(found: Mapping[tuple[int, str], list[dict[str, float]]]) -> dict[str, float]:
-    """The ratios that the targets name, at 3.4 million rows; nothing where that size did not run."""
-    if (TARGET_ROWS, "fused") not in found:
-        return {}
-    cpu = {engine: median(found, TARGET_ROWS, engine, "cpu_seconds") for engine in ENGINES}
-    memory = {engine: median(found, TARGET_ROWS, engine, "peak_bytes") for engine in ENGINES}
+def figures(found: Mapping[tuple[int, str], list[dict[str, float]]], rows: int) -> dict[str, float]:
+    """The memory of each engine, and the ratios that the targets name, at so many rows."""
+    cpu = {engine: median(found, rows, engine, "cpu_seconds") for engine in ENGINES}
+    memory = {engine: median(found, rows, engine, "peak_bytes") for engine in ENGINES}
     return {
+        "rows": rows,
+        **{f"{engine}_peak_mb": peak / 1e6 for engine, peak in memory.items()},
         "cpu_over_great_expectations": cpu["fused"] / cpu["great_expectations"],
         "cpu_over_pandera": cpu["fused"] / cpu["pandera"],
         "memory_over_pandera": memory["fused"] / memory["pandera"],
@@ -218,4 +221,4 @@ def table(found: Mapping[tuple[int, str], list[dict[str, float]]], rows: int) ->
 
 
 if __name__ == "__main__":
-    child(sys.argv[1], Path(sys.argv[2])) if len(sys.argv) == 3 else main()
+    child(sys.argv[2], Path(sys.argv[3])) if sys.argv[1:2] == ["engine"] else main()

@@ -1,0 +1,38 @@
+"""The flights of 2013 as published, or a part of them for a short run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+
+from lifecycle.contract.model import Contract
+from lifecycle.data.content import parquet_files
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import with_label
+from resources.dvc import DatasetStore
+from resources.settings import PROJECT, read_settings
+
+# A short run takes every 20th row: 1,400 a month.
+EVERY = 20
+
+
+def published(version: str = "v12") -> Path:
+    """The folder of a published version's Parquet files, one a month; built where it is missing, in some seconds."""
+    var = read_settings().var
+    return Path(DatasetStore(var).fetch(PROJECT, "flights", version, var / "datasets").path)
+
+
+def labelled(contract: Contract, short: bool, version: str = "v12") -> pd.DataFrame:
+    """The rows of a version that have a label; in a short run some of those of v12, so that one version is built."""
+    rows = with_label(read_columns(published("v12" if short else version)), contract.label)
+    return rows.iloc[::EVERY].reset_index(drop=True) if short else rows
+
+
+def thinned(source: Path, target: Path) -> Path:
+    """The months of `source` with every EVERY-th row each, in the new folder `target`."""
+    target.mkdir(parents=True)
+    for name, path in parquet_files(source).items():
+        pl.read_parquet(path).gather_every(EVERY).write_parquet(target / name)
+    return target
