@@ -69,10 +69,10 @@ def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
     return result.prefix_sha256
 
 
-def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredModel) -> Comparison | None:
+def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredModel) -> tuple[Comparison | None, str]:
     """Paired gain over the champion, re-scored on this benchmark by its own code and columns in its own process.
 
-    None if it could not be scored. Raises ChampionError for a champion that no longer says what it needs.
+    None and the reason if it could not be scored. Raises ChampionError for a champion that no longer names its columns.
     """
     import pandas as pd
 
@@ -82,11 +82,12 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
     except WorkerError as error:
         _raise_unless_about_the_model(error)
         run.context.log.error(f"champion: {error}")
-        return None
+        return None, error.problem
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     theirs = pd.read_parquet(result.predictions.path)
     metric = run.use_case.spec.benchmark.primary.metric
-    return paired_gain(mine["label"], mine["candidate"], theirs["candidate"], mine["group"], metric, name="champion")
+    gain = paired_gain(mine["label"], mine["candidate"], theirs["candidate"], mine["group"], metric, name="champion")
+    return gain, ""
 
 
 def own_features(champion: RegisteredModel) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
     dataset, preflight = run.record("dataset", DatasetVersion), run.record("preflight", PreflightReport)
     deployment = deployment_evidence(run, run.launcher, model)
     rerun_sha256 = reproducibility_evidence(run, run.launcher)
-    comparison = champion_comparison(run, run.launcher, champion) if champion else None
+    comparison, champion_error = champion_comparison(run, run.launcher, champion) if champion else (None, "")
     commit = git_state(run.use_case.folder)[0]
     changed = changed_files(run.use_case.folder)
     if changed is not None and not entry_is_committed(run.use_case):
@@ -207,6 +207,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         champion=champion.version if champion else None,
         baselines=evaluation.comparisons,
         champion_comparison=comparison,
+        champion_error=champion_error,
         guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),
         controls=controls,
         rolled_back=_rolled_back(run, model),

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFrame:
     """The split at `path`: features, label, group, keys and `extra`, each once. Raises DatasetError."""
     import pandas as pd
+    import pyarrow.parquet as parquet
 
     columns = list(dict.fromkeys((*rows.features, rows.label, rows.group, *rows.keys, *extra)))
     if not Path(path).is_file():
         raise DatasetError("the split's file is missing", value=str(path), fix="materialize the snapshot again")
     try:
+        missing = sorted(set(columns) - set(parquet.read_schema(path).names))
+        if missing:
+            fix = "use a dataset version that has them, or leave them out of the features"
+            raise DatasetError(f"the rows lack columns: {', '.join(missing)}", value=str(path), fix=fix)
         return pd.read_parquet(path, columns=columns)
     except (OSError, ValueError, KeyError) as error:
         fix = "materialize the snapshot again"

@@ -1,7 +1,8 @@
 """promote, shadow or reject: a pure function of the evidence.
 
 Each rule gives findings: the best decision that it allows, and why. The decision is the worst of them.
-Gates read the unfavourable end of an interval, never the point; what is missing or not finite rejects.
+Gates read the unfavourable end of an interval, never the point; what is missing or not finite rejects. A champion that
+could not be scored says nothing about the candidate, so that allows shadow: not compared is not shown to be better.
 
 rule               reject                          at most shadow                  else
 control            fail, or not run                insufficient                    promote
@@ -12,6 +13,7 @@ gain over linear   high < -margin                  low < -margin                
 gradient_boosting  (tells only)
 champion, improve  high < 0                        low <= 0                        promote
 champion, refresh  high < -margin                  low <= -margin                  promote
+champion           gain not finite                 champion not scored
 no champion        unless first_model is declared                                  promote
 rolled back        this model, and not since live
 """
@@ -109,7 +111,10 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         else:
             yield Finding("reject", "There is no champion to compare with: declare first_model: true.")
         return
-    if comparison is None or not _measured(comparison, evidence.metric):
+    if comparison is None:
+        yield Finding("shadow", _not_scored(name, evidence.champion_error))
+        return
+    if not _measured(comparison, evidence.metric):
         yield Finding("reject", f"The gain over the champion {name} was not measured: score both on this benchmark.")
         return
     needed = 0.0 if evidence.purpose == "improve" else -evidence.margin
@@ -124,6 +129,12 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("shadow", reason, _lacks(comparison.gain, comparison.gain.value - needed))
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
+
+
+def _not_scored(champion: str, error: str) -> str:
+    why = f": {error}" if error else ""
+    fix = "give the data what the champion needs, or go back to a champion that this data can be scored with"
+    return f"The champion {champion} could not be scored on this benchmark{why}; nothing was compared: {fix}."
 
 
 def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:

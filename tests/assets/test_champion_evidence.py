@@ -5,11 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pandas as pd
 import pytest
 
 from assets import evidence
 from assets.evidence import champion_comparison, own_features
-from lifecycle.errors import ChampionError, WorkerError
+from lifecycle.data.rows import read_rows
+from lifecycle.errors import ChampionError, DatasetError, WorkerError
 from lifecycle.jobs import Rows
 from lifecycle.worker import EXIT_BAD_INPUT
 from resources.mlflow import RegisteredModel
@@ -42,10 +44,17 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
     rows = Rows(features=("old", "new"), label="y", group="g")
     monkeypatch.setattr(evidence, "job_base", lambda *_: {**base, "rows": rows})
     launcher = SimpleNamespace(run=launch)
-    assert champion_comparison(cast(Any, run), cast(Any, launcher), champion) is None
+    assert champion_comparison(cast(Any, run), cast(Any, launcher), champion) == (None, "a column is missing")
     (job,) = jobs
     assert job.rows == Rows(features=("old", "dropped"), label="y", group="g")
     assert Path(job.artifact) == champion.artifact
+
+
+def test_rows_without_a_column_that_the_champion_needs_name_it(tmp_path):
+    pd.DataFrame({"old": [1.0], "y": [1], "g": ["a"]}).to_parquet(tmp_path / "rows.parquet")
+    rows = Rows(features=("old", "dropped"), label="y", group="g")
+    with pytest.raises(DatasetError, match="the rows lack columns: dropped"):
+        read_rows(str(tmp_path / "rows.parquet"), rows)
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}", "[1]"])

@@ -79,7 +79,12 @@ def with_control(name: str, status: str) -> tuple[Control, ...]:
         ({"champion": (-0.004, -0.001), "purpose": "refresh"}, "promote", "Good enough to replace"),
         ({"champion": (-0.005, 0.01), "purpose": "refresh"}, "shadow", "Not shown to be good enough"),
         ({"champion": (-0.02, -0.006), "purpose": "refresh"}, "reject", "Worse than the champion"),
-        ({"champion": (0.001, 0.01), "champion_comparison": None}, "reject", "The gain over the champion flights/3"),
+        (
+            {"champion": (0.001, 0.01), "champion_comparison": None, "champion_error": "column fare is missing"},
+            "shadow",
+            "The champion flights/3 could not be scored on this benchmark: column fare is missing; nothing was",
+        ),
+        ({"champion": (0.001, 0.01), "champion_comparison": None, "prior": (-0.03, -0.01)}, "reject", "Worse than the"),
         ({"champion": (0.001, 0.01), "first_model": True}, "reject", "First_model is declared"),
         ({"rolled_back": OFF}, "reject", "Version 4 was rolled back on 2026-11-21: answers were late."),
         ({"rolled_back": OFF, "prior": (-0.03, -0.01)}, "reject", "Version 4 was rolled back"),
