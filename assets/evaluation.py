@@ -68,7 +68,7 @@ def score_benchmark(run: StepRun) -> Outcome:
             "artifact_sha256": full.artifact_sha256,
             **{
                 name: getattr(body, name)
-                for name in ("rows", "groups", "primary", "metrics", "comparisons", "reliability")
+                for name in ("rows", "groups", "primary", "metrics", "comparisons", "baseline_gains", "reliability")
             },
         },
         device=result.device,

@@ -115,6 +115,7 @@ def judge(run: StepRun) -> Outcome:
     fields = {
         "decision": decision.decision,
         "reasons": decision.reasons,
+        "headline": decision.headline,
         "held_back_by": decision.held_back_by,
         "controls": decision.controls,
         "comparisons": evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
@@ -206,6 +207,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         first_model=first_model,
         champion=champion.version if champion else None,
         baselines=evaluation.comparisons,
+        baseline_gains=evaluation.baseline_gains,
         champion_comparison=comparison,
         champion_error=champion_error,
         guardrails=guardrail_results(spec.benchmark.guardrails, evaluation.metrics, "candidate"),

@@ -415,7 +415,11 @@ class ReliabilityBin(Frozen):
 
 
 class EvaluationReport(Record):
-    """The candidate and its baselines on the benchmark, scored from the exported artifact."""
+    """The candidate and its baselines on the benchmark, scored from the exported artifact.
+
+    `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the label prior, empty in
+    records of before they were measured.
+    """
 
     kind: Literal["evaluation"] = "evaluation"  # pyright: ignore[reportIncompatibleVariableOverride]
     benchmark: str
@@ -424,6 +428,7 @@ class EvaluationReport(Record):
     primary: str
     metrics: tuple[Metric, ...]
     comparisons: tuple[Comparison, ...]
+    baseline_gains: tuple[Comparison, ...] = ()
     reliability: tuple[ReliabilityBin, ...]
     predictions: StoredFile
     latency_ms: float
@@ -444,6 +449,7 @@ class Verdict(Record):
 
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
+    `headline` stands beside the decision where that alone would say too much; empty where it would not.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks.
     `binds` holds the sha256 of model files, dataset, split, suite, contract, code and environment;
     `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
@@ -453,6 +459,7 @@ class Verdict(Record):
     kind: Literal["promotion"] = "promotion"  # pyright: ignore[reportIncompatibleVariableOverride]
     decision: Literal["promote", "shadow", "reject"]
     reasons: tuple[str, ...]
+    headline: str = ""
     held_back_by: tuple[str, ...] = ()
     controls: tuple[Control, ...]
     comparisons: tuple[Comparison, ...]

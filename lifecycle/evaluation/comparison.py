@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from lifecycle.evaluation.interval import mean_estimate
@@ -17,3 +18,11 @@ def paired_gain(labels: Any, candidate: Any, reference: Any, groups: Any, metric
     """
     gain = row_loss(metric, labels, reference) - row_loss(metric, labels, candidate)
     return Comparison(reference=name, metric=metric, gain=mean_estimate(gain, groups))
+
+
+def no_better_than_prior(baseline_gains: Iterable[Comparison]) -> frozenset[str]:
+    """Baselines that are not shown to be better than the label prior: a gain over one of them shows nothing.
+
+    `baseline_gains` are the baselines' own gains over the prior, each with the baseline as its reference.
+    """
+    return frozenset(item.reference for item in baseline_gains if not item.gain.low > 0)

@@ -31,6 +31,7 @@ class EvaluationBody(Frozen):
     primary: str
     metrics: tuple[Metric, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
+    baseline_gains: tuple[Comparison, ...] = ()
     reliability: tuple[ReliabilityBin, ...] = ()
     checks: tuple[CheckResult, ...]
 
@@ -42,7 +43,7 @@ def evaluate(
     benchmark_rows: int,
     window: CheckResult,
 ) -> EvaluationBody:
-    """Metrics of every model, slices of the candidate, and its paired gain over every other model.
+    """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
     `predictions` has the columns row (unique), group, label, candidate, one for each of the spec's
     baselines, champion if there is one, and slice_column of the spec's slices; `benchmark_rows` is how many
@@ -70,11 +71,17 @@ def evaluate(
         paired_gain(labels, predictions[CANDIDATE], predictions[name], by, spec.primary.metric, name=name)
         for name in models[1:]
     )
+    baseline_gains = tuple(
+        paired_gain(labels, predictions[name], predictions["prior"], by, spec.primary.metric, name=name)
+        for name in spec.baselines
+        if name != "prior" and "prior" in spec.baselines
+    )
     body = _body(predictions, spec, (complete, _with_slices(groups, slices), window))
     return body.model_copy(
         update={
             "metrics": metrics + slices.metrics,
             "comparisons": comparisons,
+            "baseline_gains": baseline_gains,
             "reliability": reliability(labels, predictions[CANDIDATE]),
         }
     )

@@ -9,7 +9,7 @@ control            fail, or not run                insufficient                 
 earlier checks                                     any insufficient
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
 gain over prior    high < 0                        low <= 0                        promote
-gain over linear   high < -margin                  low < -margin                   promote, and says which is simpler
+gain over linear   high < -margin                  low < -margin                   promote; headline: is it better?
 gradient_boosting  (tells only)
 champion, improve  high < 0                        low <= 0                        promote
 champion, refresh  high < -margin                  low <= -margin                  promote
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from lifecycle.errors import ChampionError
+from lifecycle.evaluation.comparison import no_better_than_prior
 from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
@@ -40,11 +41,13 @@ _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fa
 class Decision(Frozen):
     """The decision, its reasons (those that held the model back first) and the controls it saw.
 
+    `headline` says beside the decision that the model is no better than logistic regression; else empty.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion.
     """
 
     decision: Outcome
     reasons: tuple[str, ...]
+    headline: str = ""
     held_back_by: tuple[str, ...]
     controls: tuple[Control, ...]
 
@@ -78,6 +81,7 @@ def decide(evidence: PromotionEvidence) -> Decision:
     return Decision(
         decision=findings[0].allows,
         reasons=tuple(finding.reason for finding in findings),
+        headline=_headline(evidence),
         held_back_by=tuple(finding.told for finding in findings if finding.allows != "promote"),
         controls=evidence.controls,
     )
@@ -170,7 +174,7 @@ def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
         reason = f"May be worse than logistic regression by more than the margin of {margin}: {told}."
         yield Finding("shadow", reason, _lacks(gain, gain.value + evidence.margin))
     else:
-        yield Finding("promote", _compared_with(gain, "linear", told))
+        yield Finding("promote", _compared_with(evidence, gain, "linear", told))
 
 
 def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
@@ -180,17 +184,33 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
     if gain is None:
         yield Finding("promote", "The gain over gradient boosting was not measured.")
     else:
-        yield Finding("promote", _compared_with(gain, "gradient_boosting", _gain(gain, evidence.metric)))
+        told = _gain(gain, evidence.metric)
+        yield Finding("promote", _compared_with(evidence, gain, "gradient_boosting", told))
 
 
-def _compared_with(gain: Estimate, name: str, told: str) -> str:
-    """How the candidate stands to a simpler kind of model, by where the interval lies."""
+def _headline(evidence: PromotionEvidence) -> str:
+    """Empty where the model is better than logistic regression, or that is itself no better than the label prior."""
+    gain = _baseline(evidence, "linear")
+    if gain is None or gain.low > 0 or "linear" in no_better_than_prior(evidence.baseline_gains):
+        return ""
+    return f"no better than {reference_name('linear')}"
+
+
+def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told: str) -> str:
+    """How the candidate stands to a simpler kind of model, by where the interval lies.
+
+    A simpler model that is itself no better than the label prior is no yardstick: neither "better than" nor "no better
+    than" it is said.
+    """
     title = reference_name(name)
+    if name in no_better_than_prior(evidence.baseline_gains):
+        capital = f"{title[0].upper()}{title[1:]}"
+        return f"{capital} is itself no better than the label prior, so {told} over it shows nothing."
     if gain.low > 0:
         return f"Better than {title}: {told}."
     if gain.high < 0:
         return f"{title[0].upper()}{title[1:]} is better: {told}: consider the simpler model."
-    return f"Cannot be told from {title}: {told}: consider the simpler model."
+    return f"No better than {title}: {told}: consider the simpler model."
 
 
 def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:

@@ -25,7 +25,8 @@ class GuardrailResult(Frozen):
 class PromotionEvidence(Frozen):
     """What is known about a candidate.
 
-    `baselines` are its paired gains over the baselines, on the primary metric; `champion` names the
+    `baselines` are its paired gains over the baselines, on the primary metric, `baseline_gains` the baselines' own
+    gains over the label prior; `champion` names the
     registered champion, if there is one, and `champion_comparison` is the gain over it, None if it could not be
     scored, for the reason `champion_error`. `margin` is in the metric's unit. `rolled_back` is the rollback that
     took this very model off, if one did and it was not made champion since. `insufficient_checks` are the names of
@@ -38,6 +39,7 @@ class PromotionEvidence(Frozen):
     first_model: bool
     champion: str | None
     baselines: tuple[Comparison, ...]
+    baseline_gains: tuple[Comparison, ...] = ()
     champion_comparison: Comparison | None
     champion_error: str = ""
     guardrails: tuple[GuardrailResult, ...]

@@ -166,7 +166,7 @@ def _stopped(step: Step, record: Record | None) -> Outcome:
 def _judged(records: Records, verdict: Verdict) -> Outcome:
     first, *rest = in_brief(verdict) or ("The verdict gives no reason.",)
     return Outcome(
-        label=verdict.decision.capitalize(),
+        label=", ".join(filter(None, [verdict.decision.capitalize(), verdict.headline])),
         tone=_TONES[verdict.decision],
         summary=_what_follows(verdict),
         why=first,

@@ -162,7 +162,7 @@ def test_evidence_with_a_useless_margin_is_refused(margin):
     [
         (
             (-0.004, 0.01),
-            "Cannot be told from logistic regression: log loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
+            "No better than logistic regression: log loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
         ),
         ((-0.004, -0.001), "Logistic regression is better"),
         ((0.001, 0.02), "Better than logistic regression"),
@@ -174,13 +174,29 @@ def test_decide_near_logistic_regression_promotes_and_says_how_they_stand(linear
     assert found.decision == "promote"
     assert reason.startswith(words)
     assert ("consider the simpler model" in reason) == (linear[0] < 0)
+    assert found.headline == ("no better than logistic regression" if linear[0] < 0 else "")
+
+
+@pytest.mark.parametrize("name", ["linear", "gradient_boosting"])
+@pytest.mark.parametrize("candidate", [(0.001, 0.02), (-0.004, 0.01), (-0.004, -0.001)])
+def test_decide_on_a_baseline_no_better_than_the_prior_says_so_and_counts_it_for_nothing(name, candidate):
+    baselines = (gain("prior", 0.01, 0.03), gain("linear", 0.001, 0.02), gain("gradient_boosting", 0.001, 0.02))
+    baselines = (*(item for item in baselines if item.reference != name), gain(name, *candidate))
+    found = decide(evidence(baselines=baselines, baseline_gains=(gain(name, -0.001, 0.001),)))
+    (reason,) = [reason for reason in found.reasons if "itself no better than the label prior" in reason]
+    assert reason.lower().startswith(name.replace("linear", "logistic regression").replace("_", " "))
+    assert found.headline == ""
+    assert "consider the simpler model" not in "".join(found.reasons)
+    useful = decide(evidence(baselines=baselines, baseline_gains=(gain(name, 0.001, 0.002),)))
+    assert "itself no better" not in "".join(useful.reasons)
+    assert useful.decision == found.decision == "promote"
 
 
 @pytest.mark.parametrize(
     ("trees", "words"),
     [
         ((-0.9, -0.8), "Gradient boosting is better"),
-        ((-0.1, 0.1), "Cannot be told from gradient boosting"),
+        ((-0.1, 0.1), "No better than gradient boosting"),
         ((0.1, 0.2), "Better than gradient boosting"),
         ((NAN, 0.2), "The gain over gradient boosting was not measured"),
     ],
@@ -338,3 +354,10 @@ def test_decide_is_a_function_of_its_evidence(values):
     assert found == again
     assert all(reason.endswith(".") for reason in (*found.reasons, *found.held_back_by))
     assert bool(found.held_back_by) == (found.decision != "promote")
+
+
+@settings(max_examples=100, deadline=None)
+@given(any_evidence(), INTERVALS)
+def test_decide_never_decides_by_what_the_baselines_themselves_are_worth(values, interval):
+    told = build(values).model_copy(update={"baseline_gains": (gain("linear", *interval),)})
+    assert decide(told).decision == decide(build(values)).decision
