@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from assets.step import StepRun
+from lifecycle.checks import CheckResult
 from lifecycle.contract.model import load_contract
 from lifecycle.evaluation.apart import seen_tags
+from lifecycle.promotion.earlier import open_checks
 from lifecycle.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
 
 
@@ -42,17 +44,11 @@ def model_cost(run: StepRun) -> Cost:
 
 
 def insufficient_checks(run: StepRun) -> tuple[str, ...]:
-    """Checks upstream that could not be measured; they cap the verdict at shadow.
-
-    A check whose failure is a warning holds nothing back, so neither does its absence.
-    """
-    records = {**stage_records(run), **run.upstream}
-    return tuple(
-        f"{step}/{check.name}"
-        for step, record in records.items()
-        for check in record.checks
-        if check.status == "insufficient" and check.severity == "error"
-    )
+    """Checks upstream that could not be measured, and that no later stage answered; they cap the verdict at shadow."""
+    checks: dict[Step, tuple[CheckResult, ...]] = {}
+    for step, record in (stage_records(run) | dict(run.upstream)).items():
+        checks[step] = record.checks
+    return open_checks(checks, continued=run.use_case.spec.stages.mode == "continue")
 
 
 def stage_records(run: StepRun) -> dict[Step, Record]:

@@ -27,6 +27,7 @@ from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.preflight.ci import rows_of, table
 from lifecycle.preflight.gate import trials_of
+from lifecycle.promotion.earlier import tell_open
 from lifecycle.provenance import collect_provenance
 from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep
 from lifecycle.storage.upstream import parent_hashes, upstream_records
@@ -191,6 +192,9 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
     if not reused:
         run.context.log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
+    if run.trains and run.step != STEPS[-1]:
+        for line in tell_open(run.step, record.checks):
+            run.context.log.warning(line)
     for line in look_at:
         run.context.log.info(line)
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))

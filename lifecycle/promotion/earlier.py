@@ -1,0 +1,58 @@
+"""What the checks of earlier steps leave open: a required answer that is insufficient caps the verdict at shadow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lifecycle.checks import CheckResult
+from lifecycle.records import STAGES, STEPS, Step
+
+# Asked of the model as it stands after the stage. The other checks of a stage are about its own updates: where the next
+# stage goes on from these, they are in the model that ships, and nothing later can vouch for them.
+ABOUT_THE_MODEL = frozenset({"learned", "beyond_linear", "seeds"})
+
+
+def open_checks(checks: Mapping[Step, Sequence[CheckResult]], *, continued: bool) -> tuple[str, ...]:
+    """The checks that cap the verdict, as step/name, in the order of the steps.
+
+    A stage's insufficient check is answered by a later stage's pass of the same name: the pilot may have had too few
+    rows to tell what full shows. `continued` is True where each stage goes on from the weights of the one before.
+    """
+    return tuple(
+        f"{step}/{check.name}"
+        for step in STEPS
+        for check in checks.get(step, ())
+        if caps(check) and not _answered_later(step, check, checks, continued)
+    )
+
+
+def caps(check: CheckResult) -> bool:
+    """True if the check caps a verdict. One whose failure is a warning holds nothing back, nor does its absence."""
+    return check.status == "insufficient" and check.severity == "error"
+
+
+def tell_open(step: Step, checks: Sequence[CheckResult]) -> tuple[str, ...]:
+    """A line for each check that is insufficient or a failed warning and lets the run go on, for the terminal."""
+    return tuple(
+        _told(step, check) for check in checks if not check.stops and check.status in ("fail", "error", "insufficient")
+    )
+
+
+def _told(step: Step, check: CheckResult) -> str:
+    seen = check.evidence.rstrip(".") or "no reason was given"
+    fix = f"\n  fix: {check.fix}" if check.fix else ""
+    if not caps(check):
+        return f"{check.name}: {check.status}: {seen}; a warning, which does not limit the verdict{fix}"
+    unless = ", unless a later stage passes the same check" if step in STAGES[:-1] else ""
+    return f"{check.name}: {check.status}: {seen}; the verdict can be shadow at best{unless}{fix}"
+
+
+def _answered_later(
+    step: Step, check: CheckResult, checks: Mapping[Step, Sequence[CheckResult]], continued: bool
+) -> bool:
+    if step not in STAGES or (continued and check.name not in ABOUT_THE_MODEL):
+        return False
+    later = STAGES[STAGES.index(step) + 1 :]
+    return any(
+        other.name == check.name and other.status == "pass" for stage in later for other in checks.get(stage, ())
+    )
