@@ -63,7 +63,7 @@ def score_benchmark(run: StepRun) -> Outcome:
         fields={
             "benchmark": snapshot.benchmark,
             "predictions": StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),
-            "latency_ms": result.latency_ms,
+            "latency_ms": result.latency.most_ms,
             "artifact": full.artifact,
             "artifact_sha256": full.artifact_sha256,
             **{

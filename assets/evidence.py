@@ -31,11 +31,12 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
     size_mb = sum(path.stat().st_size for path in model.artifact.rglob("*") if path.is_file()) / 2**20
     evidence: dict[str, Any] = {
         "loaded": False, "rows_compared": 0, "difference": None, "golden_difference": None,
-        "tolerance": ANSWER_TOLERANCE, "latency_ms": None, "size_mb": size_mb,
+        "tolerance": ANSWER_TOLERANCE, "latency": None, "size_mb": size_mb,
     }  # fmt: skip
     try:
         features = run.record("snapshot", Snapshot).feature_columns
-        result = _predict(run, launcher, model, "deployment", features, limit=COMPARED_ROWS)
+        latency_limit_ms = run.use_case.spec.benchmark.latency_ms
+        result = _predict(run, launcher, model, "deployment", features, COMPARED_ROWS, latency_limit_ms)
     except WorkerError as error:
         _raise_unless_about_the_model(error)
         run.context.log.error(f"deployment: {error}")
@@ -49,7 +50,7 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
         # JSON has no infinity; any difference above 1 fails all the same.
         "difference": min(difference, 2.0),
         "golden_difference": result.golden.difference if result.golden else None,
-        "latency_ms": result.latency_ms,
+        "latency": result.latency,
     }
 
 
@@ -129,6 +130,7 @@ def _predict(
     purpose: str,
     features: tuple[str, ...],
     limit: int | None,
+    latency_limit_ms: float | None = None,
 ) -> PredictResult:
     state, snapshot = run.workspace.state, run.record("snapshot", Snapshot)
     base = job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id))
@@ -138,6 +140,7 @@ def _predict(
         artifact_sha256=model.tags["artifact_sha256"],
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         limit=limit,
+        latency_limit_ms=latency_limit_ms,
     )
     result = launcher.run(run.context, job)
     assert isinstance(result, PredictResult)

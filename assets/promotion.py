@@ -21,6 +21,7 @@ from lifecycle.checks import CheckResult
 from lifecycle.data.content import content_hash
 from lifecycle.data.versions import parse_versions, published_version
 from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
+from lifecycle.latency import Latency
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
     benchmark_control,
@@ -126,6 +127,7 @@ def judge(run: StepRun) -> Outcome:
         "first_model": first_model,
         "evaluation_identity": evaluation.identity,
         "evidence": evidence.told,
+        "measure_again": evidence.measure_again,
         "binds": binds(run),
         "step_costs": step_costs(run),
         "model_cost": model_cost(run),
@@ -151,6 +153,7 @@ class Evidence:
 
     promotion: PromotionEvidence
     told: dict[str, Any]
+    measure_again: tuple[str, ...]
 
 
 def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion: RegisteredModel | None) -> Evidence:
@@ -216,13 +219,15 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         insufficient_checks=insufficient_checks(run),
     )
     told = {
-        "deployment": deployment,
+        "deployment": deployment | {"latency": deployment["latency"] and deployment["latency"].model_dump()},
         "rerun_prefix_sha256": rerun_sha256,
         "git_commit": commit,
         "changed_files": changed,
         **({"backfill": dataset.backfill.told} if dataset.backfill else {}),
     }
-    return Evidence(promotion, told)
+    latency: Latency | None = deployment["latency"]
+    kept = latency is None or latency.within(spec.benchmark.latency_ms) == "pass"
+    return Evidence(promotion, told, measure_again=() if kept else ("latency",))
 
 
 def _parent_identity(run: StepRun, record: Record, step: Step) -> str | None:

@@ -163,6 +163,6 @@ def _shown(
         "rollback/reason": run.reason,
         "rollback/golden_requests": verified.golden.requests,
         "rollback/largest_difference": verified.golden.difference,
-        "rollback/latency_ms": verified.latency_ms,
+        "rollback/latency_ms": verified.latency.most_ms,
         **{f"rollback/{name}": value for name, value in seconds.items()},
     }

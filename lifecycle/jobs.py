@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lifecycle.golden import GoldenAnswers
+from lifecycle.latency import Latency
 from lifecycle.leakage.finding import Leak
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.claims import PreflightSpec
@@ -127,7 +128,8 @@ class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
     Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`;
-    both are needed if there are any. The artifact alone also scores the rows of `reference_files`.
+    both are needed if there are any. The artifact alone also scores the rows of `reference_files`. With
+    `latency_limit_ms`, a latency above it is measured again.
     """
 
     kind: Literal["predict"] = "predict"
@@ -140,6 +142,7 @@ class PredictJob(_RowsJob):
     calibration_file: str | None = None
     baselines: tuple[str, ...] = ()
     reference_files: tuple[str, ...] = ()
+    latency_limit_ms: float | None = None
     seed: int = 0
 
 
@@ -315,7 +318,7 @@ class PredictResult(Frozen):
     reference: StoredFile | None = None
     rows: int
     golden: GoldenAnswers | None
-    latency_ms: float
+    latency: Latency
     device: str
 
 
@@ -349,7 +352,7 @@ class VerifyResult(Frozen):
     kind: Literal["verify"] = "verify"
     golden: GoldenAnswers
     load_seconds: float
-    latency_ms: float
+    latency: Latency
 
 
 class FirstBad(Frozen):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +14,13 @@ from lifecycle.evaluation.slices import slice_column
 from lifecycle.golden import answer_golden, read_golden
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
+from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
-
-LATENCY_CALLS = 50
 
 
 def run_predict(job: PredictJob) -> PredictResult:
@@ -52,7 +50,7 @@ def run_predict(job: PredictJob) -> PredictResult:
         reference=_reference(job, score) if job.reference_files else None,
         rows=len(table),
         golden=answer_golden(golden, score) if golden else None,
-        latency_ms=_latency_ms(score, rows),
+        latency=_latency(score, rows, job.latency_limit_ms),
         device="cpu",
     )
 
@@ -66,8 +64,8 @@ def run_verify(job: VerifyJob) -> VerifyResult:
     if golden is None:
         fix = "train the model again: every artifact that is written now has them"
         raise CheckpointError("the artifact has no golden requests to verify it by", value=folder.name, fix=fix)
-    answered, latency_ms = answer_golden(golden, score), _latency_ms(score, golden.requests)
-    return VerifyResult(golden=answered, load_seconds=load_seconds, latency_ms=latency_ms)
+    answered, latency = answer_golden(golden, score), _latency(score, golden.requests)
+    return VerifyResult(golden=answered, load_seconds=load_seconds, latency=latency)
 
 
 def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray]) -> StoredFile:
@@ -109,12 +107,7 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     return {name: apply_platt(predict(rows[features]), platt[name]) for name, predict in fitted.items()}
 
 
-def _latency_ms(score: Callable[[pd.DataFrame], np.ndarray], rows: pd.DataFrame) -> float:
-    """Median time to answer one row, preprocessing included, after a warm-up."""
-    times = []
-    for call in range(LATENCY_CALLS + 5):
-        one = rows.iloc[[call % len(rows)]]
-        started = time.perf_counter()
-        score(one)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times[5:]) * 1000
+def _latency(score: Callable[[pd.DataFrame], np.ndarray], rows: pd.DataFrame, limit_ms: float | None = None) -> Latency:
+    """Of one row, preprocessing included."""
+    ones = [rows.iloc[[position]] for position in range(min(len(rows), CALLS))]
+    return measure_latency(lambda call: score(ones[call % len(ones)]), limit_ms)

@@ -450,7 +450,8 @@ class Verdict(Record):
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
     a champion that is judged again meets the one that it replaced.
     `headline` stands beside the decision where that alone would say too much; empty where it would not.
-    `held_back_by` are the reasons that allow less than promote, each with what it lacks.
+    `held_back_by` are the reasons that allow less than promote, each with what it lacks, `measure_again` what of it the
+    same command measures anew: it hangs on the clock.
     `binds` holds the sha256 of model files, dataset, split, suite, contract, code and environment;
     `step_costs` what each step of this run cost (0 where a step was reused), `model_cost` what the
     model cost in all.
@@ -470,6 +471,7 @@ class Verdict(Record):
     first_model: bool
     evaluation_identity: str
     evidence: dict[str, Any]
+    measure_again: tuple[str, ...] = ()
     binds: dict[str, str]
     step_costs: dict[str, Cost]
     model_cost: Cost

@@ -12,12 +12,15 @@ def still_answers(
 
     `identity` covers evaluation, rules and limits. A promoted model must still be the champion; a
     model that was held back is judged again once the tree is clean (or dirty), the champion another, or
-    first_model declared otherwise. For the champion itself that declaration says nothing.
+    first_model declared otherwise. One that was held back by a measurement of time is never the answer: the next may
+    fall on a machine with less to do. For the champion itself that declaration says nothing.
     """
     if verdict.identity != identity:
         return False
     if verdict.decision == "promote":
         return champion_version == verdict.model_version
+    if verdict.measure_again:
+        return False
     asked = (verdict.provenance.git_dirty, verdict.champion)
     declared = first_model == verdict.first_model or verdict.model_version == champion_version
     return declared and asked == (git_dirty, champion_version)

@@ -9,16 +9,19 @@ from assets.rollback import roll_back
 from lifecycle.errors import ChampionError, RecordError
 from lifecycle.golden import GoldenAnswers
 from lifecycle.jobs import VerifyResult
+from lifecycle.latency import Latency
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import ANSWER_TOLERANCE
 from lifecycle.records import Verdict
 from lifecycle.storage.state import StateFolder
 from resources.mlflow import RegisteredModel
 
+LATENCY = Latency(wall_ms=1, cpu_ms=1, least_ms=1, most_ms=1, rounds=1, load=0, cores=2)
+
 
 def answered(difference: float) -> VerifyResult:
     golden = GoldenAnswers(requests=50, difference=difference)
-    return VerifyResult(golden=golden, load_seconds=0.5, latency_ms=1.0)
+    return VerifyResult(golden=golden, load_seconds=0.5, latency=LATENCY)
 
 
 class Registry:

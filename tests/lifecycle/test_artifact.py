@@ -167,7 +167,7 @@ def test_prediction_holds_the_artifact_and_its_baselines_beside_the_labels(train
     assert (table["slice:shop"] == rows["shop"].to_numpy()).all()
     assert auc(table["label"], table["candidate"]) > auc(table["label"], table["linear"]) > 0.8
     assert result.rows == len(rows)
-    assert result.latency_ms > 0
+    assert result.latency.most_ms > 0
 
 
 def test_prediction_of_the_first_rows_only_is_limited(trained, splits, tmp_path):

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from lifecycle.checks import CheckResult
+from lifecycle.latency import Latency
 from lifecycle.promotion import controls
 from lifecycle.records import Forecast
+
+
+def latency(least: float, most: float) -> Latency:
+    return Latency(wall_ms=most, cpu_ms=least, least_ms=least, most_ms=most, rounds=3, load=4.0, cores=2)
+
 
 DATASET = {
     "published_content_hash": "a" * 64,
@@ -38,7 +44,7 @@ DEPLOYMENT = {
     "golden_difference": 0.0,
     "difference": 1e-7,
     "tolerance": 1e-5,
-    "latency_ms": 3.0,
+    "latency": latency(3.0, 3.0),
     "latency_limit_ms": 50.0,
     "size_mb": 1.2,
     "size_limit_mb": 10.0,
@@ -94,8 +100,12 @@ def test_control_of_healthy_values_passes(name):
         ("deployment", {"difference": math.inf}, "difference of answers"),
         ("deployment", {"tolerance": math.nan}, "difference of answers"),
         ("deployment", {"golden_difference": 1e-4}, "difference of golden answers"),
-        ("deployment", {"latency_ms": 51.0}, "latency in ms: 51, allowed 50"),
-        ("deployment", {"latency_ms": -1.0}, "latency"),
+        ("deployment", {"latency": latency(51.0, 51.0)}, "latency: 51 ms, allowed 50 ms"),
+        (
+            "deployment",
+            {"latency": latency(57.5, 90.0)},
+            "latency: 90 ms without the waits for a core that other work had",
+        ),
         ("deployment", {"size_mb": 10.5}, "size in MB"),
     ],
 )
@@ -130,7 +140,8 @@ def test_control_of_a_planted_fault_fails(name, changed, reason):
         ("deployment", {"rows_compared": 0}, "no answers were compared"),
         ("deployment", {"difference": None}, "not measured"),
         ("deployment", {"golden_difference": None}, "difference of golden answers: not measured"),
-        ("deployment", {"latency_ms": None}, "not measured"),
+        ("deployment", {"latency": None}, "latency: not measured"),
+        ("deployment", {"latency": latency(11.0, 57.5)}, "which leaves 11 to 57.5 ms: run the same command again"),
         ("deployment", {"size_mb": None}, "not measured"),
     ],
 )

@@ -9,11 +9,13 @@ from lifecycle.promotion.reuse import still_answers
 from lifecycle.records import Verdict
 
 
-def verdict(decision: str, version: str, champion: str | None, first_model: bool = False) -> Verdict:
+def verdict(
+    decision: str, version: str, champion: str | None, first_model: bool = False, measure_again: tuple[str, ...] = ()
+) -> Verdict:
     """Only what the question reads."""
     origin = SimpleNamespace(git_dirty=False)
     values = {"decision": decision, "model_version": version, "champion": champion, "first_model": first_model}
-    return cast(Verdict, SimpleNamespace(identity="equal", provenance=origin, **values))
+    return cast(Verdict, SimpleNamespace(identity="equal", provenance=origin, measure_again=measure_again, **values))
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,9 @@ def verdict(decision: str, version: str, champion: str | None, first_model: bool
         (verdict("shadow", "3", "2"), "2", False, True),
         (verdict("shadow", "3", "2"), "4", False, False),
         (verdict("reject", "1", None), None, True, False),
+        (verdict("reject", "3", "2"), "2", False, True),
+        (verdict("reject", "3", "2", measure_again=("latency",)), "2", False, False),
+        (verdict("shadow", "3", "2", measure_again=("latency",)), "2", False, False),
         # The first champion was judged again and not confirmed: it is live, whatever is declared now.
         (verdict("shadow", "1", "1", first_model=True), "1", False, True),
     ],

@@ -5,15 +5,13 @@ Linux tells of each thread how long it ran and how long it waited for a core: wh
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-Given = TypeVar("Given")
+from lifecycle.processor import waits_for_cores
 
-TASKS = Path("/proc/self/task")
+Given = TypeVar("Given")
 
 
 class Spent(NamedTuple):
@@ -32,23 +30,10 @@ def spent(work: Callable[[], Given]) -> tuple[Given, Spent | None]:
 
     A thread that ends meanwhile counts as far as it computed.
     """
-    before, began, cpu = _scheduled(), time.perf_counter(), time.process_time()
+    before, began, cpu = waits_for_cores(), time.perf_counter(), time.process_time()
     given = work()
-    cpu, wall, after = time.process_time() - cpu, time.perf_counter() - began, _scheduled()
+    cpu, wall, after = time.process_time() - cpu, time.perf_counter() - began, waits_for_cores()
     if before is None or after is None:
         return given, None
     queued = sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
     return given, Spent(wall, max(0.0, wall - cpu - queued))
-
-
-def _scheduled() -> dict[str, float] | None:
-    """Seconds that each thread of this process has waited for a core; None where the system does not tell."""
-    found = {}
-    try:
-        for task in TASKS.iterdir():
-            # One may end while it is asked.
-            with contextlib.suppress(FileNotFoundError):
-                found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
-    return found or None

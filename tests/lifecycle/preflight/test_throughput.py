@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from lifecycle import processor
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput import blocked
 from lifecycle.preflight.throughput.blocked import Spent, spent
 from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
 from lifecycle.preflight.throughput.step_time import measure_step
@@ -194,5 +194,5 @@ def test_time_that_a_thread_neither_computes_nor_waits_for_a_core_is_told(work, 
 
 
 def test_system_that_does_not_tell_of_its_threads_gives_no_share(monkeypatch, tmp_path):
-    monkeypatch.setattr(blocked, "TASKS", tmp_path / "none")
+    monkeypatch.setattr(processor, "TASKS", tmp_path / "none")
     assert spent(lambda: 3) == (3, None)
