@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.checks import stops_the_step
 from lifecycle.errors import TrainingError
+from lifecycle.own_fault import is_own_fault
 from lifecycle.preflight.check import Check, Found, Trial, tried, untried
 from lifecycle.training.random_state import random_kept
 
@@ -78,7 +79,20 @@ def _try(check: Check[Any], seen: Any, device: str, told: Told, around: Around) 
         except Exception as error:
             # Whatever a use case's code raises; a check that can't look has not passed.
             result = Found("error", told(error)[:500])
+            if is_own_fault(error):
+                check = as_own_fault(check)
     return tried(check, result, device, time.perf_counter() - started, updates.count)
+
+
+def as_own_fault(check: Check[Any]) -> Check[Any]:
+    """The check with the words for a crash of its own: those of its failure would blame the use case."""
+    return replace(
+        check,
+        symptom="the check crashed before it could look",
+        cause="a fault in Trainworthy's own code: it says nothing about your network or your rows",
+        fix="report it with the line that is named; to go on without this check, give the reason in use_case.yaml: "
+        f"preflight: not_applicable: {{{check.id}: crashes in Trainworthy}}",
+    )
 
 
 @contextlib.contextmanager

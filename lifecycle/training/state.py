@@ -92,6 +92,11 @@ class TrainData:
     def device(self) -> torch.device:
         return self.targets.device
 
+    @property
+    def valued(self) -> dict[str, Tensor]:
+        """The inputs that hold a value: of a table without texts, the categories are a tensor of shape (N, 0)."""
+        return {name: tensor for name, tensor in self.inputs.items() if tensor.numel()}
+
     def to(self, device: torch.device | str) -> TrainData:
         """The same rows on a device."""
         weights = None if self.weights is None else self.weights.to(device)

@@ -42,6 +42,7 @@ def same_preprocessing(subject: Subject) -> Found:
     rows = len(subject.held_out.targets), len(subject.training.targets)
     if min(rows) < FEWEST_ROWS:
         return Found("pass", f"names, types and shapes are equal; {min(rows)} rows show no more")
+    training, held_out = subject.training.valued, subject.held_out.valued
     faults = [f"{name}: {fault}" for name in training if (fault := _differs(training[name], held_out[name]))]
     if faults:
         return Found("fail", "; ".join(faults), len(faults), 0)
@@ -58,6 +59,8 @@ def _form(training: dict[str, Tensor], held_out: dict[str, Tensor]) -> str:
             return f"{name} is {tensor.dtype} in training and {other.dtype} in validation"
         if tensor.ndim != other.ndim:
             return f"{name} has shape {tuple(tensor.shape)} in training and {tuple(other.shape)} in validation"
+        if bool(tensor.numel()) != bool(other.numel()):
+            return f"{name} has shape {tuple(tensor.shape)} in training and {tuple(other.shape)} in validation"
         if (
             tensor.ndim > 2
             and tensor.shape[1:] != other.shape[1:]
@@ -73,7 +76,7 @@ def _beyond_embedding(subject: Subject) -> str:
 
     model = subject.build().eval()
     for part, data in (("training", subject.training), ("validation", subject.held_out)):
-        whole = {n: t for n, t in data.inputs.items() if not t.is_floating_point() and t.dtype != torch.bool}
+        whole = {n: t for n, t in data.valued.items() if not t.is_floating_point() and t.dtype != torch.bool}
         for name, tensor in whole.items():
             flat = tensor.reshape(len(tensor), -1)
             ends = torch.stack([flat.amin(dim=1).argmin(), flat.amax(dim=1).argmax()]).cpu()

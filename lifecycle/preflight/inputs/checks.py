@@ -96,7 +96,7 @@ def _augmented_finite(subject: Subject) -> Found:
 
 def constant(subject: Subject) -> Found:
     """Inputs that are equal in every row. Masks and positions may be, and so may single columns."""
-    inputs = {name: tensor for name, tensor in subject.training.inputs.items() if tensor.numel()}
+    inputs = subject.training.valued
     if len(subject.training.targets) < FEWEST_ROWS:
         return Found("insufficient", f"{len(subject.training.targets)} rows say nothing about what varies")
     varying = {name: _varying(tensor) for name, tensor in inputs.items()}

@@ -21,7 +21,7 @@ def mixed_without_targets(subject: Subject) -> str:
     """Rows whose inputs are mostly another row's, while their targets depend on no other row."""
 
     data, rows = subject.training, spread_rows(subject.training, ROWS)
-    name = next((n for n, t in data.inputs.items() if t.is_floating_point() and t.ndim > 1), None)
+    name = next((n for n, t in data.valued.items() if t.is_floating_point() and t.ndim > 1), None)
     if name is None or len(rows) < 2 or not (data.targets[rows.to(data.targets.device)].unique().numel() > 1):
         return ""
     for step in range(STEPS):

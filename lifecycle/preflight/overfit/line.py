@@ -56,4 +56,5 @@ def _columns(tensor: Tensor) -> Tensor:
     flat = flat[:, : WIDEST // LEVELS].long()
     kept = flat.unique(return_counts=True)
     common = kept[0][kept[1].argsort(descending=True)[:LEVELS]]
-    return torch.cat([(flat == value).float() for value in common], 1)
+    # No values are no columns: torch cannot join a list of none.
+    return torch.cat([flat[:, :0].float(), *((flat == value).float() for value in common)], 1)

@@ -111,13 +111,13 @@ def uses_inputs(subject: Subject) -> Found:
             fix = "give a tensor, tuple, dict or NamedTuple, or register the class: torch.export.register_dataclass"
             return Found("insufficient", told, required=True, cause="outputs in a class of their own", fix=fix)
     without, constant = [], []
-    for name in data.inputs:
+    for name in data.valued:
         changed = _other_values(subject, data, name)
         if changed is None:
             constant.append(name)
         elif not has_effect(subject, model, data, {name: changed}):
             without.append(name)
-    tried = [name for name in data.inputs if name not in constant]
+    tried = [name for name in data.valued if name not in constant]
     noted = f"; {', '.join(constant)}: equal in all rows, not tried" if constant else ""
     if not tried:
         return Found(

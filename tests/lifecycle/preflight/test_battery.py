@@ -1,12 +1,18 @@
 """The battery: what is tried after what, what is counted, and what a check leaves behind."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.networks import mlp
 from lifecycle.checks import stops_the_step
 from lifecycle.preflight.battery import counted_updates, run_checks, same_random_numbers
 from lifecycle.preflight.check import Check, Found, Trial
+from lifecycle.preflight.inputs.alike import same_preprocessing
+from lifecycle.preflight.wiring.reach import uses_inputs
 
 
 def check(name: str, found: Found, after: str = "") -> Check[None]:
@@ -36,6 +42,31 @@ def test_check_after_one_that_did_not_pass_stops_only_where_that_one_does(found,
     assert [trial.status for trial in run_checks(checks[1:2], None, device="host", not_applicable={})] == ["pass"]
     (again,) = run_checks(checks[1:2], None, device="host", not_applicable={}, earlier=trials[:1])
     assert again.required == stopped
+
+
+NO_ROWS = SimpleNamespace(training=None)
+
+
+def crashed(look, seen=NO_ROWS) -> Trial:
+    one = Check("inputs.alike", "?", "the validation loss is high", "codes made for each split", "fit once", look)
+    (trial,) = run_checks([one], seen, device="cpu", not_applicable={})
+    assert trial.status == "error"
+    return trial
+
+
+def test_check_that_crashes_in_its_own_code_blames_trainworthy_and_not_the_network():
+    trial = crashed(same_preprocessing)
+    assert "AttributeError" in trial.evidence
+    assert "Trainworthy" in trial.cause
+    assert "not_applicable: {inputs.alike" in trial.fix
+    assert trial.symptom == "the check crashed before it could look"
+
+
+def test_error_that_came_up_through_the_use_cases_code_or_network_keeps_the_checks_own_words():
+    # A layer of torch that is given a dict raises without a line of the use case's own.
+    network = replace(mlp(0, rows=100).subject(), build=lambda: nn.Linear(12, 1))
+    for trial in (crashed(lambda seen: seen.training.inputs), crashed(uses_inputs, network)):
+        assert (trial.symptom, trial.fix) == ("the validation loss is high", "fit once"), trial.evidence
 
 
 class Decayed(torch.optim.SGD):
