@@ -116,7 +116,7 @@ class PreflightJob(_RowsJob):
     validation_file: str
     claims: PreflightSpec
     split: SplitSpec
-    prediction_time: str
+    prediction_time: str | None
     data_folders: tuple[str, ...]
     memory_limit_bytes: int
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)

@@ -138,7 +138,7 @@ class Split(Frozen):
     """One split of a snapshot.
 
     `start` and `end` are the first and last value of the split column; of a split that time does not order,
-    the first and last prediction time.
+    the first and last prediction time, empty where the rows hold none.
     """
 
     name: str

@@ -19,6 +19,7 @@ from lifecycle.data.snapshot import install_snapshot, with_label, written_splits
 from lifecycle.data.split import split_columns, split_rows, splits_check
 from lifecycle.drift.check import drift_check
 from lifecycle.drift.history import judged_days
+from lifecycle.drift.nulls import nulls_between_splits
 from lifecycle.leakage.battery import leakage
 from lifecycle.records import DatasetVersion
 from lifecycle.storage.metrics import add_metrics
@@ -41,7 +42,8 @@ def make_snapshot(
     checks = (judge(source, contract), availability_check(contract, contract.feature_columns))
     if stopping(checks):
         return checks, None
-    columns = (*split_columns(spec.split, contract), spec.prediction_time, contract.label.column)
+    times = () if spec.prediction_time is None else (spec.prediction_time,)
+    columns = (*split_columns(spec.split, contract), *times, contract.label.column)
     labelled = with_label(read_columns(source, columns), contract.label)
     splits, labelled_rows = split_rows(labelled, spec.split, contract), len(labelled)
     del labelled  # the splits hold their own copy
@@ -55,6 +57,7 @@ def make_snapshot(
     del hashes
     history, metrics = judged_days(state, use_case, source, dataset)
     with written_splits(state, use_case, source, splits, label) as written:
+        history = history or nulls_between_splits(written, spec.split)
         checks += (history, leakage(written, contract, spec.split), drift_check(written, contract, spec.split))
         if stopping(checks):
             return checks, None

@@ -164,7 +164,11 @@ class UseCaseSpec(Frozen):
         description="team:name or an e-mail address."
     )
     dataset: DatasetSpec
-    prediction_time: str = Field(description="The column that says when the model is asked.")
+    prediction_time: str | None = Field(
+        default=None,
+        description="The column that says when the model is asked; left out where the rows hold no times, which a "
+        "split by group, stratified or hash allows.",
+    )
     target: str = Field(description="The label's name; contract.yaml defines it.")
     split: SplitSpec = Field(description="How the rows are split: by time, group, time_and_group, stratified or hash.")
     hyperparameters: Annotated[dict[str, Any], AfterValidator(_finite)] = Field(
@@ -184,6 +188,15 @@ class UseCaseSpec(Frozen):
         default_factory=PreflightSpec, description="What the network claims, and which checks do not apply."
     )
     validation: ValidationSpec = Field(default_factory=ValidationSpec, description="How the rows are judged.")
+
+    @model_validator(mode="after")
+    def _times_are_split_by_time(self) -> UseCaseSpec:
+        if self.prediction_time is None and self.split.time_column is not None:
+            raise ValueError(
+                f"prediction_time is missing, and split.by: {self.split.by} needs it: name the column that says when "
+                "the model is asked; rows without times are split by group, stratified or hash"
+            )
+        return self
 
     @model_validator(mode="after")
     def _no_whole_tensors_with_loaders(self) -> UseCaseSpec:

@@ -12,7 +12,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
     """Columns that the contract lacks or that don't fit, a target that is not its label, and no features at all."""
     spec, columns = use_case.spec, [column.name for column in contract.columns]
     named = {
-        "prediction_time": spec.prediction_time,
+        **({} if spec.prediction_time is None else {"prediction_time": spec.prediction_time}),
         **{f"split.{key}": name for key, name in spec.split.columns_named().items()},
         **{f"benchmark.slices.{number}": name for number, name in enumerate(spec.benchmark.slices)},
     }
@@ -38,10 +38,10 @@ def _split_problems(spec: UseCaseSpec, contract: Contract) -> list[Problem]:
         fix = "mark the columns that name a row with primaryKey: true"
         problems.append(Problem("contract.yaml", f"split by: {split.by} needs a primary key, and there is none", fix))
     types = {column.name: column.logical_type for column in contract.columns}
-    if split.time_column is None and types.get(spec.prediction_time, "timestamp") not in ("date", "timestamp"):
-        fix = "name the column of dates or timestamps that says when the model is asked"
-        where, value = "use_case.yaml: prediction_time", spec.prediction_time
-        problems.append(Problem(where, "is no column of dates or timestamps", fix, value))
+    asked = spec.prediction_time
+    if split.time_column is None and asked and types.get(asked, "timestamp") not in ("date", "timestamp"):
+        fix = "name the column of dates or timestamps that says when the model is asked, or leave the key out"
+        problems.append(Problem("use_case.yaml: prediction_time", "is no column of dates or timestamps", fix, asked))
     weights = [column.name for column in contract.columns if column.role == "weight"]
     if len(weights) > 1:
         fix = "give one column the role weight: it weighs training rows"

@@ -134,6 +134,6 @@ def _split(state: StateFolder, use_case: UseCase, path: Path, rows: pd.DataFrame
         rows=len(rows),
         positives=int(rows[label].sum()),
         groups=int(rows[use_case.spec.split.resample_by].nunique()),
-        start=rows[column].min().isoformat(),
-        end=rows[column].max().isoformat(),
+        start="" if column is None else rows[column].min().isoformat(),
+        end="" if column is None else rows[column].max().isoformat(),
     )

@@ -57,8 +57,8 @@ def _shortage(axis: Axis) -> str:
     blocks = axis.history / axis.length
     if blocks < MINIMUM_BLOCKS:
         return (
-            f"{axis.history} {axis.noun} before a window of {axis.length}: "
-            f"thresholds need {MINIMUM_BLOCKS:g} times the window"
+            f"{axis.history} {axis.noun}{' before' if axis.in_time else ' of training beside'} a window of "
+            f"{axis.length}: thresholds need {MINIMUM_BLOCKS:g} times the window"
         )
     rows = int(axis.rows[axis.history :].sum())
     return f"the window has {rows} rows, fewer than {_LEAST_ROWS}" if rows < _LEAST_ROWS else ""
@@ -122,6 +122,8 @@ def _result(axis: Axis, short: str, findings: list[Shift], beyond: int, rows: li
         )  # fmt: skip
     if short:
         fix = "use a dataset version with a longer history, or a shorter benchmark window"
+        if not axis.in_time:
+            fix = "use a dataset version with more rows, or give the benchmark a smaller share"
         return CheckResult(
             name="drift", status="insufficient", severity="warning", evidence=short, fix=fix, details=details
         )

@@ -53,10 +53,12 @@ class OddDays:
 
 def judged_days(
     state: StateFolder, use_case: UseCase, source: Path, dataset: DatasetVersion
-) -> tuple[CheckResult, VersionMetrics | None]:
-    """The check, and the version's metrics to keep; None where no column gives the days."""
+) -> tuple[CheckResult | None, VersionMetrics | None]:
+    """The check, None where the rows hold no times; and the version's metrics to keep, None without days in them."""
     spec = use_case.spec.split
     column = spec.time_column or use_case.spec.prediction_time
+    if column is None:
+        return None, None
     if not gives_days(source, column):
         told = f"{column} holds no dates or timestamps: there are no days to compare"
         return CheckResult(name="history", status="not_applicable", severity="warning", evidence=told), None

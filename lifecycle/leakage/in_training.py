@@ -66,8 +66,12 @@ def _tried(job: PreflightJob, taxon: Taxon, family: str, fix: str, look: Callabl
 def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
     import pandas as pd
 
-    times = pd.read_parquet(job.training_file, columns=[job.prediction_time])[job.prediction_time]
+    time = job.prediction_time
+    if time is None:
+        told = "the rows hold no times (no prediction_time), so there is no later"
+        return Leak(taxon="L3.1", family=GAP, status="not_applicable", evidence=told)
+    times = pd.read_parquet(job.training_file, columns=[time])[time]
     return split_gap(
-        rows.assign(**{job.prediction_time: times}), job.rows.features, job.rows.label, job.rows.group,
-        job.prediction_time, job.training.seed, by_time=follows_time(job.split),
+        rows.assign(**{time: times}), job.rows.features, job.rows.label, job.rows.group, time, job.training.seed,
+        by_time=follows_time(job.split),
     )  # fmt: skip

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 
 from lifecycle.checks import stopping
-from lifecycle.records import DatasetVersion, EvaluationReport, PreflightReport, Record, Snapshot, StageReport, Verdict
+from lifecycle.records import (
+    DatasetVersion,
+    EvaluationReport,
+    PreflightReport,
+    Record,
+    Snapshot,
+    Split,
+    StageReport,
+    Verdict,
+)
 from lifecycle.report.formatting import day, estimate, interval, number, share
 from lifecycle.report.outcome import avoided, check_sentence, in_brief, reading
 from lifecycle.report.pictures import validation_loss
@@ -67,11 +76,16 @@ def _dataset(record: DatasetVersion) -> tuple[str, ...]:
 
 def _snapshot(record: Snapshot) -> tuple[str, ...]:
     splits = sorted(record.splits.values(), key=lambda split: split.start)
-    spans = [f"{words(s.name)} {day(s.start)} to {day(s.end)}, {count(s.rows)} rows" for s in splits]
+    spans = [f"{words(s.name)} {_span(s)}{count(s.rows)} rows" for s in splits]
     read = record.rows + record.excluded_rows
     left_out = f"{count(record.excluded_rows)} without a label are left out ({share(record.excluded_rows, read)})"
     checks = [check_sentence(check) for check in record.checks if check.name in ("contract", "availability", "leakage")]
     return (f"{count(record.rows)} labelled rows; {left_out}.", *checks, *spans)
+
+
+def _span(split: Split) -> str:
+    """First and last day of a split; nothing where its rows hold no times."""
+    return f"{day(split.start)} to {day(split.end)}, " if split.start else ""
 
 
 def _preflight(record: PreflightReport) -> tuple[str, ...]:

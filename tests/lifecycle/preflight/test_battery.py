@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def test_check_after_one_that_did_not_pass_stops_only_where_that_one_does(found,
 NO_ROWS = SimpleNamespace(training=None)
 
 
-def crashed(look, seen=NO_ROWS) -> Trial:
+def crashed(look, seen: Any = NO_ROWS) -> Trial:
     one = Check("inputs.alike", "?", "the validation loss is high", "codes made for each split", "fit once", look)
     (trial,) = run_checks([one], seen, device="cpu", not_applicable={})
     assert trial.status == "error"

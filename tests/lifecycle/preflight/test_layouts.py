@@ -71,8 +71,8 @@ def few_rows(splits, tmp_path_factory):
 def test_no_check_breaks_on_the_layout_of_the_inputs(few_rows, tmp_path, layout):
     folder = toy_jobs.changed_use_case(tmp_path / "toy")
     (folder / "model.py").write_text(MODEL)
-    values = {"hyperparameters": {"layout": LAYOUTS[layout]}}
-    job = toy_jobs.preflight_job(few_rows, tmp_path / "out", use_case=folder, **values)
+    spec = toy_jobs.SPEC.model_copy(update={"hyperparameters": {"layout": LAYOUTS[layout]}})
+    job = toy_jobs.preflight_job(few_rows, tmp_path / "out", use_case=folder, spec=spec)
     result = run_preflight(job)
     assert {check.id for check in WORKER_CHECKS} <= {trial.check for trial in result.trials}
     assert result.untried == ""

@@ -8,10 +8,10 @@ from toy_jobs import SPEC, TOY
 
 from lifecycle.contract.agreement import agreement_problems
 from lifecycle.contract.model import Contract
-from lifecycle.use_case import UseCase
+from lifecycle.use_case import UseCase, UseCaseSpec
 
 
-def told(by: str, contract: Contract = CONTRACT, prediction_time: str = "when", **changes) -> list[str]:
+def told(by: str, contract: Contract = CONTRACT, prediction_time: str | None = "when", **changes) -> list[str]:
     values = SPEC.model_copy(update={"split": spec(by, **changes), "prediction_time": prediction_time})
     return [str(problem) for problem in agreement_problems(UseCase(spec=values, folder=Path(TOY)), contract)]
 
@@ -55,6 +55,13 @@ def test_split_by_a_key_that_is_not_there_is_told(by):
 def test_prediction_time_that_is_no_time_is_told_where_the_split_has_none():
     assert "prediction_time: is no column of dates or timestamps" in told("hash", prediction_time="shop")[0]
     assert told("time", prediction_time="shop") == []
+
+
+def test_rows_without_times_need_no_prediction_time_unless_time_splits_them():
+    assert told("hash", prediction_time=None) == []
+    values = SPEC.model_dump(mode="json", by_alias=True) | {"prediction_time": None}
+    with pytest.raises(ValueError, match=r"prediction_time is missing, and split\.by: time needs it"):
+        UseCaseSpec.model_validate(values)
 
 
 def test_two_weight_columns_are_told():
