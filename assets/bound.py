@@ -8,6 +8,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.evaluation.apart import seen_tags
 from lifecycle.promotion.earlier import open_checks
 from lifecycle.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
+from lifecycle.training.judging.unreviewed import NAME as REVIEWED
 
 
 def binds(run: StepRun) -> dict[str, str]:
@@ -45,10 +46,35 @@ def model_cost(run: StepRun) -> Cost:
 
 def insufficient_checks(run: StepRun) -> tuple[str, ...]:
     """Checks upstream that could not be measured, and that no later stage answered; they cap the verdict at shadow."""
+    return tuple(name for name in _open_checks(run) if name.partition("/")[2] != REVIEWED)
+
+
+def open_questions(run: StepRun) -> tuple[str, ...]:
+    """What a check upstream asks a person, by the last stage that asks it; it caps the verdict at shadow as well."""
+    asking = [name.partition("/")[0] for name in _open_checks(run) if name.partition("/")[2] == REVIEWED]
+    records = _upstream(run)
+    return tuple(check.evidence for step in asking[-1:] for check in records[step].checks if check.name == REVIEWED)
+
+
+def _open_checks(run: StepRun) -> tuple[str, ...]:
     checks: dict[Step, tuple[CheckResult, ...]] = {}
-    for step, record in (stage_records(run) | dict(run.upstream)).items():
+    for step, record in _upstream(run).items():
         checks[step] = record.checks
     return open_checks(checks, continued=run.use_case.spec.stages.mode == "continue")
+
+
+def _upstream(run: StepRun) -> dict[Step, Record]:
+    return stage_records(run) | dict(run.upstream)
+
+
+def accepted_inputs(run: StepRun) -> str:
+    """Which inputs were accepted without a question about each, and why; empty if none were."""
+    contract = load_contract(run.use_case.contract_path)
+    accepted = contract.accepted_features
+    if not accepted:
+        return ""
+    reasons = "; ".join(dict.fromkeys(reason.strip().rstrip(".") for reason in accepted.values()))
+    return f"{len(accepted)} of {len(contract.feature_columns)} inputs were accepted without a review: {reasons}"
 
 
 def stage_records(run: StepRun) -> dict[Step, Record]:

@@ -7,7 +7,16 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bound import benchmark_tags, binds, insufficient_checks, model_cost, stage_costs, step_costs
+from assets.bound import (
+    accepted_inputs,
+    benchmark_tags,
+    binds,
+    insufficient_checks,
+    model_cost,
+    open_questions,
+    stage_costs,
+    step_costs,
+)
 from assets.champion import champion_of, judged_alone, verdict_log
 from assets.declare import step_asset
 from assets.evidence import (
@@ -217,6 +226,8 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         controls=controls,
         rolled_back=_rolled_back(run, model),
         insufficient_checks=insufficient_checks(run),
+        open_questions=open_questions(run),
+        accepted=accepted_inputs(run),
     )
     told = {
         "deployment": deployment | {"latency": deployment["latency"] and deployment["latency"].model_dump()},

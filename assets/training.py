@@ -36,6 +36,7 @@ from lifecycle.training.judging.seeds import (
     spread,
     updates_of_stages,
 )
+from lifecycle.training.judging.unreviewed import unreviewed_check
 from lifecycle.use_case import UseCase
 
 Stage = Literal["smoke", "pilot", "full"]
@@ -66,7 +67,10 @@ def train_stage(run: StepRun) -> Outcome:
     curve, beside = stage_curve(run, result, trained, still, this_stage / len(results))
     if curve is not None:
         run.context.log.info(f"data-learning curve: {curve.told}")
-    beside = (*beside, seeds_check(stage, trained, seed)) if stage != "smoke" else ()
+    if stage != "smoke":
+        waiting = load_contract(run.use_case.contract_path).unreviewed_features
+        reviewed = unreviewed_check(waiting, result.unreviewed, run.use_case.name)
+        beside = (*beside, reviewed, seeds_check(stage, trained, seed))
     still_usd = still.high if still else math.inf
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
     return Outcome(
@@ -173,6 +177,7 @@ def train_job(
         slices=spec.benchmark.slices,
         frozen=spec.preflight.frozen,
         trainer=spec.trainer,
+        unreviewed=load_contract(run.use_case.contract_path).unreviewed_features,
         stop_after_steps=rerun_steps,
         # A rerun has to prepare its features anew: what it shows would be half of it otherwise.
         kept_features=None

@@ -79,7 +79,8 @@ class TrainJob(_RowsJob):
     prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
     curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
     no result. `frozen` are patterns of parameters that are declared not to train, `trainer` is the use case's own
-    training script, None for our loop.
+    training script, None for our loop. Of `unreviewed` features nobody has said when they are known: a trained stage
+    is asked what they do for it.
     """
 
     kind: Literal["train"] = "train"
@@ -99,6 +100,7 @@ class TrainJob(_RowsJob):
     interruptions: Interruptions = Interruptions()
     frozen: tuple[str, ...] = ()
     trainer: str | None = None
+    unreviewed: tuple[str, ...] = ()
 
 
 class PreflightJob(_RowsJob):
@@ -234,6 +236,35 @@ class Learned(Frozen):
     prior_loss: float
 
 
+class InputGain(Frozen):
+    """What one input does: the network's AUC that is lost when its values are shuffled, and its own AUC alone.
+
+    `lost` is None where there are too many inputs to shuffle each.
+    """
+
+    column: str
+    lost: float | None
+    alone: float
+
+
+class UnreviewedInputs(Frozen):
+    """What TrainJob.unreviewed do for the trained network: areas under the ROC curve on rows of the validation split.
+
+    `auc` is the network's and `standard_error` its own; `auc_shuffled` what is left when the values of all these inputs
+    are shuffled together; `auc_nulls` that of quick trees which see only whether each of them is null, None without
+    nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone.
+    `inputs` are the unreviewed ones, the strongest first, `count` all inputs of the model.
+    """
+
+    auc: float
+    standard_error: float
+    auc_shuffled: float
+    auc_nulls: float | None
+    auc_expected: float
+    inputs: tuple[InputGain, ...]
+    count: int
+
+
 class OwnTrainer(Frozen):
     """What could be seen of a training by the use case's own script, `file`.
 
@@ -288,6 +319,7 @@ class TrainResult(Frozen):
     attempts: tuple[Attempt, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     trainer: OwnTrainer | None = None
+    unreviewed: UnreviewedInputs | None = None
 
 
 class PreflightResult(Frozen):

@@ -58,7 +58,8 @@ def make_snapshot(
     history, metrics = judged_days(state, use_case, source, dataset)
     with written_splits(state, use_case, source, splits, label) as written:
         history = history or nulls_between_splits(written, spec.split)
-        checks += (history, leakage(written, contract, spec.split), drift_check(written, contract, spec.split))
+        checks += (history, leakage(written, contract, spec.split, spec.prediction_time))
+        checks += (drift_check(written, contract, spec.split),)
         if stopping(checks):
             return checks, None
         fields = install_snapshot(state, use_case, contract, dataset, splits, written)

@@ -38,7 +38,7 @@ def tested_rules(name: str, version: str | None) -> Tested:
     folder = use_case_folder(read_settings(), name)
     use_case = load_use_case(folder).at_version(version or "")
     contract = load_contract(use_case.contract_path)
-    dataset, files = use_case.spec.dataset, _files(use_case, fetched=version is not None)
+    dataset, files = use_case.spec.dataset, dataset_files(use_case, fetched=version is not None)
     if files is None:
         rows = sample_rows(contract, tuple(column.name for column in contract.columns))
         trial = try_rules(rows, len(rows), contract, validate_frame)
@@ -49,7 +49,7 @@ def tested_rules(name: str, version: str | None) -> Tested:
     return Tested(name, dataset.version, f"{len(rows):,} rows of {dataset}", False, trial)
 
 
-def _files(use_case: UseCase, fetched: bool) -> Path | None:
+def dataset_files(use_case: UseCase, fetched: bool) -> Path | None:
     """The dataset's files; None if nobody asked for them and they are not on this machine."""
     dataset, store = use_case.spec.dataset, DatasetStore(read_settings().var)
     if fetched:

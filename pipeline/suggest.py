@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Rows on which roles are guessed: the area under the curve of each column alone needs no more.
 ROLE_ROWS = 20_000
 HEADING = """\
-Drafted from {source}, {rows:,} rows. docs/how-to/contract.md explains it; `review` marks what rows can't tell:
-is a value really known when the model is asked (PT0S), and is a rule across columns a law or an accident?"""
+Drafted from {source}, {rows:,} rows. docs/how-to/contract.md explains it. What rows can't tell is marked:
+`reviewed: false` is a value known when the model is asked (PT0S)? `review` is a rule a law or an accident?"""
 _DATASET = re.compile(r"([a-z][a-z0-9_]*)(?:@([a-z][a-z0-9_]*))?")
 
 

@@ -36,6 +36,9 @@ def availability_check(contract: Contract, feature_columns: Sequence[str]) -> Ch
         return CheckResult(name="availability", status="error", evidence=evidence, fix=fix)
     if not late:
         evidence = f"all {len(details)} feature columns are known by the prediction time"
+        guessed = sum(name in contract.unreviewed_features for name in feature_columns)
+        if guessed:
+            evidence += f"; of {guessed} of them that is the guess of a draft, which nobody has reviewed"
         return CheckResult(
             name="availability", status="pass", observed=0, threshold=0, evidence=evidence, details=details
         )

@@ -7,7 +7,8 @@ A draft knows values and no meaning. So that a review has something to hold on t
 - a column without nulls must stay without; one with nulls may hold twice the share seen, plus one percent;
 - codes of one form give a pattern, with as much to spare; columns that are null together, and pairs that are always in
   order, give rules that warn: they may be accidents, so they are marked `review`;
-- every feature is declared to be known at the prediction time, which only a person can know: marked `review`.
+- every feature is declared to be known at the prediction time, which only a person can know: it carries
+  `reviewed: false` until somebody has said so (`trainworthy contract review`).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str]) -> dict[st
     kind = "number" if nulls == 1 else logical_type(values)
     custom = [{"property": "role", "value": column.role}]
     if column.role == "feature":
-        custom.append({"property": "availableAt", "value": "PT0S"})
+        custom += [{"property": "availableAt", "value": "PT0S"}, {"property": "reviewed", "value": False}]
     options, quality = _options(values, kind, column), list(_quality(values, kind, nulls, column))
     return {
         "name": column.name,
@@ -172,10 +173,7 @@ def _property_lines(item: Mapping[str, Any]) -> Iterable[str]:
             yield "        quality:"
             yield from (f"          - {inline(entry)}" for entry in value)
             continue
-        known = key == "customProperties" and len(value) > 1
-        yield f"{'      - ' if key == 'name' else '        '}{key}: {inline(value)}" + (
-            f"  # {REVIEW}" if known else ""
-        )
+        yield f"{'      - ' if key == 'name' else '        '}{key}: {inline(value)}"
 
 
 def inline(value: Any) -> str:

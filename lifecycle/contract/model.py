@@ -1,7 +1,7 @@
 """The data contract: what a dataset must hold, what its columns mean to a model, and how its label is defined.
 
 Read from contract.yaml in the form of the Open Data Contract Standard v3.1 (odcs.py), compiled into rules (rules.py).
-What a model must know of a column stands in its customProperties: role, unit, availableAt, sensitive; the contract's
+What a model must know of a column stands in its customProperties: role, unit, availableAt, reviewed …; the contract's
 own customProperties hold the label and, if wanted, the timeline and the tables that rules refer to.
 """
 
@@ -25,7 +25,7 @@ from lifecycle.identity import sha256_json
 from lifecycle.records import Frozen
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
-_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "sensitive", "allowedDrift", "decidesLabel")
+_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel")
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
 
@@ -34,7 +34,8 @@ class Column(Frozen):
     """One column. `available_at` is an ISO 8601 duration relative to the prediction time, or a name in the timeline.
 
     `allowed_drift` is the PSI beyond which the newest window stops a run, `decides_label` the reason why a feature may
-    decide the label alone without being a leak.
+    decide the label alone without being a leak. `reviewed` is False while `available_at` is the guess of a draft; a
+    text is the reason for which somebody accepted the guess without being asked about this column.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Column(Frozen):
     sensitive: bool = False
     allowed_drift: float | None = None
     decides_label: str | None = None
+    reviewed: bool | str = True
 
 
 class Label(Frozen):
@@ -74,7 +76,12 @@ class Contract(Frozen):
     @cached_property
     def sha256(self) -> str:
         """Hash of all that decides what is accepted; name, version, freshness, owners and words do not count."""
-        return sha256_json(self.model_dump(mode="json", exclude={"name", "version", "freshness"}))
+        values = self.model_dump(mode="json", exclude={"name", "version", "freshness"})
+        for column in values["columns"]:
+            # Contracts that say nothing of a review keep the hash that they had before there was one.
+            if column["reviewed"] is True:
+                del column["reviewed"]
+        return sha256_json(values)
 
     @cached_property
     def label_sha256(self) -> str:
@@ -85,6 +92,20 @@ class Contract(Frozen):
     def feature_columns(self) -> tuple[str, ...]:
         """Names of the columns that a model may read, in order of writing."""
         return tuple(column.name for column in self.columns if column.role == "feature")
+
+    @property
+    def unreviewed_features(self) -> tuple[str, ...]:
+        """Names of the features of which nobody has said when they are known."""
+        return tuple(column.name for column in self.columns if column.role == "feature" and column.reviewed is False)
+
+    @property
+    def accepted_features(self) -> dict[str, str]:
+        """Features that were accepted without a question about each, with the reason."""
+        return {
+            column.name: column.reviewed
+            for column in self.columns
+            if column.role == "feature" and isinstance(column.reviewed, str)
+        }
 
     @property
     def weight_column(self) -> str | None:
@@ -188,6 +209,7 @@ def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
         sensitive=values.get("sensitive", False),
         allowed_drift=values.get("allowedDrift"),
         decides_label=values.get("decidesLabel"),
+        reviewed=values.get("reviewed", True),
     )
 
 
@@ -208,6 +230,10 @@ def _column_problems(
     if not isinstance(reason, str) or ("decidesLabel" in values and not reason.strip()):
         fix = "write in a sentence why the column is known at prediction time and may decide the label alone"
         yield Problem(where(name, "decidesLabel"), "must be a reason", fix, reason)
+    reviewed = values.get("reviewed", True)
+    if not isinstance(reviewed, bool) and not (isinstance(reviewed, str) and reviewed.strip()):
+        fix = "write true or false, or in a sentence why the column was accepted without a review"
+        yield Problem(where(name, "reviewed"), "must be true, false or a reason", fix, reviewed)
     if not isinstance(sensitive, bool):
         yield Problem(where(name, "sensitive"), "must be true or false", "write true or false", sensitive)
     elif sensitive and item.get("primaryKey"):

@@ -11,6 +11,7 @@ from lifecycle.leakage.duplicates import duplicates, near_duplicates
 from lifecycle.leakage.entities import entity_overlap
 from lifecycle.leakage.finding import Leak, leakage_check
 from lifecycle.leakage.label_window import label_window
+from lifecycle.leakage.later_times import later_times
 from lifecycle.leakage.null_mask import null_mask
 from lifecycle.leakage.power import shortage
 from lifecycle.leakage.row_order import row_order
@@ -18,9 +19,10 @@ from lifecycle.leakage.single_feature import single_feature
 from lifecycle.split_spec import SplitSpec, Windows
 
 
-def leakage(written: SplitFiles, contract: Contract, split: SplitSpec) -> CheckResult:
+def leakage(written: SplitFiles, contract: Contract, split: SplitSpec, prediction_time: str | None) -> CheckResult:
     """The declared check `leakage` of the snapshot; `details` hold one entry a family and column found."""
-    return leakage_check("leakage", leakage_findings(written, contract, split))
+    found = [*later_times(written, contract, prediction_time), *leakage_findings(written, contract, split)]
+    return leakage_check("leakage", found)
 
 
 def follows_time(split: SplitSpec) -> bool:

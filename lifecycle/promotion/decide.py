@@ -7,6 +7,7 @@ could not be scored says nothing about the candidate, so that allows shadow: not
 rule               reject                          at most shadow                  else
 control            fail, or not run                insufficient                    promote
 earlier checks                                     any insufficient
+accepted inputs    (tells only)
 guardrail          whole interval beyond bound     unfavourable end beyond bound   promote
 gain over prior    high < 0                        low <= 0                        promote
 gain over linear   high < -margin                  low < -margin                   promote; headline: is it better?
@@ -69,11 +70,12 @@ def decide(evidence: PromotionEvidence) -> Decision:
     findings = [
         *_rolled_back(evidence.rolled_back),
         *_champion(evidence),
+        *_accepted(evidence.accepted),
         *_prior(evidence),
         *_linear(evidence),
         *_gradient_boosting(evidence),
         *_guardrails(evidence.guardrails),
-        *_earlier_checks(evidence.insufficient_checks),
+        *_earlier_checks(evidence.insufficient_checks, evidence.open_questions),
         *_controls(evidence.controls),
     ]
     # sorted() is stable: within a decision the rules keep their order.
@@ -251,9 +253,16 @@ def _controls(controls: Iterable[Control]) -> Iterator[Finding]:
         yield Finding(allows, f"Control {control.name} {verb}: {control.reason}")
 
 
-def _earlier_checks(names: tuple[str, ...]) -> Iterator[Finding]:
+def _earlier_checks(names: tuple[str, ...], open_questions: tuple[str, ...]) -> Iterator[Finding]:
+    for question in open_questions:
+        yield Finding("shadow", f"{question}.")
     if names:
         yield Finding("shadow", f"Earlier checks could not be measured: {', '.join(sorted(names))}.")
+
+
+def _accepted(told: str) -> Iterator[Finding]:
+    if told:
+        yield Finding("promote", f"{told}.")
 
 
 def _baseline(evidence: PromotionEvidence, name: str) -> Estimate | None:

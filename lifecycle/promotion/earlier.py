@@ -9,7 +9,7 @@ from lifecycle.records import STAGES, STEPS, Step
 
 # Asked of the model as it stands after the stage. The other checks of a stage are about its own updates: where the next
 # stage goes on from these, they are in the model that ships, and nothing later can vouch for them.
-ABOUT_THE_MODEL = frozenset({"learned", "beyond_linear", "seeds"})
+ABOUT_THE_MODEL = frozenset({"learned", "beyond_linear", "inputs_reviewed", "seeds"})
 
 
 def open_checks(checks: Mapping[Step, Sequence[CheckResult]], *, continued: bool) -> tuple[str, ...]:

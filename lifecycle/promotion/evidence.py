@@ -30,7 +30,8 @@ class PromotionEvidence(Frozen):
     registered champion, if there is one, and `champion_comparison` is the gain over it, None if it could not be
     scored, for the reason `champion_error`. `margin` is in the metric's unit. `rolled_back` is the rollback that
     took this very model off, if one did and it was not made champion since. `insufficient_checks` are the names of
-    checks of earlier steps that could not be measured.
+    checks of earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's
+    answer. `accepted` tells which inputs were accepted without a review, and why; empty if none were.
     """
 
     metric: str
@@ -46,6 +47,8 @@ class PromotionEvidence(Frozen):
     controls: tuple[Control, ...]
     rolled_back: RolledBack | None = None
     insufficient_checks: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    accepted: str = ""
 
 
 def guardrail_results(

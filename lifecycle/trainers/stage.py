@@ -29,7 +29,7 @@ from lifecycle.training.prepare import Prepared, prepare
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.state import TrainState
 from lifecycle.training.techniques.deadline import Deadline
-from lifecycle.training.validate import validate
+from lifecycle.training.validate import unreviewed_inputs, validate
 from lifecycle.training.watching import clock
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def train_by_script(
     if log.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
     whole = log.ended in (None, "planned")
-    state, checkpoint, metrics, learned, artifact = None, None, {}, None, None
+    state, checkpoint, metrics, learned, unreviewed, artifact = None, None, {}, None, None, None
     if whole:
         # Weights that the script never read have moved nothing.
         prepared = prepared if flown.flight.read_weights else replace(prepared, log_odds_shift=0.0)
@@ -88,6 +88,7 @@ def train_by_script(
         checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
         seconds.lap(clock.CHECKPOINT)
         metrics, learned = validate(job, prepared, state, device)
+        unreviewed = unreviewed_inputs(job, prepared, state, device)
         seconds.lap(clock.VALIDATION)
         artifact = export(job, prepared, state, device) if job.stage == "full" else None
         seconds.lap(clock.EXPORT)
@@ -115,6 +116,7 @@ def train_by_script(
         gpu_seconds=flown.seconds if device == "cuda" else 0.0,
         alarms=as_kept(log.alarms, Path(job.out)),
         trainer=_seen(flown),
+        unreviewed=unreviewed,
     )
 
 

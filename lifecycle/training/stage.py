@@ -21,7 +21,7 @@ from lifecycle.training.prepare import prepare
 from lifecycle.training.scoring import choose_device
 from lifecycle.training.techniques.deadline import make_deadline
 from lifecycle.training.techniques.parts import early_stopping_of, put_final_weights, told
-from lifecycle.training.validate import validate
+from lifecycle.training.validate import unreviewed_inputs, validate
 from lifecycle.training.watching import clock
 
 
@@ -60,6 +60,7 @@ def _run(
         put_final_weights(state)
     metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
     progress = measure_progress(job, prepared, state, device) if whole else None
+    unreviewed = unreviewed_inputs(job, prepared, state, device) if whole else None
     seconds.lap(clock.VALIDATION)
     artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
     seconds.lap(clock.EXPORT)
@@ -89,6 +90,7 @@ def _run(
         device=device,
         gpu_seconds=trained if device == "cuda" else 0.0,
         alarms=as_kept(course.watch.alarms, Path(job.out)),
+        unreviewed=unreviewed,
     )
 
 

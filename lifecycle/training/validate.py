@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import Learned, TrainJob
+from lifecycle.jobs import Learned, TrainJob, UnreviewedInputs
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
 from lifecycle.training.scoring import chunk_rows, predict_rows
@@ -62,6 +62,19 @@ def validate(
     if job.stage == "pilot":
         linear = fit_baselines(seen, columns, job.rows.label, ("linear",), seed)["linear"](rows[columns])
     return metrics, measure_learned(labels, probabilities, reference, groups, prior, seed, refits, linear)
+
+
+def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> UnreviewedInputs | None:
+    """What the inputs that nobody has reviewed do for the trained network; None if there are none, and at smoke."""
+    from lifecycle.training.judging.unreviewed import measure_unreviewed
+
+    if not job.unreviewed or job.stage == "smoke":
+        return None
+    return measure_unreviewed(
+        lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device),
+        _seen(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
+        job.rows.label, job.training.seed,
+    )  # fmt: skip
 
 
 def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:

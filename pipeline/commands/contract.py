@@ -1,8 +1,9 @@
-"""trainworthy contract: pin a reference, try the rules, draft a contract."""
+"""trainworthy contract: pin a reference, try the rules, draft a contract, review its columns."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from pipeline.commands import Subparsers
@@ -10,7 +11,7 @@ from pipeline.commands import Subparsers
 
 def add(commands: Subparsers) -> None:
     """Declare the command and its actions."""
-    parser = commands.add_parser("contract", help="a data contract's rules: test them, pin a reference, draft one")
+    parser = commands.add_parser("contract", help="a data contract: review its columns, test its rules, pin, draft")
     parser.set_defaults(command=lambda parsed: parser.print_help() or 2)
     actions = parser.add_subparsers(metavar="ACTION")
     test = actions.add_parser(
@@ -43,6 +44,50 @@ def add(commands: Subparsers) -> None:
     suggest.add_argument("--key", action="append", metavar="COLUMN", help="names a row; give it again for several")
     suggest.add_argument("--out", type=Path, metavar="FILE", help="a new file; one that exists stays as it is")
     suggest.set_defaults(command=run_suggest)
+
+    review = actions.add_parser(
+        "review",
+        help="say when each input's value is known, which a draft can only guess",
+        description="Asks for each input that waits for a review when its value is known, the strongest first, and "
+        "writes the answers into contract.yaml. Without a terminal it lists them; answer by --column and --known.",
+    )
+    review.add_argument("use_case")
+    review.add_argument("--column", action="append", metavar="COLUMN", help="a column to answer for; again for several")
+    review.add_argument(
+        "--known",
+        action="append",
+        metavar="WHEN",
+        help="its answer: PT0S (when the model is asked), later, target (made of it), or a duration: --known=-PT1H",
+    )
+    review.add_argument("--accept-all", action="store_true", help="accept all that wait, unasked; the verdict tells it")
+    review.add_argument("--reason", metavar="TEXT", help="why they may be accepted; the verdict quotes it")
+    review.set_defaults(command=run_review)
+
+
+def run_review(parsed: argparse.Namespace) -> int:
+    """Ask, or write what the options say; 1 if inputs wait and nobody can be asked."""
+    from lifecycle.errors import Problem, UseCaseError
+    from pipeline.review import review, waiting
+
+    columns, known = parsed.column or [], parsed.known or []
+    problems = []
+    if len(columns) != len(known):
+        fix = "give --known WHEN behind each --column COLUMN"
+        problems.append(Problem("--known", f"{len(columns)} columns and {len(known)} answers", fix))
+    if parsed.accept_all != bool((parsed.reason or "").strip()):
+        fix = "give both, or none: --accept-all --reason 'all columns come from the order form'"
+        problems.append(Problem("--accept-all", "needs a reason, and a reason needs it", fix))
+    if problems:
+        raise UseCaseError(parsed.use_case, problems)
+    answered = bool(columns) or parsed.accept_all
+    if not answered and not sys.stdin.isatty() and (left := waiting(parsed.use_case)):
+        print(f"{len(left)} inputs of {parsed.use_case} wait for a review, the strongest first:")
+        print("\n".join(f"  {one.column}{one.told}" for one in left))
+        print(f"answer: trainworthy contract review {parsed.use_case} --column {left[0].column} --known PT0S")
+        return 1
+    reason = parsed.reason.strip() if parsed.accept_all else None
+    print(review(parsed.use_case, list(zip(columns, known, strict=True)), reason, input if not answered else None))
+    return 0
 
 
 def run_suggest(parsed: argparse.Namespace) -> int:

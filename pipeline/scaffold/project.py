@@ -23,8 +23,8 @@ from resources.settings import PROJECT, Settings
 MOST_SLICES, MOST_SLICE_VALUES = 2, 12
 CONTRACT_HEADING = """\
 What every version of the dataset must hold. Drafted from the rows of v1; docs/how-to/contract.md explains it.
-Where it says `review`: is the value really known when the model is asked? PT0S claims so, and nothing but you can tell.
-A value that is known only later (PT1H: an hour later) is no input; give it the role `other`."""
+Where it says `reviewed: false`: is the value known when the model is asked? PT0S claims so, and only you can tell.
+`trainworthy contract review` asks for each of them. A value that is known only later is no input (role: other)."""
 
 
 def lay_out(request: Request, settings: Settings, found: Found, project: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lifecycle.contract.draft import ColumnDraft
 from lifecycle.contract.model import Role
 from lifecycle.evaluation.metrics import auc
+from lifecycle.leakage.later_times import is_later, share_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +53,25 @@ def column_roles(
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
     drafts = []
     for name in rows.columns:
-        role, remark = fixed.get(name) or _role(labelled[name], labels, times, name in named)
+        later = _later(labelled[name], times) if time is not None else None
+        role, remark = fixed.get(name) or later or _role(labelled[name], labels, times, name in named)
         drafts.append(ColumnDraft(name=name, role=role, remark=remark))
     return drafts
+
+
+def _later(values: pd.Series, times: pd.Series) -> tuple[Role, str] | None:
+    """The role of dates and times of which any lies after the time at which the model is asked."""
+    from pandas.api import types
+
+    if not types.is_datetime64_any_dtype(values.dtype):
+        return None
+    share = float(is_later(values, times).mean())
+    if share == 0:
+        return None
+    return "other", (
+        f"lies after {times.name!r} in {share_words(share)} of the rows, so it was written later: no input. "
+        "If it is a plan that is known beforehand, make it a feature"
+    )
 
 
 def _role(values: pd.Series, labels: pd.Series, times: pd.Series, names_rows: bool) -> tuple[Role, str]:

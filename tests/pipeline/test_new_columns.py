@@ -24,6 +24,28 @@ def test_new_column_that_cannot_be_used_is_told(tmp_path, change, text):
     assert text in told(table().assign(**change), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("share", "words"), [(1.0, "in 100.0% of the rows"), (0.0005, "in less than 0.1% of the rows")]
+)
+def test_new_time_after_the_prediction_time_is_no_input_and_is_named_with_its_share(tmp_path, share, words):
+    rows = table()
+    later = np.arange(len(rows)) < max(1, share * len(rows))
+    ended = rows["at"] + pd.to_timedelta(np.where(later, 40, -40) + np.arange(len(rows)) * 7 % 30, unit="D")
+    result, problems = found(rows.assign(ended=ended), tmp_path)
+    assert problems == []
+    assert result is not None
+    (column,) = [column for column in result.columns if column.name == "ended"]
+    assert column.role == "other"
+    assert words in column.remark
+    assert "lies after 'at'" in column.remark
+
+
+def test_new_time_before_the_prediction_time_may_be_an_input(tmp_path):
+    rows = table()
+    joined = rows["at"] - pd.to_timedelta(np.random.default_rng(3).integers(1, 900, len(rows)), unit="D")
+    assert roles(rows.assign(joined=joined), tmp_path)["joined"] == "feature"
+
+
 def test_new_nested_column_is_told(tmp_path):
     assert "holds values of type" in told(table().assign(x=[[1, 2]] * 1200), tmp_path)
 

@@ -100,6 +100,8 @@ def with_control(name: str, status: str) -> tuple[Control, ...]:
             "shadow",
             "Earlier checks could not be measured: drift, memory.",
         ),
+        ({"open_questions": ("3 of 4 inputs were never reviewed",)}, "shadow", "3 of 4 inputs were never reviewed."),
+        ({"accepted": "3 of 4 inputs were accepted without a review: a test"}, "promote", "There is no champion"),
         *[({"controls": with_control(n, "fail")}, "reject", f"Control {n} failed: what") for n in CONTROLS],
         *[({"controls": with_control(n, "insufficient")}, "shadow", f"Control {n} could not be") for n in CONTROLS],
         *[
@@ -291,6 +293,11 @@ def test_check_first_model_names_the_run_config_that_lies_in_the_use_case(tmp_pa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ChampionError, match=r"-j train_flights -c use_cases/flights/first_model.yaml$"):
         check_first_model(folder, False, None)
+
+
+def test_decide_names_inputs_that_were_accepted_without_a_review_and_why():
+    told = "3 of 4 inputs were accepted without a review: all come from the order form"
+    assert decide(evidence(accepted=told)).reasons[1] == f"{told}."
 
 
 INTERVALS = st.tuples(st.floats(-0.02, 0.02), st.floats(0, 0.03)).map(lambda pair: (pair[0], pair[0] + pair[1]))

@@ -25,11 +25,12 @@ CHECKS = {
         "loss_rise",
         "learned",
         "beyond_linear",
+        "inputs_reviewed",
         "seeds",
         "data_curve",
         "remaining_cost",
     ),
-    "full": ("finite", "monitors", "steps", "loss_rise", "learned", "seeds"),
+    "full": ("finite", "monitors", "steps", "loss_rise", "learned", "inputs_reviewed", "seeds"),
 }
 
 

@@ -29,6 +29,15 @@ def test_availability_columns_known_by_prediction_pass_with_their_instants():
     assert [item["available_at"] for item in check.details] == ["PT0S", "-PT1H", "booking", "prediction", "-P1W"]
 
 
+def test_availability_that_is_a_drafts_guess_passes_and_is_called_so():
+    made = contract(a="PT0S", b="PT0S", c="PT0S")
+    guessed = (made.columns[0], *(column.model_copy(update={"reviewed": False}) for column in made.columns[1:]))
+    check = availability_check(made.model_copy(update={"columns": guessed}), ("a", "b"))
+    assert check.status == "pass"
+    assert "of 1 of them that is the guess of a draft, which nobody has reviewed" in check.evidence
+    assert "guess" not in availability_check(made, ("a", "b")).evidence
+
+
 @pytest.mark.parametrize(
     ("available_at", "reason"),
     [("PT0.1S", "after the prediction time"), ("landing", "after the prediction time"), (None, "declares no")],

@@ -246,6 +246,31 @@ def test_contract_allowed_drift_is_read_and_counts_for_the_hash(written):
     assert contract.sha256 != without.sha256
 
 
+def reviewed(value):
+    return lambda values: table(values)["properties"][1]["customProperties"].append(
+        {"property": "reviewed", "value": value}
+    )
+
+
+def test_contract_review_is_read_and_counts_for_the_hash_and_silence_means_reviewed(written):
+    silent, said, open_, accepted = (
+        load_contract(written(change))
+        for change in (lambda values: None, reviewed(True), reviewed(False), reviewed("read before the model is asked"))
+    )
+    assert silent.sha256 == said.sha256
+    assert len({silent.sha256, open_.sha256, accepted.sha256}) == 3
+    assert (silent.unreviewed_features, said.unreviewed_features) == ((), ())
+    (name,) = open_.unreviewed_features
+    assert accepted.unreviewed_features == ()
+    assert accepted.accepted_features == {name: "read before the model is asked"}
+
+
+@pytest.mark.parametrize("value", ["", " ", 1, None, ["yes"]])
+def test_contract_review_that_is_no_answer_is_a_problem(written, value):
+    (problem,) = contract_problems(written(reviewed(value)))
+    assert problem.where.endswith(".reviewed")
+
+
 def test_contract_sensitive_key_is_refused(written):
     def change(values):
         table(values)["properties"][0]["customProperties"].append({"property": "sensitive", "value": True})

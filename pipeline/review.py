@@ -1,0 +1,175 @@
+"""What `trainworthy contract review` does: asks when each value is known, the strongest input first, and writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lifecycle.contract.model import Column, Contract, load_contract
+from lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
+from lifecycle.data.few_rows import few_rows
+from lifecycle.data.snapshot import with_label
+from lifecycle.errors import Problem, UseCaseError
+from lifecycle.records import StageReport, Step
+from lifecycle.storage.records import FileRecordStore
+from lifecycle.storage.state import StateFolder, write_atomic
+from lifecycle.training.judging.unreviewed import NAME, alone_aucs
+from lifecycle.use_case import UseCase, load_use_case
+from pipeline.rule_test import dataset_files
+from resources.settings import read_settings, use_case_folder
+
+STOP = "stop"
+# What may be typed for the answers of --known.
+SHORT = {"": "PT0S", "y": "PT0S", "yes": "PT0S", "l": LATER, "t": TARGET, "q": STOP, "quit": STOP}
+ASK = """\
+When is its value known, for a row that the model is asked about?
+  Enter   when the model is asked, or before      -PT1H   an hour before it, as an ISO 8601 duration
+  later   only afterwards: no input               target  it is made of what happened: no input
+  stop    leave the rest for another time"""
+RANK_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Strength:
+    """What is known of a column's weight in the model, in words."""
+
+    column: str
+    told: str
+
+
+Asks = Callable[[str], str]
+
+
+def review(name: str, answers: Sequence[tuple[str, str]], accept_reason: str | None, ask: Asks | None) -> str:
+    """Write the answers, or ask for them; returns what was written and what is left.
+
+    `answers` are (column, known); with `accept_reason` all columns that wait are accepted unasked; `ask` reads a
+    person's answer to a question, None where nobody can be asked. Raises UseCaseError, having written nothing.
+    """
+    use_case = load_use_case(use_case_folder(read_settings(), name))
+    contract = load_contract(use_case.contract_path)
+    given = list(answers)
+    if not answers and accept_reason is None and ask is not None:
+        given = list(_asked(use_case, contract, ask))
+    changes = _changes(contract, given)
+    if accept_reason is not None:
+        rest = [column for column in contract.unreviewed_features if column not in changes]
+        changes |= {column: {"reviewed": accept_reason} for column in rest}
+    text = use_case.contract_path.read_text(encoding="utf-8")
+    changed, problems = with_answers(text, changes)
+    if problems:
+        raise UseCaseError(name, problems)
+    if changed != text:
+        write_atomic(use_case.contract_path, changed.encode())
+    return "\n".join(_told(use_case, load_contract(use_case.contract_path), changes))
+
+
+def waiting(name: str) -> tuple[Strength, ...]:
+    """The columns that wait for a review, the strongest first."""
+    use_case = load_use_case(use_case_folder(read_settings(), name))
+    return strongest_first(use_case, load_contract(use_case.contract_path))
+
+
+def _changes(contract: Contract, answers: Sequence[tuple[str, str]]) -> dict[str, Mapping[str, Any]]:
+    """The customProperties that the answers change. Raises UseCaseError with every answer that is none."""
+    columns = {column.name: column for column in contract.columns}
+    problems, changes = [], {}
+    for name, known in answers:
+        try:
+            changes[name] = answer_values(known, contract.timeline)
+        except ValueError:
+            fix = f"write {LATER}, {TARGET}, or an ISO 8601 duration such as PT0S or -PT1H"
+            problems.append(Problem(f"--known of {name}", "is no answer", fix, known))
+        if name in columns and columns[name].role not in REVIEWABLE:
+            fix = "change its role in contract.yaml by hand, if it shall be an input"
+            problems.append(Problem(f"--column {name}", f"has the role {columns[name].role} and is no input", fix))
+    if problems:
+        raise UseCaseError(contract.name, problems)
+    return changes
+
+
+def _asked(use_case: UseCase, contract: Contract, ask: Asks) -> Iterator[tuple[str, str]]:
+    """Each column with a person's answer; an answer that is none is asked for again."""
+    order = strongest_first(use_case, contract)
+    for place, one in enumerate(order):
+        question = f"\n{place + 1} of {len(order)}: {_described(contract.column(one.column))}{one.told}\n{ASK}\n> "
+        while True:
+            try:
+                typed = ask(question).strip()
+            except EOFError:
+                return
+            known = SHORT.get(typed.lower(), typed)
+            if known == STOP:
+                return
+            try:
+                answer_values(known, contract.timeline)
+            except ValueError:
+                question = f"{typed!r} is no answer: Enter, later, target, stop, or a duration such as -PT1H\n> "
+                continue
+            yield one.column, known
+            break
+
+
+def _described(column: Column) -> str:
+    unit = f" in {column.unit}" if column.unit else ""
+    return f"{column.name} ({column.logical_type}{unit})"
+
+
+def strongest_first(use_case: UseCase, contract: Contract) -> tuple[Strength, ...]:
+    """The columns that wait, by what they do for the newest trained model, else by what each tells alone."""
+    state = StateFolder(read_settings().var)
+    names = contract.unreviewed_features
+    lost = _lost(FileRecordStore(state), use_case.name)
+    if lost:
+        order = sorted(names, key=lambda name: -lost.get(name, 0.0))
+        return tuple(Strength(n, f": shuffled, AUC falls by {lost[n]:.3f}" if n in lost else "") for n in order)
+    alone = _alone(use_case, contract)
+    order = sorted(names, key=lambda name: -alone.get(name, 0.5))
+    return tuple(Strength(n, f": AUC {alone[n]:.3f} alone" if n in alone else "") for n in order)
+
+
+def _lost(store: FileRecordStore, name: str) -> dict[str, float]:
+    """The AUC that the newest trained network loses when a column is shuffled; {} where none was measured."""
+    steps: tuple[Step, ...] = ("full", "pilot")
+    for step in steps:
+        record = store.newest(name, step)
+        if isinstance(record, StageReport):
+            details = [one for check in record.checks if check.name == NAME for one in check.details]
+            lost = {one["column"]: one["lost"] for one in details if one["lost"] is not None}
+            if lost:
+                return lost
+    return {}
+
+
+def _alone(use_case: UseCase, contract: Contract) -> dict[str, float]:
+    """The AUC of each waiting column alone, on the declared version's rows; {} if these are not on this machine."""
+    files = dataset_files(use_case, fetched=False)
+    if files is None:
+        return {}
+    rows, label = with_label(few_rows(files, RANK_ROWS), contract.label), contract.label.name
+    first, second = rows.iloc[::2], rows.iloc[1::2]
+    if first[label].nunique() < 2 or second[label].nunique() < 2:
+        return {}
+    return alone_aucs(first, second, contract.unreviewed_features, label)
+
+
+def _told(use_case: UseCase, contract: Contract, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    left, path = contract.unreviewed_features, use_case.contract_path
+    if changes:
+        yield f"wrote    {path}: {len(changes)} {'column' if len(changes) == 1 else 'columns'}"
+    out = [name for name, values in changes.items() if values.get("role") == "other"]
+    code = use_case.folder / "model.py"
+    named = [name for name in out if code.is_file() and _names(code.read_text(encoding="utf-8"), name)]
+    if out:
+        yield f"no input any more: {', '.join(out)}"
+    if named:
+        yield f"model.py still names {', '.join(named)}: take that out, then run trainworthy check {use_case.name}"
+    if left:
+        yield f"{len(left)} of {len(contract.feature_columns)} inputs wait for a review: {', '.join(left)}"
+    else:
+        yield f"all {len(contract.feature_columns)} inputs of {use_case.name} are reviewed"
+
+
+def _names(code: str, column: str) -> bool:
+    return f'"{column}"' in code or f"'{column}'" in code
