@@ -161,6 +161,24 @@ class NoMask(GPT):
         return scores.softmax(2)
 
 
+class MaskOfNumbers(GPT):
+    """nn.MultiheadAttention adds a mask of numbers: a triangle of ones hides nothing (benchmarks/published_mask.py)."""
+
+    def __init__(self):
+        super().__init__()
+        self.attend = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.hidden = torch.ones(LENGTH, LENGTH).tril()
+
+    def attention(self, x):
+        return self.attend(x, x, x, attn_mask=self.hidden, need_weights=False)[0]
+
+
+class MaskOfBooleans(MaskOfNumbers):
+    def __init__(self):
+        super().__init__()
+        self.hidden = self.hidden == 0
+
+
 class OneTooFar(GPT):
     def __init__(self):
         super().__init__()
@@ -216,7 +234,7 @@ def shifted_in_the_loss(outputs, targets):
 
 
 @pytest.mark.parametrize("claims", [{"causal": ("words",)}, {"causal": ()}])
-@pytest.mark.parametrize("network", [NoMask, OneTooFar, MaskOnlyInEvaluation, Backwards, Centred])
+@pytest.mark.parametrize("network", [NoMask, MaskOfNumbers, OneTooFar, MaskOnlyInEvaluation, Backwards, Centred])
 def test_words_that_see_what_they_predict_fail_claimed_or_not(network, claims):
     assert trial(gpt(network, **claims), "causal").status == "fail"
 
@@ -252,6 +270,7 @@ def tagged_words():
     [
         (gpt(), "pass"),
         (gpt(causal=()), "pass"),
+        (gpt(MaskOfBooleans), "pass"),
         (gpt(data=texts(0), loss_fn=shifted_in_the_loss), "pass"),
         (gpt(data=texts(2)), "pass"),
         (mlp(lambda: Forecaster(True), data=series(), loss_fn=squared, predict=None), "pass"),
@@ -260,7 +279,18 @@ def tagged_words():
         (gpt(NoMask, data=tagged_words(), causal=()), "not_applicable"),
         (mlp(), "not_applicable"),
     ],
-    ids=["claimed", "found", "shifted in the loss", "two ahead", "series", "masked", "given back", "tags", "table"],
+    ids=[
+        "claimed",
+        "found",
+        "booleans",
+        "shifted in the loss",
+        "two ahead",
+        "series",
+        "masked",
+        "given back",
+        "tags",
+        "table",
+    ],
 )
 def test_sound_sequences_pass_and_others_are_not_judged(one, status):
     assert trial(one, "causal").status == status
