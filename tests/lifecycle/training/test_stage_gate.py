@@ -22,7 +22,8 @@ from lifecycle.training.watching.curve import Curve
 
 
 def checks_of(stage: str, result: TrainResult) -> dict[str, CheckResult]:
-    beside = [CheckResult(name=name, status="not_applicable", severity="warning") for name in ("seeds", "data_curve")]
+    names = ("seeds", "data_curve", "inputs_reviewed")
+    beside = [CheckResult(name=name, status="not_applicable", severity="warning") for name in names]
     found = stage_checks(stage, result, 0.1, 0.2, 0.5, *beside)
     assert tuple(check.name for check in found) == CHECKS[stage]
     return {check.name: check for check in found if check not in beside}

@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+import toy_jobs
 
 from lifecycle.evaluation.baselines import fit_baselines
 from lifecycle.jobs import InputGain, UnreviewedInputs
 from lifecycle.training.judging.unreviewed import discriminability, measure_unreviewed, together, unreviewed_check
+from lifecycle.training.stage import run_stage
 
 ROWS = 6_000
 
@@ -96,6 +98,14 @@ def test_unreviewed_honest_input_with_a_small_share_passes_and_a_large_share_doe
         "x": "insufficient",
         "noise": "pass",
     }
+
+
+def test_unreviewed_inputs_of_a_trained_stage_are_measured_on_its_validation_rows(splits, tmp_path):
+    found = run_stage(toy_jobs.train_job(splits, tmp_path, "pilot", unreviewed=("x1",))).unreviewed
+    assert found is not None
+    assert (found.count, [one.column for one in found.inputs]) == (3, ["x1"])
+    assert found.auc > 0.6 > found.auc_shuffled
+    assert found.auc - found.auc_shuffled == pytest.approx(found.inputs[0].lost)
 
 
 def test_unreviewed_reviewed_contract_passes_whatever_the_score():
