@@ -51,9 +51,13 @@ def insufficient_checks(run: StepRun) -> tuple[str, ...]:
 
 def open_questions(run: StepRun) -> tuple[str, ...]:
     """What a check upstream asks a person, by the last stage that asks it; it caps the verdict at shadow as well."""
-    asking = [name.partition("/")[0] for name in _open_checks(run) if name.partition("/")[2] == REVIEWED]
-    records = _upstream(run)
-    return tuple(check.evidence for step in asking[-1:] for check in records[step].checks if check.name == REVIEWED)
+    name = next((name for name in reversed(_open_checks(run)) if name.partition("/")[2] == REVIEWED), None)
+    return tuple(
+        check.evidence
+        for step, record in _upstream(run).items()
+        for check in record.checks
+        if f"{step}/{check.name}" == name
+    )
 
 
 def _open_checks(run: StepRun) -> tuple[str, ...]:

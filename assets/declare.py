@@ -62,6 +62,7 @@ QUESTIONS: dict[str, str] = {
     "loss_rise": "Did the loss end near its best, or did training diverge?",
     "learned": "Do the predictions carry information within a group, by size and significance?",
     "beyond_linear": "Do the predictions carry more than those of logistic regression on the same rows?",
+    "inputs_reviewed": "Has a person said when the inputs are known that carry the score?",
     "seeds": "Would trainings with other seeds have passed as well, and how far do they lie apart?",
     "data_curve": "May full add what counts, by the optimistic end of the data-learning curve?",
     "remaining_cost": "Does what was spent, with what is still to come, fit into budget.run_usd?",

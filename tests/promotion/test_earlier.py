@@ -51,6 +51,12 @@ def test_open_checks_of_updates_that_are_in_the_shipped_model_stay_open_where_st
     assert found(**learned, continued=True) == ()
 
 
+def test_open_checks_of_inputs_that_wait_for_a_review_are_answered_by_full_in_both_modes():
+    asked, answered = [check("inputs_reviewed", "insufficient")], [check("inputs_reviewed", "pass")]
+    assert found(pilot=asked, full=answered, continued=True) == found(pilot=asked, full=answered) == ()
+    assert found(pilot=asked, full=asked, continued=True) == ("pilot/inputs_reviewed", "full/inputs_reviewed")
+
+
 def test_open_checks_leave_warnings_out():
     assert found(snapshot=[check("history", "insufficient", "warning")]) == ()
 
