@@ -217,14 +217,17 @@ def _say(axes: Axes, sentence: str) -> None:
 
 
 def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
     for axes in figure.axes:
         _calm(axes, grid)
-    drawn, file = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png")
+    # The pixels as they are: savefig would compress them for the next line to decompress, and draw all twice.
+    canvas, file = FigureCanvasAgg(figure), io.BytesIO()
+    canvas.draw()
+    drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
     # 64 colours look the same and take a third of the bytes, if a thin line's colour is kept as well as a surface's.
-    few = Image.open(drawn).convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few = drawn.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(file, format="png", optimize=True)
     return file.getvalue()
 

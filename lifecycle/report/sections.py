@@ -88,9 +88,8 @@ def slices_shown(report: EvaluationReport) -> tuple[Metric, ...]:
 
 def slices_in_words(report: EvaluationReport) -> str:
     """How many slices are clearly worse than all rows, and which is the worst of them."""
-    slices = slice_metrics(report)
-    worse = [item for item in worst_first(slices) for whole in overall_metrics(report)
-             if item.estimate.low > whole.estimate.value]  # fmt: skip
+    slices, overall = slice_metrics(report), overall_metrics(report)
+    worse = [item for item in worst_first(slices) for whole in overall if item.estimate.low > whole.estimate.value]
     if not worse:
         return f"None of {len(slices)} slices is shown to be worse than all rows."
     names = ", ".join(f"{item.slice} ({estimate(item.estimate)})" for item in worse[:3])
