@@ -34,6 +34,7 @@ from lifecycle.latency import Latency
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
     benchmark_control,
+    budget_check,
     cost_control,
     dataset_control,
     deployment_control,
@@ -104,6 +105,9 @@ def judge(run: StepRun) -> Outcome:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
     name, log_path = run.use_case.name, verdict_log(run)
+    within = budget_check(model_cost(run).usd, run.use_case.spec.budget.run_usd)
+    if within.stops:
+        return Outcome(checks=(within,), fields=None)
     champion = compared = champion_of(run)
     first_model = run.declared.first_model
     if first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:

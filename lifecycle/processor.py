@@ -19,3 +19,11 @@ def waits_for_cores() -> dict[str, float] | None:
     except (OSError, ValueError, IndexError):
         return None
     return found or None
+
+
+def waited_for_core(pid: int) -> float:
+    """Seconds that the main thread of a process has waited for a core; 0 where the system does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

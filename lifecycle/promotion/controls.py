@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.checks import CheckResult
+from lifecycle.checks import CheckResult, at_most
 from lifecycle.latency import Latency
 from lifecycle.records import Control, Forecast
 
@@ -98,6 +98,20 @@ def cost_control(
         told += f", ${actual:.4f} within the forecast of at most ${high:.4f}"
     over: Finding = ("fail" if spent > budget_usd else "pass", f"over budget: {told}")
     return _control("cost", f"{told}.", over, forecast_finding)
+
+
+def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:
+    """Stops the run before it judges a model that cost more than its budget.
+
+    Money follows the wall clock, and so what else the machine did: it ends a run, and says nothing about a model.
+    """
+    return at_most(
+        "cost",
+        spent_usd,
+        budget_usd,
+        evidence=f"the model cost ${spent_usd:.4f}, more than its budget of ${budget_usd:.4f}; it was not judged",
+        fix="raise budget.run_usd and run the same command again: what was trained is reused, and then judged",
+    )
 
 
 def reproducibility_control(

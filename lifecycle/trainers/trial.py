@@ -12,12 +12,14 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import canonical_json
 from lifecycle.jobs import JobFile, TrainJob
+from lifecycle.processor import waited_for_core
 from lifecycle.progress import say
 from lifecycle.records import Frozen
 from lifecycle.storage.state import write_atomic
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from lifecycle.trainers.stage import Flown
 
 BEFORE, AFTER = 4, 6
-# Beyond it a script that never tells an update, or does not end when it is told to, is ended.
-MOST_SECONDS = 180.0
+# Beyond it a script that never tells an update, or does not end when it is told to, is ended. Its waits for a core that
+# other work had are taken off, for MOST_TIMES as long at most.
+MOST_SECONDS, MOST_TIMES, LOOK_SECONDS = 180.0, 10, 1.0
 # Of a log that is told.
 LAST_LINES = 3
 
@@ -60,15 +63,19 @@ class ScriptTrial(Frozen):
 
 
 def try_script(job: TrainJob, folder: Path) -> ScriptTrial:
-    """The trial's answer, from a process that is ended after MOST_SECONDS."""
+    """The trial's answer, from a process that is ended after MOST_SECONDS of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     asked, answer, log = folder / "job.json", folder / "trial.json", folder / "log.txt"
     asked.write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
     command = [sys.executable, "-m", "lifecycle.trainers.trial", str(asked), str(answer)]
     with log.open("w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
         try:
-            code = subprocess.run(command, stdout=file, stderr=file, timeout=MOST_SECONDS, check=False).returncode
-        except subprocess.TimeoutExpired:
+            code = ended(process, MOST_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+        if code is None:
             fix = "call flight.step at each update, and end the loop when flight.should_stop is True"
             return ScriptTrial(problem=f"{job.trainer} did not end within {MOST_SECONDS:.0f} s", fix=fix)
     if not answer.is_file():
@@ -78,10 +85,26 @@ def try_script(job: TrainJob, folder: Path) -> ScriptTrial:
     return ScriptTrial.model_validate_json(answer.read_bytes())
 
 
+def ended(
+    process: subprocess.Popen[bytes],
+    most_seconds: float,
+    now: Callable[[], float] = time.monotonic,
+    waited: Callable[[int], float] = waited_for_core,
+) -> int | None:
+    """How the process ended; None once it has had `most_seconds`, its main thread's waits for a core left out."""
+    began = now()
+    while now() - began - min(waited(process.pid), (1 - 1 / MOST_TIMES) * (now() - began)) < most_seconds:
+        try:
+            return process.wait(LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
+
+
 def main(asked: Path, answer: Path) -> None:
     """Try the job's script and write what was seen."""
     # Also where nobody is left to end it.
-    signal.alarm(int(MOST_SECONDS))
+    signal.alarm(int(MOST_TIMES * MOST_SECONDS))
     job = JobFile.model_validate_json(asked.read_bytes()).job
     assert isinstance(job, TrainJob)
     write_atomic(answer, canonical_json(try_here(job, asked.parent).model_dump(mode="json")))

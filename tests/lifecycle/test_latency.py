@@ -75,9 +75,9 @@ def test_latency_above_the_limit_is_measured_again_until_it_is_kept_and_no_more(
     passing.elsewhere = 40.0
     original = passing.answer
 
-    def quieter(call: int) -> None:
+    def quieter(_call: int) -> None:
         passing.elsewhere = 40.0 if passing.calls < first_round else 0.0
-        original(call)
+        original(_call)
 
     passing.answer = quieter
     found = passing.measured()

@@ -158,6 +158,13 @@ def test_cost_control_above_the_forecast_but_within_the_budget_passes_and_tells(
     assert "$0.3500 where the forecast said at most $0.3000" in found.reason
 
 
+@pytest.mark.parametrize(("spent", "stops"), [(0.9, False), (1.0, False), (1.01, True), (math.nan, True)])
+def test_budget_that_was_passed_ends_the_run_before_the_model_is_judged(spent, stops):
+    found = controls.budget_check(spent, 1.0)
+    assert (found.name, found.stops) == ("cost", stops)
+    assert "raise budget.run_usd and run the same command again" in found.fix
+
+
 def test_largest_difference_is_the_greatest_or_infinite():
     assert controls.largest_difference([0.1, 0.5], [0.1, 0.25]) == 0.25
     for served in ([0.1], [0.1, math.nan], [[0.1, 0.5]], [0.1, math.inf]):

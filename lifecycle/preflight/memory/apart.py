@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-# A trace ends itself after 20 CPU seconds; this is for what it cannot end. CPU seconds, since a busy machine has taken
-# more than a minute for a healthy one.
+# A trace ends itself by its operations; this is for what it cannot end. CPU seconds, since a busy machine has taken
+# more than a minute for a healthy one of 2 s.
 CPU_SECONDS = 60
-# And this for what waits without end.
+# And this for what waits without end: a healthy one would need a hundred others on its core.
 WALL_SECONDS = 300.0
+AGAIN = "run preflight again, on a machine with less to do if this one was busy"
 
 
 class ApartError(RuntimeError):
@@ -42,11 +43,11 @@ def apart(work: Callable[[], str], cpu_seconds: int = CPU_SECONDS, wall_seconds:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     if answer is None:
-        raise ApartError(f"following the step took more than {wall_seconds:.0f} s")
+        raise ApartError(f"following the step took more than {wall_seconds:.0f} s: {AGAIN}")
     if not answer.endswith(b"\n"):
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGXCPU:
-            raise ApartError(f"following the step took more than {cpu_seconds} CPU seconds")
+            raise ApartError(f"following the step took more than {cpu_seconds} CPU seconds: {AGAIN}")
         raise ApartError(f"the process that followed the step ended without an answer (exit code {code})")
     return answer.decode()
 

@@ -18,8 +18,9 @@ from typing import Any
 from lifecycle.training.checkpoints.checkpoint import state_dict, write_checkpoint
 from lifecycle.training.state import TrainState
 
-# Writing the first half takes milliseconds; a writer that hangs is killed all the same.
-SECONDS = 20.0
+# Writing the first half takes milliseconds. Only a writer that hangs is waited for as long, and not one that other work
+# keeps from a core.
+SECONDS = 120.0
 
 
 def kill_while_writing(folder: Path, identity: str, state: TrainState) -> bool:

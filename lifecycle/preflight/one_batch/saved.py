@@ -66,7 +66,8 @@ def survives_a_kill(seen: Seen) -> Found:
         save_checkpoint(folder, IDENTITY, state)
         state.step = 2
         if not kill_while_writing(folder, IDENTITY, state):
-            return Found("insufficient", "the writing process ended before it could be killed")
+            told = "the writing process ended or hung before it could be killed"
+            return Found("insufficient", told, fix="run preflight again; if it stays so, look at the disk")
         left = sum(file.stat().st_size for file in folder.rglob(".writing-*/*"))
         again = TrainState(model, state.optimizers, also=subject.also(model))
         load_newest(folder, IDENTITY, again)

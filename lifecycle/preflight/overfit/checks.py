@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.overfit.fit import (
     BATCH_ROWS,
+    CPU_SECONDS,
     WARM_UP,
     Fit,
     batch_statistics,
@@ -81,9 +82,15 @@ def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
         return Found("pass", evidence, found.loss, target)
     if marks.constant - found.loss >= BETWEEN * (marks.constant - target):
         return Found("insufficient", f"{evidence}: it learns, but slowly", found.loss, target, required=True)
-    if found.late and found.updates < STEPS // 4:
-        return Found("insufficient", f"{evidence}: no more in the time", found.loss, target, required=True)
+    if found.late:
+        return _too_few(evidence, found.loss, target)
     return Found("fail", evidence, found.loss, target)
+
+
+def _too_few(evidence: str, loss: float, target: float) -> Found:
+    evidence += f": an update takes so long that no more fit into {CPU_SECONDS:.0f} s of processor time"
+    fix = "try a smaller size of the network, whose updates are quicker; or run it on the machine that shall train it"
+    return Found("insufficient", evidence, loss, target, fix=fix, required=True)
 
 
 def _target(marks: Yardsticks) -> float:
@@ -122,9 +129,10 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
         return Found("pass", evidence, found.loss, target)
     if subject.claims.start == "trained" and found.loss <= before:
         return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
-    return by_a_game(subject, found, data.take(batches[0]), before - LEAST * way, evidence) or Found(
-        "fail", evidence, found.loss, target
-    )
+    game = by_a_game(subject, found, data.take(batches[0]), before - LEAST * way, evidence)
+    if game is None and found.late:
+        return _too_few(evidence, found.loss, target)
+    return game or Found("fail", evidence, found.loss, target)
 
 
 def learns_without_inputs(subject: Subject) -> Found:

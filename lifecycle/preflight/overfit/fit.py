@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 BATCH_ROWS = 32
 # Some networks diverge at their peak rate without a start below it.
 WARM_UP = 20
-# CPU time: a network of which an update takes long is judged by what it did in this time.
-SECONDS = 15.0
+# A network of which an update takes long is judged by as many updates as fit into so much processor time, each as quick
+# as the quickest one: beside other work most take longer, and the number stays.
+CPU_SECONDS = 15.0
+# Of updates that are now quick and now slow by nature, no more than this many times as long.
+MOST_TIMES = 4
 # Predictions that are drawn are judged by the mean of a few.
 DRAWS = 8
 # More label values than this are no classes, and rows are drawn without regard to them.
@@ -37,7 +40,7 @@ MOST_CLASSES = 64
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A trained state, its mean loss on the rows, and how many updates it took; `late` if the time ran out."""
+    """A trained state, its mean loss on the rows, and how many updates it took; `late` if these were all there are."""
 
     state: TrainState
     loss: float
@@ -52,6 +55,7 @@ def fit(
     enough: Callable[[float, int], bool],
     every: int = 10,
     measured: Subject | None = None,
+    cpu: Callable[[], float] = time.process_time,
 ) -> Fit:
     """Train on the batches, over and over, until `enough` of loss and updates; asked every so many updates.
 
@@ -61,15 +65,18 @@ def fit(
     state, rate = subject.state(), peak_rate(subject)
     # A focal loss is least at other outputs than the plain one, by which a fit is judged.
     recipe = replace(subject.recipe, accumulate=1, focal_gamma=0.0)
-    started, loss, state.step = time.process_time(), float("inf"), 0
+    quickest, spent, loss, state.step = float("inf"), 0.0, float("inf"), 0
     for done in count(1):
+        began = cpu()
         state.model.train()
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate * group["lr_scale"] * min(1.0, done / WARM_UP)
         train_step(state, data, batches[(done - 1) % len(batches)], recipe)
         state.step += 1
-        late = time.process_time() - started > SECONDS
+        took = cpu() - began
+        quickest, spent = min(quickest, took), spent + took
+        late = done * quickest > CPU_SECONDS or spent > MOST_TIMES * CPU_SECONDS
         if done % every == 0 or late:
             loss = loss if measured is None else mean_loss(measured, state.model, data, batches)
             if late or enough(loss, done):

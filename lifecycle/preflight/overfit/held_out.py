@@ -40,9 +40,11 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
         return Found("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)
     batches = full_batches(subject, data, UPDATES, BATCH_ROWS, seed=2)
-    real, updates = _after(subject, data, batches, rows, groups, FEW_UPDATES)
+    asked = FEW_UPDATES
+    real, updates = _after(subject, data, batches, rows, groups, asked)
     if real.errors < 2 * SHOWN:
-        real, updates = _after(subject, data, batches, rows, groups, UPDATES)
+        asked = UPDATES
+        real, updates = _after(subject, data, batches, rows, groups, asked)
     shuffled = [_after(subject, _shuffled(data, 1), batches, rows, groups, updates)[0]]
     if TIMES_SHUFFLED <= real.value / max(abs(shuffled[0].value), 1e-12) < CLEARLY:
         # A rise of this size may be chance; with a second draw it seldom is.
@@ -57,7 +59,11 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
     if real.errors >= SHOWN and (real.value >= TIMES_SHUFFLED * chance or start.value >= real.value / 2):
         return Found("pass", evidence, real.value, TIMES_SHUFFLED * chance)
     line = line_rise(measured, subject.held_out, rows, groups)
-    return labels_of_neighbours(measured, evidence, real, line) or _not_shown(evidence, real, chance, line, len(groups))
+    neighbours = labels_of_neighbours(measured, evidence, real, line)
+    if neighbours is None and updates < asked:
+        why = f"an update takes so long that no more than {updates} of {asked} were tried"
+        return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
+    return neighbours or _not_shown(evidence, real, chance, line, len(groups))
 
 
 def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) -> Found:

@@ -8,6 +8,9 @@ from lifecycle.checks import CheckResult
 from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.records import Forecast, Frozen
 
+# Cores; the system's own work and a person's is less.
+OTHERS_BUSY = 0.5
+
 
 class StepTime(Frozen):
     """Seconds of an update, and of its parts that are not computing.
@@ -39,6 +42,11 @@ class StepTime(Frozen):
     compile_seconds: float = 0.0
     logging_seconds: float = 0.0
     read_share: float | None = None
+
+    @property
+    def disturbed(self) -> bool:
+        """True if other work had so much of the machine that these seconds may be its doing."""
+        return self.others_busy > OTHERS_BUSY
 
     @property
     def waiting_seconds(self) -> float:

@@ -2,7 +2,8 @@
 
 Its time is counted in its own wakes: each adds the seconds since the one before, but never more than twice what it
 meant to sleep. So a process that was stopped, or a machine that slept, adds next to nothing, and on a crowded machine
-the thread that waits is as late as the one it watches. Only time within an update is held against usual updates; what
+the thread that waits is as late as the one it watches. What the training thread was ready and waited for a core that
+other work had is taken off. Only time within an update is held against usual updates; what
 lies between them, rows, checkpoints and validation, and the first update, which compiles, has FIRST_SECONDS.
 
 It needs the interpreter's lock now and then: a call that holds it for ever is not seen.
@@ -15,9 +16,10 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from lifecycle.processor import waits_for_cores
 from lifecycle.progress import say
 from lifecycle.training.monitors.monitor import Finding
 
@@ -46,8 +48,12 @@ class Heartbeat:
         first_seconds: float = FIRST_SECONDS,
         wake_seconds: float = WAKE_SECONDS,
         now: Callable[[], float] = time.monotonic,
+        waits: Callable[[], Mapping[str, float] | None] = waits_for_cores,
     ) -> None:
-        self._folder, self._tell, self._now = folder, tell, now
+        self._folder, self._tell, self._now, self._waits = folder, tell, now, waits
+        # The thread that trains, and how long it has waited for a core so far.
+        self._trains = str(threading.get_native_id())
+        self._queued = self._queue()
         self._factor, self._fewest, self._first, self._wake = factor, fewest_seconds, first_seconds, wake_seconds
         self._beats, self._step, self._began = 0, 0, 0.0
         self._updates: deque[float] = deque(maxlen=KEPT)
@@ -85,6 +91,8 @@ class Heartbeat:
         """What the thread does at each wake."""
         now = self._now()
         seconds, self._woke = min(now - self._woke, 2 * self._wake), now
+        queued = self._queue()
+        seconds, self._queued = max(0.0, seconds - (queued - self._queued)), queued
         if self._beats != self._seen:
             self._seen, self._waited, self._told = self._beats, 0.0, False
             return
@@ -99,6 +107,10 @@ class Heartbeat:
         except OSError as error:
             say(f"{path} could not be written: {error}")
         self._tell(self._finding(path))
+
+    def _queue(self) -> float:
+        """Seconds that the training thread has waited for a core; 0 where the system does not tell."""
+        return (self._waits() or {}).get(self._trains, 0.0)
 
     def _within(self) -> bool:
         """True while an update is made that is not the first."""

@@ -388,14 +388,14 @@ def test_battery_does_not_go_on_with_layers_that_have_no_kernel():
 
 def host(
     rows: int = 5000, stores=None, disk: str = "ext4", seconds: float | None = 30.0, write: float = 0.1, durable=None,
-    **sections,
+    others_busy: float = 0.0, **sections,
 ) -> Host:  # fmt: skip
     """`seconds` are all of the updates' and nothing else."""
     spec = toy_jobs.spec_with(**sections)
     updates = sum(updates_of_stages(rows, rows // 2, spec.training, spec.stages).values())
     step = StepTime(
         seconds=(seconds or 0.0) / updates, rows_seconds=0.0, augment_seconds=0.0, checkpoint_seconds=0.01,
-        write_seconds=write, cores_busy=1.0, others_busy=0.0, cores=2, flops=0.0, operations=1, joules=None,
+        write_seconds=write, cores_busy=1.0, others_busy=others_busy, cores=2, flops=0.0, operations=1, joules=None,
         device="cpu",
     )  # fmt: skip
     forecast = None if seconds is None else Forecast(
@@ -466,6 +466,11 @@ SPOT = {"compute": {"spot": True}}
         (host(disk="overlay", **SPOT), "fail"),
         # A store so slow that a copy is 20 minutes on its way, however often one begins; and one that may be.
         (host(disk="nfs4", write=1200.0, training={"checkpoint_every_steps": None}, **SPOT), "fail"),
+        (
+            host(disk="nfs4", write=1200.0, others_busy=1.9, training={"checkpoint_every_steps": None}, **SPOT),
+            "insufficient",
+        ),
+        (host(disk="overlay", others_busy=1.9, **SPOT), "fail"),
         (host(disk="nfs4", write=300.0, training={"checkpoint_every_steps": None}, **SPOT), "insufficient"),
         (host(disk="nfs4", write=200.0, training={"checkpoint_every_steps": None}, **SPOT), "pass"),
         # Fourteen minutes of updates and two of writing.

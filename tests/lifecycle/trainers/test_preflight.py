@@ -1,6 +1,8 @@
 """What preflight finds out about a training script by a short trial."""
 
+import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import own_trainers
 import pytest
@@ -13,7 +15,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import TRAINER, preflight_checks
 from lifecycle.preflight.run import run_preflight
 from lifecycle.trainers.preflight import job_of_trial
-from lifecycle.trainers.trial import ScriptTrial, try_here, try_script
+from lifecycle.trainers.trial import ScriptTrial, ended, try_here, try_script
 
 HAND = own_trainers.documented("hand")
 
@@ -131,3 +133,29 @@ def test_process_of_a_trial_that_dies_or_never_ends_is_told(splits, tmp_path, mo
     monkeypatch.setattr("lifecycle.trainers.trial.MOST_SECONDS", 0.05)
     seen = try_script(job_of_trial(dies, Path(dies.training_file), tmp_path / "b"), tmp_path / "b")
     assert "did not end within" in seen.problem
+
+
+class Process:
+    """A trial that never ends; each look at it takes a second, and other work has its core for a share of it."""
+
+    pid = 1
+
+    def __init__(self, share: float = 0.0, ends_after: float = float("inf")) -> None:
+        self.time, self.share, self.ends_after = 0.0, share, ends_after
+
+    def wait(self, timeout: float) -> int:
+        self.time += timeout
+        if self.time >= self.ends_after:
+            return 0
+        raise subprocess.TimeoutExpired("trial", timeout)
+
+    def ended(self) -> int | None:
+        return ended(cast(Any, self), 180.0, now=lambda: self.time, waited=lambda pid: self.share * self.time)
+
+
+def test_trial_that_other_work_keeps_from_a_core_has_its_own_seconds_all_the_same():
+    alone, beside, for_ever = Process(), Process(share=0.75, ends_after=600.0), Process(share=1.0)
+    assert (alone.ended(), alone.time) == (None, 180.0)
+    assert beside.ended() == 0
+    assert (Process(ends_after=170.0).ended(), Process(ends_after=200.0).ended()) == (0, None)
+    assert (for_ever.ended(), for_ever.time) == (None, 1800.0)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,19 @@ class Clocked:
     """A heartbeat of updates of 0.2 s, and what it told."""
 
     def __init__(self, folder: Path, updates: int = 10) -> None:
-        self.time, self.told = 1000.0, []
-        self.heart = Heartbeat(folder, self.told.append, now=lambda: self.time)
+        self.time, self.told, self.queued = 1000.0, [], 50.0
+        waits = lambda: {str(threading.get_native_id()): self.queued}
+        self.heart = Heartbeat(folder, self.told.append, now=lambda: self.time, waits=waits)
         for step in range(updates):
             self.heart.begin(step)
             self.time += 0.2
             self.heart.end()
 
-    def passes(self, seconds: float, wake: float = 5.0) -> None:
-        """Time passes, and the thread wakes."""
+    def passes(self, seconds: float, wake: float = 5.0, queued: float = 0.0) -> None:
+        """Time passes, a share of it waiting for a core, and the thread wakes."""
         for _ in range(int(seconds / wake)):
             self.time += wake
+            self.queued += queued * wake
             self.heart.look()
 
 
@@ -42,6 +45,15 @@ def test_heartbeat_of_an_update_that_never_ends_tells_once_where_all_threads_are
     assert (finding.monitor, finding.severity, finding.step) == ("hang", "critical", 10)
     assert "within an update" in finding.evidence
     assert "test_monitors_heartbeat.py" in (tmp_path / STACKS).read_text()
+
+
+def test_heartbeat_of_an_update_that_other_work_keeps_from_a_core_is_quiet(tmp_path):
+    clocked = Clocked(tmp_path)
+    clocked.heart.begin(10)
+    clocked.passes(2900, queued=0.9)
+    assert clocked.told == []
+    clocked.passes(300, queued=0.1)
+    assert [finding.monitor for finding in clocked.told] == ["hang"]
 
 
 def test_heartbeat_of_rows_that_never_come_tells_later(tmp_path):
