@@ -77,7 +77,9 @@ def _changed(folder: Path, within: Iterable[str], code: Iterable[Path]) -> list[
     # git names no ignored file in its status. Two letters and a blank stand before each name.
     in_git = {folder / name for name in tracked.split("\0") if name}
     ignored = [f"{prefix.strip()}{path.relative_to(folder).as_posix()}" for path in code if path not in in_git]
-    return [*(entry[3:] for entry in found.split("\0") if entry), *ignored]
+    named = [entry[3:] for entry in found.split("\0") if entry]
+    # Python itself writes bytecode beside the sources, also where no .gitignore names it.
+    return [*(name for name in named if "__pycache__" not in name.split("/")), *ignored]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -58,6 +58,17 @@ def test_git_state_with_all_code_committed_is_clean_in_one_repository_and_in_two
     assert git_state(product / "use_cases" / "own")[1] is False
 
 
+def test_git_state_with_bytecode_that_no_gitignore_names_is_clean(toy, product):
+    for folder in (toy, product / "assets"):
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "model.cpython-311.pyc").write_bytes(b"bytecode")
+    assert git_state(toy)[1] is False
+    # Once committed by mistake, Python writes it anew after each change of its source.
+    commit(toy.parents[1])
+    (toy / "__pycache__" / "model.cpython-311.pyc").write_bytes(b"other bytecode")
+    assert git_state(toy)[1] is False
+
+
 def test_git_state_of_a_changed_or_untracked_use_case_is_dirty(toy):
     (toy / "notes.txt").write_text("new")
     assert git_state(toy)[1] is True
