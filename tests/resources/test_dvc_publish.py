@@ -48,7 +48,7 @@ def test_publish_of_the_same_content_or_name_is_refused(trips):
 
 
 def test_publish_of_a_version_without_rows_is_refused(unpublished):
-    unpublished.write_builder("rows.to_parquet", "rows[:0].to_parquet")
+    unpublished.write_builder("(rows, ", "(rows[:0], ")
     with pytest.raises(DatasetError, match="has no rows"):
         unpublished.publish("v1", 1)
 
