@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from made_signals import told
+from made_signals import signals, told
 from monitored import HOSTS, ONSET, alarms, from_onset, host, rate_times, watched
 from torch import nn
 
@@ -216,3 +217,32 @@ def test_layer_whose_gradient_vanishes_is_named(mechanism):
     watch, _ = watched(setup, steps=250, after=move)
     (alarm,) = [alarm for alarm in watch.alarms if alarm.monitor == "vanishing_gradients"]
     assert "network.0.weight" in alarm.where
+
+
+def rare_rows(seed: int, size: int, share: float = 0.006, blown_up_at: int | None = None) -> list[Signals]:
+    """Batches of a trained network whose answers begin at the share of positives: most hold one of these or none."""
+    generator, seen = np.random.default_rng(seed), []
+    for step in range(500):
+        positive = generator.random(size) < share
+        answers = np.clip(share * np.exp(generator.normal(0, 0.5, size)), 1e-6, 0.9)
+        losses = np.where(positive, -np.log(answers), -np.log1p(-answers))
+        if blown_up_at is not None and step >= blown_up_at:
+            losses = 8 * losses + 5
+        of_rows = {"loss": float(losses.mean()), "squared": float((losses**2).mean()), "rows": size}
+        seen.append(signals(step)._replace(**of_rows))
+    return seen
+
+
+@pytest.mark.parametrize("size", [32, 128])
+@pytest.mark.parametrize("seed", range(5))
+def test_rare_positives_that_come_together_are_no_loss_spike(seed, size):
+    spikes = Spikes()
+    seen = [found for one in rare_rows(seed, size) if (found := spikes.after_backward(one))]
+    assert [found for found in seen if found.severity == "critical"] == []
+
+
+@pytest.mark.parametrize("size", [32, 128])
+def test_rare_positives_whose_losses_blow_up_are_a_loss_spike(size):
+    spikes = Spikes()
+    seen = [found for one in rare_rows(0, size, blown_up_at=400) if (found := spikes.after_backward(one))]
+    assert [found.monitor for found in seen if found.severity == "critical"] == ["loss_spike"]
