@@ -20,7 +20,7 @@ from benchmarks.result import arguments, begin, finish
 if TYPE_CHECKING:
     from lifecycle.training.checkpoints.checkpointing import Checkpoints
     from lifecycle.training.checkpoints.writer import Writer
-    from lifecycle.training.state import TrainState
+    from lifecycle.training.state import TrainState, Update
 
 SEED = 0
 LAYERS, ROWS = 11, 64
@@ -133,7 +133,7 @@ def _train(
     ended = started
     times: dict[bool, list[float]] = {False: [], True: []}
 
-    def after_step(state: TrainState, loss: float) -> bool:
+    def after_step(state: TrainState, update: Update) -> bool:
         nonlocal ended, beside
         times[beside].append(time.perf_counter() - ended)
         checkpoints.after_step(state)

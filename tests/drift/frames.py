@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lifecycle.contract.model import Column, Contract, Label
+from lifecycle.contract.rule import LogicalType
 from lifecycle.data.files import SplitFiles
 from lifecycle.split_spec import BenchmarkWindow, TimeSplit
 
@@ -66,7 +67,7 @@ def written(rows: pd.DataFrame, folder: Path) -> SplitFiles:
 
 def contract(**changes: dict) -> Contract:
     """The features and their label; `changes` are fields of a column by its name."""
-    kinds = {"shop": "string", "distance": "integer", "constant": "integer"}
+    kinds: dict[str, LogicalType] = {"shop": "string", "distance": "integer", "constant": "integer"}
     columns = [
         Column(name=name, logical_type=kinds.get(name, "number"), role="feature", **changes.get(name, {}))
         for name in FEATURES

@@ -11,7 +11,8 @@ from lifecycle.promotion.champion import agreed_champion
 def entries(tmp_path):
     """Version 1 promoted, version 2 held back."""
     path, previous = tmp_path / "toy.jsonl", None
-    for number, action in (("1", "promote"), ("2", "shadow")):
+    actions: tuple[tuple[str, log.Action], ...] = (("1", "promote"), ("2", "shadow"))
+    for number, action in actions:
         log.append(
             path, use_case="toy", action=action, model_version=number, verdict_sha256=number * 64,
             previous_verdict_sha256=previous,
@@ -41,7 +42,8 @@ def test_agreed_champion_that_no_verdict_promoted_is_refused(entries):
 
 def test_agreed_champion_after_a_rollback_is_the_one_gone_back_to(entries, tmp_path):
     path = tmp_path / "toy.jsonl"
-    for action, version, sha256 in (("promote", "3", "3" * 64), ("rollback", "1", "1" * 64)):
+    actions: tuple[tuple[log.Action, str, str], ...] = (("promote", "3", "3" * 64), ("rollback", "1", "1" * 64))
+    for action, version, sha256 in actions:
         log.append(
             path, use_case="toy", action=action, model_version=version, verdict_sha256=sha256,
             previous_verdict_sha256=log.read(path)[-1].verdict_sha256, reason="late",

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,14 +170,17 @@ while written < 40:
     except RecordError:
         pass
 """
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     workers = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, **pipes) for _ in range(3)]
     for worker in workers:
+        assert worker.stdout
         worker.stdout.readline()
     for worker in workers:
+        assert worker.stdin
         worker.stdin.write(b"go\n")
         worker.stdin.close()
     assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
     assert len(log.read(path)) == 120
     for worker in workers:
+        assert worker.stdout
         worker.stdout.close()

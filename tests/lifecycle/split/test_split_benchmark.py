@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 from split_specs import CONTRACT, LABEL, rows, spec
 
+from lifecycle.checks import CheckResult
 from lifecycle.data.split import split_rows, splits_check
 from lifecycle.errors import DatasetError
 
@@ -12,7 +13,7 @@ PINNED = {"window": "20d", "roll": "pinned", "start": "2024-04-01"}
 EVERY = {"window": "20d", "roll": {"every": "30d", "from": "2024-03-01"}}
 
 
-def until(day: str, benchmark: dict, **changes) -> tuple[dict, object]:
+def until(day: str, benchmark: dict, **changes) -> tuple[dict, CheckResult]:
     """The splits of a version whose newest rows are of that day, and their check."""
     declared = spec("time", benchmark=benchmark, **changes)
     splits = split_rows(ROWS[ROWS["day"] <= day], declared, CONTRACT)

@@ -10,8 +10,16 @@ from lifecycle.data.days import day_of
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import SPLITS, split_by_time, splits_check
 from lifecycle.errors import DatasetError
+from lifecycle.split_spec import TimeSplit
 
-SPEC = toy_jobs.SPEC.split
+
+def spec(**values) -> TimeSplit:
+    found = toy_jobs.spec_with(split=values).split
+    assert isinstance(found, TimeSplit)
+    return found
+
+
+SPEC = spec()
 
 
 def rows(days: int = 60, per_day: int = 10, seed: int = 0) -> pd.DataFrame:
@@ -22,10 +30,6 @@ def rows(days: int = 60, per_day: int = 10, seed: int = 0) -> pd.DataFrame:
     positive = generator.integers(0, 2, len(day)).astype("int8")
     frame = pd.DataFrame({"when": day + seconds, "day": day, "positive": positive})
     return frame.sample(frac=1.0, random_state=seed)
-
-
-def spec(**values):
-    return toy_jobs.spec_with(split=values).split
 
 
 def healthy() -> dict[str, pd.DataFrame]:
