@@ -46,7 +46,7 @@ class NoTracking(Tracking):
     def log_values(self, run: TrackedRun, **values: Any) -> None:
         pass
 
-    def log_curve(self, run: TrackedRun, *curve: Any) -> None:
+    def log_curve(self, run: TrackedRun, stage: str, lines: Any) -> None:
         pass
 
     def log_files(self, run: TrackedRun, files: Mapping[str, bytes]) -> None:

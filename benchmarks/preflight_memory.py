@@ -4,7 +4,7 @@ The truth on a CPU is the peak of the bytes that torch's allocator has given out
 profiler; on CUDA it is max_memory_allocated. Beside it stand the rule of 40 GB a billion parameters, and the formula
 that `accelerate estimate-memory` prints for training with Adam: four times the weights. accelerate is not installed.
 
-    make bench NAME=preflight_memory                    two hours on 2 busy cores
+    make bench NAME=preflight_memory                    172 configurations, 1 to 35 CPU seconds each
     python -m benchmarks.preflight_memory fresh GPT     networks of one use, with this in their name
 """
 
@@ -163,7 +163,8 @@ def main() -> None:
     print(f"| {columns} | CPU s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     rows = []
-    precisions, parts = (("fp32",), (1,)) if asked.short else (("fp32", "bf16"), (1, 4))
+    precisions: tuple[Precision, ...] = ("fp32",) if asked.short else ("fp32", "bf16")
+    parts = (1,) if asked.short else (1, 4)
     for row in measure(chosen, precisions, parts):
         rows.append(row)
         print_row(row)
