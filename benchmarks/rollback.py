@@ -73,17 +73,26 @@ def promoted_twice(folder: Path) -> dict[str, str]:
 
 
 def promoted_again(folder: Path) -> dict[str, str]:
-    """The same without a second training: version 2 has the files of version 1."""
+    """The same without a second training: version 2 has the files of version 1.
+
+    On a busy machine a check of the first may be insufficient and its verdict shadow; it is promoted here all the same.
+    """
     environment = _promoted_once(folder)
     os.environ |= environment
     tracking, verdicts = Tracking(), folder / "state" / "verdicts" / "toy.jsonl"
     (first,), (entry,) = tracking.versions("toy"), log.read(verdicts)
     again = tracking.register(tracking.run("toy", "again", {}), "toy", first.artifact, "b" * 64, tags={})
+
+    def promote(version: str, verdict: str) -> None:
+        log.append(
+            verdicts, use_case="toy", action="promote", model_version=version, verdict_sha256=verdict,
+            previous_verdict_sha256=entry.verdict_sha256,
+        )  # fmt: skip
+
+    if entry.action != "promote":
+        promote(first.version, entry.verdict_sha256)
+    promote(again.version, "b" * 64)
     tracking.set_champion("toy", again.version, first.version)
-    log.append(
-        verdicts, use_case="toy", action="promote", model_version=again.version,
-        verdict_sha256="b" * 64, previous_verdict_sha256=entry.verdict_sha256,
-    )  # fmt: skip
     _refuse_other_than_two(folder)
     return environment
 
@@ -95,8 +104,10 @@ def _promoted_once(folder: Path) -> dict[str, str]:
 
 
 def _refuse_other_than_two(folder: Path) -> None:
-    promoted = [entry.action for entry in log.read(folder / "state" / "verdicts" / "toy.jsonl")]
-    assert promoted == ["promote", "promote"], f"{promoted}: is the tree committed?"
+    entries = log.read(folder / "state" / "verdicts" / "toy.jsonl")
+    promoted = [entry.model_version for entry in entries if entry.action == "promote"]
+    told = ", ".join(f"{entry.action} of version {entry.model_version}" for entry in entries)
+    assert promoted == ["1", "2"], f"{told}: is the tree committed, and the machine idle?"
 
 
 def alias_switches(folder: Path, repeats: int) -> list[float]:
