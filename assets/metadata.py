@@ -31,6 +31,7 @@ from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     from assets.step import StepRun
+    from lifecycle.promotion.reuse import Reused
     from resources.mlflow import TrackedRun
 
 # The report's name among the artifacts of the MLflow run.
@@ -38,17 +39,24 @@ REPORT_ARTIFACT = "report.html"
 
 
 def step_metadata(
-    run: StepRun, record: Record, tracked: TrackedRun | None, *, reused: bool, report: Path | None
+    run: StepRun,
+    record: Record,
+    tracked: TrackedRun | None,
+    *,
+    reused: bool,
+    report: Path | None,
+    before: Reused | None = None,
 ) -> dict[str, Any]:
     """Decision and why, links, pictures, figures, cost and lineage of a step: first what people look for first.
 
-    `tracked` is None for a run that only validates data.
+    `tracked` is None for a run that only validates data. With `before`, decision and reasons are the last judgement's.
     """
     from lifecycle.report import in_words
 
+    told, judged = (before.told, before.last) if before else ((), record)
     shown: dict[str, Any] = {
-        "decision": in_words.decision(record),
-        "reasons": dg.MetadataValue.md(in_words.markdown_list(in_words.reasons(record))),
+        "decision": in_words.decision(judged),
+        "reasons": dg.MetadataValue.md(in_words.markdown_list((*told, *in_words.reasons(judged)))),
     }
     if report is not None:
         # A browser follows no file address from a page of a server: the path is there to be copied.

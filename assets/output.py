@@ -11,13 +11,17 @@ from lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:
     from assets.step import StepRun
+    from lifecycle.promotion.reuse import Reused
     from resources.mlflow import TrackedRun
 
 
-def write_report(run: StepRun, tracked: TrackedRun | None, stopped_at: Step | None) -> Path:
+def write_report(
+    run: StepRun, tracked: TrackedRun | None, stopped_at: Step | None, before: Reused | None = None
+) -> Path:
     """Render all records of the run to <state>/reports/<use case>/<run id>.html.
 
-    latest.html beside it is the newest one of a run that trains.
+    latest.html beside it is the newest one of a run that trains; one that found an older verdict than the last one
+    leaves it as it is.
     """
     from lifecycle.report.render import render
 
@@ -28,10 +32,11 @@ def write_report(run: StepRun, tracked: TrackedRun | None, stopped_at: Step | No
     commit = next((record.provenance.git_commit for record in reversed(records.values())), None)
     if address := commit_url(run.use_case.folder, commit):
         links["Commit"] = address
-    page = render(records, links, stopped_at, run.run_id, run.use_case.spec.description).encode()
+    told = before.told if before else ()
+    page = render(records, links, stopped_at, run.run_id, run.use_case.spec.description, told).encode()
     path = run.workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
     write_atomic(path, page)
-    if run.trains:
+    if run.trains and (before is None or before.last == records["promotion"]):
         write_atomic(path.with_name("latest.html"), page)
     return path
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import dagster as dg
 
 from assets import ci
+from assets.champion import reused_before
 from assets.metadata import check_result, refusal_metadata, step_metadata
 from assets.output import run_records, write_report
 from assets.track import last_step, track, without_mlflow
@@ -29,7 +30,7 @@ from lifecycle.preflight.ci import rows_of, table
 from lifecycle.preflight.gate import trials_of
 from lifecycle.promotion.earlier import tell_open
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep
+from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep, Verdict
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
@@ -140,7 +141,8 @@ def run_step(
             ci.tell_refusal(workspace.state, use_case.folder, step, error, context.run_id)
         raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
     if earlier is not None and equal:
-        workspace.records.reuse(earlier, run.run_id, newest=run.trains)
+        # The newest verdict stays the last judgement, whichever an equal run finds again.
+        workspace.records.reuse(earlier, run.run_id, newest=run.trains and not isinstance(earlier, Verdict))
         context.log.info(f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost")
         yield from finish_step(run, earlier, reused=True)
         return
@@ -168,17 +170,18 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     """The one way out: track, report, then materialize if the gate passed, else observe and fail."""
     stopped, last = not record.passed, run.step == last_step(run.context)
     report, tracked = None, None
+    before = reused_before(run, record) if reused and isinstance(record, Verdict) else None
     if run.trains:
         with without_mlflow(run, needed=stopped or last):
             tracked = run.tracked()
     if stopped or (run.trains and last):
-        report = write_report(run, tracked, stopped_at=run.step if stopped else None)
+        report = write_report(run, tracked, stopped_at=run.step if stopped else None, before=before)
     if tracked is not None:
         with without_mlflow(run, needed=stopped or last):
             track(run, tracked, record, reused, report)
     if run.intent == ci.PREFLIGHT and (stopped or last):
         ci.tell(run, run_records(run))
-    metadata = step_metadata(run, record, tracked, reused=reused, report=report)
+    metadata = step_metadata(run, record, tracked, reused=reused, report=report, before=before)
     look_at = where_to_look(record, report if run.trains else None)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
@@ -195,7 +198,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if run.trains and run.step != STEPS[-1]:
         for line in tell_open(run.step, record.checks):
             run.context.log.warning(line)
-    for line in look_at:
+    for line in (*(before.told if before else ()), *look_at):
         run.context.log.info(line)
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
 

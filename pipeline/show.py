@@ -69,11 +69,14 @@ def verdict_text(verdict: Verdict) -> str:
     judged = f"judged {verdict.provenance.created_at[:16].replace('T', ' ')} UTC"
     withdrawn = rolled_back(verdict_log(verdict.use_case), verdict.model_version)
     since = f"Since then: {withdrawn.told}.\n" if withdrawn and verdict.decision == "promote" else ""
+    champion = log.champion(verdict_log(verdict.use_case))
+    live = f"version {champion.model_version}" if champion else "none"
     decided = f"{verdict.decision.upper()}{verdict.headline and f', {verdict.headline}'}"
     return (
         f"\n{verdict.use_case}: {decided} (model version {verdict.model_version}), {judged}\n"
         f"{since}"
         f"{reasons}\n\n"
+        f"champion    {live}\n"
         f"cost        {spent:.4f} USD in the run that was judged, {wall:.0f} s; "
         f"the model in all {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"report      {report}\n"

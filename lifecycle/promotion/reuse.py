@@ -1,6 +1,8 @@
-"""Whether an existing verdict already answers the question."""
+"""Whether an existing verdict already answers the question, and what is said where it does."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from lifecycle.records import Verdict
 
@@ -24,3 +26,26 @@ def still_answers(
     asked = (verdict.provenance.git_dirty, verdict.champion)
     declared = first_model == verdict.first_model or verdict.model_version == champion_version
     return declared and asked == (git_dirty, champion_version)
+
+
+class Reused(NamedTuple):
+    """A verdict that a run found instead of making one: what is said of it, and the last judgement."""
+
+    told: tuple[str, ...]
+    last: Verdict
+
+
+def reused_verdict(verdict: Verdict, last: Verdict, champion: str | None) -> Reused:
+    """`last` is the newest verdict of the log, `champion` the version that is live."""
+    told = [f"An existing verdict is reused, since nothing that it depends on has changed: {_judged(verdict)}."]
+    if last != verdict:
+        told.append(f"The last judgement is another: {_judged(last)}.")
+    told.append(f"The champion is version {champion}." if champion else "There is no champion.")
+    return Reused(tuple(told), last)
+
+
+def _judged(verdict: Verdict) -> str:
+    origin = verdict.provenance
+    return (
+        f"{verdict.decision}, model version {verdict.model_version}, {origin.created_at[:10]}, run {origin.run_id[:8]}"
+    )

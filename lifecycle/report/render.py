@@ -7,7 +7,7 @@ from records is escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +31,15 @@ def render(
     stopped_at: Step | None = None,
     run_id: str | None = None,
     question: str = "",
+    notes: Sequence[str] = (),
 ) -> str:
     """The report as one HTML page.
 
     records: any prefix of the steps; none at all gives a page that says so. links: label to URL or
     path; anything but http, https, file and plain paths is shown as text. stopped_at: the step whose
     gate closed, also where it left no record. run_id: the run that the report is about; what another
-    run made cost it nothing. question: what the model is to answer, in a sentence.
+    run made cost it nothing. question: what the model is to answer, in a sentence. notes: what
+    has to be known first, such as that the verdict is an older run's.
     """
     records = sections.ordered(records)
     stopped = outcome.stopped_step(records, stopped_at)
@@ -46,6 +48,7 @@ def render(
         .get_template("template.html.j2")
         .render(
             records=records,
+            notes=notes,
             dataset=outcome.found(records, "dataset", DatasetVersion),
             snapshot=outcome.found(records, "snapshot", Snapshot),
             report=outcome.found(records, "evaluation", EvaluationReport),

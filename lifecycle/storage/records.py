@@ -98,7 +98,7 @@ class FileRecordStore:
         return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def newest(self, use_case: str, step: Step) -> Record | None:
-        """The newest record of the step that passed its gate."""
+        """The newest record of the step that passed its gate; of promotion the last judgement, not one found again."""
         return self._follow(use_case, step, "newest", "all", step)
 
     def by_identity(self, use_case: str, step: Step, identity: str) -> Record | None:

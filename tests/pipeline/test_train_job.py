@@ -6,7 +6,8 @@ import shutil
 import pytest
 from toy_project import FIRST
 
-from lifecycle.records import STEPS
+from lifecycle.promotion import log
+from lifecycle.records import STEPS, Verdict
 from lifecycle.storage.records import record_sha256
 from lifecycle.training.watching.metrics_file import windows_in
 
@@ -185,7 +186,24 @@ def test_train_first_run_dagster_process_never_imported_torch(trained):
     assert "torch" not in imported
 
 
-def test_train_second_identical_run_reuses_all_and_the_verdict_stands(toy, trained):
+def judged_later(toy) -> Verdict:
+    """A newer shadow verdict on another model, and its report, as its run leaves them."""
+    path = toy.var / "verdicts" / "toy.jsonl"
+    newest = log.read(path)[-1]
+    first = toy.records.get("toy", "promotion", newest.verdict_sha256)
+    assert isinstance(first, Verdict)
+    later = first.model_copy(update={"identity": "later", "decision": "shadow", "model_version": "2"})
+    toy.records.put(later, "later")
+    log.append(
+        path, use_case="toy", action="shadow", model_version="2", verdict_sha256=record_sha256(later),
+        previous_verdict_sha256=newest.verdict_sha256,
+    )  # fmt: skip
+    (toy.var / "reports" / "toy" / "latest.html").write_text("the report of the later verdict")
+    return later
+
+
+def test_train_second_identical_run_reuses_all_and_shows_the_last_judgement(toy, trained):
+    later = judged_later(toy)
     before = toy.verdict_log()
     second = toy.execute(intent=FIRST)
     assert second.code == 0, second.out
@@ -196,6 +214,15 @@ def test_train_second_identical_run_reuses_all_and_the_verdict_stands(toy, train
         assert [metadata[name] for name in COST] == [0.0, 0.0, 0.0, 0.0]
     assert toy.verdict_log() == before
     assert toy.verdict(second.run_id) == trained.toy.verdict(trained.done.run_id)
+    # The older verdict was found again; what is shown is the last one, and that this is another.
+    assert toy.records.newest("toy", "promotion") == later
+    assert shown["promotion"]["decision"] == "shadow"
+    for told in ("An existing verdict is reused", "The last judgement is another: shadow, model version 2"):
+        assert told in second.out
+        assert told in (toy.var / "reports" / "toy" / f"{second.run_id}.html").read_text()
+        assert told in shown["promotion"]["reasons"].replace("\\", "")
+    assert "The champion is version 1." in second.out
+    assert (toy.var / "reports" / "toy" / "latest.html").read_text() == "the report of the later verdict"
     with toy.tracking() as tracking:
         assert [model.version for model in tracking.versions("toy")] == ["1"]
     assert toy.mlflow_run(second.run_id).info.status == "FINISHED"

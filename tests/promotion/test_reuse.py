@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from lifecycle.promotion.reuse import still_answers
+from lifecycle.promotion.reuse import reused_verdict, still_answers
 from lifecycle.records import Verdict
 
 
@@ -40,3 +40,22 @@ def test_verdict_stands_while_what_it_was_asked_is_the_same(known, champion, fir
 def test_verdict_of_another_identity_or_another_state_of_the_tree_is_asked_anew():
     assert not still_answers(verdict("promote", "2", "1"), "other", False, "2", False)
     assert not still_answers(verdict("shadow", "3", "2"), "equal", True, "2", False)
+
+
+def judged(decision: str, version: str, run_id: str) -> Verdict:
+    origin = SimpleNamespace(created_at="2026-11-21T10:00:00+00:00", run_id=run_id)
+    return cast(Verdict, SimpleNamespace(decision=decision, model_version=version, provenance=origin))
+
+
+def test_reused_verdict_says_that_it_is_one_which_judgement_was_the_last_and_who_is_live():
+    older, last = judged("promote", "1", "a" * 32), judged("shadow", "2", "b" * 32)
+    found = reused_verdict(older, last, "1")
+    assert found.last is last
+    assert found.told == (
+        "An existing verdict is reused, since nothing that it depends on has changed: "
+        "promote, model version 1, 2026-11-21, run aaaaaaaa.",
+        "The last judgement is another: shadow, model version 2, 2026-11-21, run bbbbbbbb.",
+        "The champion is version 1.",
+    )
+    assert len(reused_verdict(last, last, None).told) == 2
+    assert reused_verdict(last, last, None).told[1] == "There is no champion."
