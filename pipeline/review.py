@@ -123,7 +123,9 @@ def strongest_first(use_case: UseCase, contract: Contract) -> tuple[Strength, ..
     lost = _lost(FileRecordStore(state), use_case.name)
     if lost:
         order = sorted(names, key=lambda name: -lost.get(name, 0.0))
-        return tuple(Strength(n, f": shuffled, AUC falls by {lost[n]:.3f}" if n in lost else "") for n in order)
+        return tuple(
+            Strength(n, f": AUC falls by {max(0.0, lost[n]):.3f} if it is shuffled" if n in lost else "") for n in order
+        )
     alone = _alone(use_case, contract)
     order = sorted(names, key=lambda name: -alone.get(name, 0.5))
     return tuple(Strength(n, f": AUC {alone[n]:.3f} alone" if n in alone else "") for n in order)
@@ -168,7 +170,9 @@ def _told(use_case: UseCase, contract: Contract, changes: Mapping[str, Mapping[s
     if left:
         yield f"{len(left)} of {len(contract.feature_columns)} inputs wait for a review: {', '.join(left)}"
     else:
-        yield f"all {len(contract.feature_columns)} inputs of {use_case.name} are reviewed"
+        yield f"none of the {len(contract.feature_columns)} inputs of {use_case.name} waits for a review"
+    if accepted := contract.accepted_features:
+        yield f"{len(accepted)} of them were accepted without one: the verdict will name the reason"
 
 
 def _names(code: str, column: str) -> bool:

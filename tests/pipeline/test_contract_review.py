@@ -136,7 +136,7 @@ def test_review_accept_all_writes_the_reason_beside_answers_and_nothing_waits(dr
     contract = load_contract(drafted)
     assert contract.unreviewed_features == ()
     assert contract.accepted_features == {"shop": reason, "x2": reason}
-    assert "all 3 inputs of toy are reviewed" in capsys.readouterr().out
+    assert "none of the 3 inputs of toy waits for a review" in capsys.readouterr().out
     before = drafted.read_text()
     assert main(["contract", "review", "toy"]) == 0
     assert drafted.read_text() == before
@@ -164,4 +164,4 @@ def test_review_that_cannot_be_done_is_told_and_writes_nothing(drafted, capsys, 
 def test_review_of_a_contract_that_says_nothing_of_reviews_has_nothing_to_ask(drafted, capsys):
     drafted.write_text((ROOT / "tests" / "toy" / "use_cases" / "toy" / "contract.yaml").read_text())
     assert main(["contract", "review", "toy"]) == 0
-    assert "all 3 inputs of toy are reviewed" in capsys.readouterr().out
+    assert "none of the 3 inputs of toy waits for a review" in capsys.readouterr().out
