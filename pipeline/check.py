@@ -90,6 +90,8 @@ def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract
     if file == "contract.yaml" and contract is not None:
         features = len(contract.feature_columns)
         evidence = f"{len(contract.columns)} columns, {features} of them inputs; {len(contract.rules)} rules"
+        if waiting := len(contract.unreviewed_features):
+            evidence += f"; {waiting} {'waits' if waiting == 1 else 'wait'} for: trainworthy contract review"
     return Part(file, evidence, wrong)
 
 

@@ -9,6 +9,7 @@ from toy_project import ROOT
 
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.review import answer_values, with_answers
+from pipeline.check import _file
 from pipeline.cli import main
 
 FLOW = """\
@@ -111,6 +112,14 @@ def test_review_without_a_terminal_lists_what_waits_and_fails(drafted, capsys, m
     assert out.startswith("3 inputs of toy wait for a review, the strongest first:")
     assert "--column shop --known PT0S" in out
     assert drafted.read_text() == before
+
+
+def test_check_counts_the_inputs_that_wait(drafted):
+    path = drafted.parent / "contract.yaml"
+    told = _file("contract.yaml", [], None, load_contract(path)).evidence
+    assert told.endswith("; 3 wait for: trainworthy contract review")
+    assert main(["contract", "review", "toy", "--accept-all", "--reason", "a form"]) == 0
+    assert "review" not in _file("contract.yaml", [], None, load_contract(path)).evidence
 
 
 class Terminal(io.StringIO):
