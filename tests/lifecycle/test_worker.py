@@ -29,17 +29,10 @@ def done(splits, tmp_path_factory):
 
 
 def run_here(job) -> int:
-    """The worker's main in this process: as the process, without the second to start it."""
-    out = Path(job.out)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "job.json").write_bytes(toy_jobs.canonical_json(toy_jobs.JobFile(job=job).model_dump(mode="json")))
-    return main(["--job", str(out / "job.json")])
+    return toy_jobs.run_here(job)[0]
 
 
-def told(job) -> dict[str, str]:
-    import json
-
-    return json.loads((Path(job.out) / "error.json").read_text())
+told = toy_jobs.error_of
 
 
 def test_worker_alone_answers_its_job_with_files_that_are_whole(done):

@@ -82,7 +82,7 @@ def test_error_in_a_loader_reaches_the_training_with_its_line(splits, tmp_path):
             "\n",
         ),
     )
-    code, error = toy_jobs.run_worker(
+    code, error = toy_jobs.run_here(
         toy_jobs.train_job(splits, tmp_path / "out", spec=spec(1), use_case=broken, loaders=1)
     )
     assert code == 70
@@ -139,7 +139,7 @@ def test_error_in_a_loader_has_the_class_that_it_would_have_in_the_training(spli
         ),
     )
     job = toy_jobs.train_job(splits, tmp_path / "out", spec=spec(1), use_case=broken, loaders=1)
-    ended, told = toy_jobs.run_worker(job)
+    ended, told = toy_jobs.run_here(job)
     assert (ended, told.get("passes")) == (code, passes)
 
 
