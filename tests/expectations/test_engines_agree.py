@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -214,18 +215,24 @@ def said(result):
     return result.status, result.count, result.observed, failing, result.withheld, result.rows
 
 
-# Without the phase that makes a failing case smaller: at a second a try it takes minutes.
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)  # fmt: skip
-@given(cases())
-def test_engines_any_table_and_rules_agree_rule_by_rule(case):
-    table, cut, judged = case
-    with tempfile.TemporaryDirectory() as name:
-        written(table, cut, Path(name))
-        reference = great_expectations.validate_files(Path(name), judged)
-        found = fused.validate_files(Path(name), judged)
-    for ours, theirs in zip(found, reference, strict=True):
-        assert said(ours) == said(theirs), (ours.rule, ours.error, theirs.error)
-        assert (ours.error is None) == (theirs.error is None)
+# Without the phase that makes a failing case smaller: at half a second a try it takes minutes.
+PHASES = [Phase.explicit, Phase.generate]
+
+
+@pytest.mark.parametrize("examples", [20, pytest.param(60, marks=pytest.mark.slow)])
+def test_engines_any_table_and_rules_agree_rule_by_rule(examples):
+    @settings(
+        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=PHASES
+    )
+    @given(cases())
+    def agree(case):
+        table, cut, judged = case
+        with tempfile.TemporaryDirectory() as name:
+            written(table, cut, Path(name))
+            reference = great_expectations.validate_files(Path(name), judged)
+            found = fused.validate_files(Path(name), judged)
+        for ours, theirs in zip(found, reference, strict=True):
+            assert said(ours) == said(theirs), (ours.rule, ours.error, theirs.error)
+            assert (ours.error is None) == (theirs.error is None)
+
+    agree()
