@@ -1,6 +1,9 @@
-"""One trained state a session (about 60 s on two busy cores); tests copy it, so that none depends on another."""
+"""One trained state for all processes of a session (63 CPU s); tests copy it, so that none depends on another."""
 
-from dataclasses import dataclass
+import fcntl
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pytest
 from toy_project import FIRST, Done, Toy, new_toy
@@ -23,13 +26,31 @@ def _no_instance_of_another_test():
         yield
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory) -> Trained:
-    """Read only: what a first training leaves. Its imports are on stderr, of Dagster's process only."""
-    toy = new_toy(tmp_path_factory.mktemp("trained"))
-    done = toy.execute(intent=FIRST, python=["-X", "importtime"])
+def once(folder: Path, make) -> Done:
+    """What `make(folder)` gave whichever of this session's processes came first: the others wait and read it."""
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = folder / "done.json"
+        if not path.is_file():
+            path.write_text(json.dumps(asdict(make(folder))))
+        return Done(**json.loads(path.read_text()))
+
+
+def first_training(folder: Path) -> Done:
+    """What a first training leaves. Its imports are on stderr, of Dagster's process only."""
+    done = new_toy(folder).execute(intent=FIRST, python=["-X", "importtime"])
     assert done.code == 0, done.out[-4000:]
-    return Trained(toy, done)
+    return done
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, worker_id) -> Trained:
+    """Read only: what a first training leaves, made once for all xdist processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "trained"
+    done = once(folder, first_training)
+    return Trained(Toy(folder / "project", folder / "state"), done)
 
 
 @pytest.fixture
