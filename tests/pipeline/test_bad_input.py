@@ -36,14 +36,14 @@ def written(toy):
 )
 def test_input_broken_use_case_file_is_told_and_nothing_is_written(fresh, name, old, new, told):
     fresh.edit(name, old, new)
-    done = fresh.execute(intent=FIRST)
+    done = fresh.run(intent=FIRST)
     assert refused(done, *told, "fix:")
     assert fresh.materialized(done.run_id) == {}
     assert written(fresh) == []
 
 
 def test_input_broken_use_case_does_not_hold_up_the_others(fresh):
-    """Two typos in a use case beside the toy: its preflight ends with both, the toy's runs."""
+    """Two typos in a use case beside the toy: its preflight ends with both, the toy's data is judged."""
     copied = fresh.folder.with_name("other")
     shutil.copytree(fresh.folder, copied)
     text = (copied / "use_case.yaml").read_text().replace("name: toy\n", "name: other\n")
@@ -52,10 +52,10 @@ def test_input_broken_use_case_does_not_hold_up_the_others(fresh):
     broken = fresh.execute("preflight_other")
     assert refused(broken, *problems)
     assert fresh.status(broken.run_id) == "FAILURE"
-    good = fresh.execute("preflight_toy")
+    good = fresh.run("validate_toy")
     assert good.code == 0, good.out
     assert all(text in good.out for text in problems), good.out
-    assert list(fresh.materialized(good.run_id)) == ["dataset", "snapshot", "preflight"]
+    assert list(fresh.materialized(good.run_id)) == ["dataset", "snapshot"]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_input_broken_use_case_does_not_hold_up_the_others(fresh):
 )
 def test_input_unknown_name_stops_the_first_step(fresh, old, new, told):
     fresh.edit("use_case.yaml", old, new)
-    done = fresh.execute(intent=FIRST)
+    done = fresh.run(intent=FIRST)
     assert refused(done, *told, "fix:")
     assert fresh.materialized(done.run_id) == {}
     assert written(fresh) == []
@@ -76,7 +76,7 @@ def test_input_unknown_name_stops_the_first_step(fresh, old, new, told):
 
 def test_input_contract_that_disagrees_with_the_use_case_stops_the_first_step(fresh):
     fresh.edit("use_case.yaml", "target: positive", "target: positiv")
-    done = fresh.execute(intent=FIRST)
+    done = fresh.run(intent=FIRST)
     assert refused(done, "positiv", "fix:")
     assert fresh.materialized(done.run_id) == {}
 
@@ -113,7 +113,7 @@ def test_input_misspelled_fail_on_is_refused_before_the_run(fresh):
 
 
 def test_input_unknown_dataset_version_in_the_run_config_stops_the_first_step(fresh):
-    done = fresh.execute(intent={"first_model": True, "dataset_version": "v22"})
+    done = fresh.run(intent={"first_model": True, "dataset_version": "v22"})
     assert refused(done, "no such published version", "'v22'", "did you mean 'v2'?")
     assert fresh.materialized(done.run_id) == {}
     assert fresh.observed(done.run_id)["dataset"]["lineage/dataset_version"] == "toy_rows@v22"

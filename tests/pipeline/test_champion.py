@@ -20,7 +20,7 @@ def unjudged(toy):
 
 
 def test_champion_missing_and_not_declared_stops_at_preflight_with_the_fix(unjudged):
-    done = unjudged.execute()
+    done = unjudged.run()
     assert done.code == 1
     assert list(unjudged.materialized(done.run_id)) == ["dataset", "snapshot"]
     assert list(unjudged.observed(done.run_id)) == ["preflight"]
@@ -33,8 +33,8 @@ def test_champion_missing_and_not_declared_stops_at_preflight_with_the_fix(unjud
 def test_champion_that_exists_refuses_a_declared_first_model_before_training(toy):
     toy.edit("use_case.yaml", "{width: 32}", "{width: 16}")
     # Passed, so that it could be reused: the question must be asked all the same.
-    assert toy.execute("preflight_toy").code == 0
-    done = toy.execute(intent=FIRST)
+    assert toy.run("preflight_toy").code == 0
+    done = toy.run(intent=FIRST)
     assert done.code == 1
     assert list(toy.observed(done.run_id)) == ["preflight"]
     assert "first_model is declared, but there is a champion" in done.out
@@ -49,7 +49,7 @@ def test_champion_whose_alias_was_deleted_is_no_reason_to_promote_without_a_comp
         tracking.client.delete_registered_model_alias("toy", "champion")
     before = toy.verdict_log()
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
-    done = toy.execute(intent=intent)
+    done = toy.run(intent=intent)
     assert done.code == 1
     assert list(toy.observed(done.run_id)) == ["preflight"]
     assert "the verdict log and the alias champion disagree" in done.out
@@ -61,13 +61,13 @@ def test_champion_after_a_crash_before_the_alias_moved_is_mended_by_the_doctor(t
     with toy.tracking() as tracking:
         tracking.client.delete_registered_model_alias("toy", "champion")
     # Nothing else changed: the reuse of every step must not hide it.
-    done = toy.execute(intent=FIRST)
+    done = toy.run(intent=FIRST)
     assert done.code == 1
     assert "Traceback" not in done.out, done.out
     assert "trainworthy doctor --mend" in done.out
     toy.call("-m", "pipeline.cli", "doctor", "--mend")
     assert toy.champion() == "1"
-    mended = toy.execute(intent=FIRST)
+    mended = toy.run(intent=FIRST)
     assert mended.code == 0, mended.out
     assert len(toy.verdict_log()) == 1
 
@@ -76,7 +76,7 @@ def test_champion_that_saw_days_of_the_benchmark_stops_the_candidate_before_pref
     before = toy.verdict_log()
     with toy.tracking() as tracking:
         tracking.client.set_model_version_tag("toy", "1", "calibrated_until", "2024-04-20")
-    done = toy.execute()
+    done = toy.run()
     assert done.code == 1
     assert list(toy.observed(done.run_id)) == ["preflight"]
     assert "the champion saw days of this benchmark" in done.out
@@ -85,13 +85,13 @@ def test_champion_that_saw_days_of_the_benchmark_stops_the_candidate_before_pref
     assert '"dataset_version": "v2"' in done.out
     assert toy.verdict_log() == before
     # An experiment meets no champion and no benchmark.
-    assert toy.execute("experiment_toy").code == 0
+    assert toy.run("experiment_toy").code == 0
 
 
 @pytest.mark.slow
 def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjudged):
     (unjudged.folder / "notes.txt").write_text("not committed")
-    dirty = unjudged.execute(intent=FIRST)
+    dirty = unjudged.run(intent=FIRST)
     assert dirty.code == 0, dirty.out
     verdict = unjudged.verdict(dirty.run_id)
     assert verdict.decision == "shadow"
@@ -99,7 +99,7 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
     assert any("commit it" in reason for reason in verdict.held_back_by)
     assert unjudged.champion() is None
     unjudged.commit()
-    clean = unjudged.execute(intent=FIRST)
+    clean = unjudged.run(intent=FIRST)
     assert clean.code == 0, clean.out
     assert unjudged.verdict(clean.run_id).decision == "promote"
     assert unjudged.champion() == "1"
@@ -111,7 +111,7 @@ def test_champion_judged_on_a_dirty_tree_waits_until_the_code_is_committed(unjud
 @pytest.mark.slow
 def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy, trained):
     toy.edit("use_case.yaml", "seed: 7", "seed: 8")
-    second = toy.execute()
+    second = toy.run()
     assert second.code == 0, second.out
     verdict, first = toy.verdict(second.run_id), trained.toy.verdict(trained.done.run_id)
     assert verdict.decision in ("shadow", "reject")
@@ -126,13 +126,13 @@ def test_champion_against_an_equal_model_stays_unless_the_purpose_is_refresh(toy
 
     # The same verdict again: whether it fails the run is the run's choice.
     for fail_on, code in (("never", 0), ("reject", 1 if verdict.decision == "reject" else 0), ("shadow", 1)):
-        again = toy.execute(intent={"fail_on": fail_on})
+        again = toy.run(intent={"fail_on": fail_on})
         assert (fail_on, again.code) == (fail_on, code), again.out
         assert toy.verdict(again.run_id) == verdict
     assert len(toy.verdict_log()) == 2
 
     toy.edit("use_case.yaml", "purpose: improve", "purpose: refresh")
-    refreshed = toy.execute()
+    refreshed = toy.run()
     assert refreshed.code == 0, refreshed.out
     verdict = toy.verdict(refreshed.run_id)
     assert verdict.decision == ("promote" if gain.low > -0.01 else "shadow")
@@ -150,7 +150,7 @@ def test_champion_of_a_moved_state_is_compared_where_it_lies_now(trained, tmp_pa
     shutil.move(toy.var, tmp_path / "moved state")
     moved = type(toy)(toy.root, tmp_path / "moved state")
     moved.edit("use_case.yaml", "seed: 7", "seed: 9")
-    done = moved.execute()
+    done = moved.run()
     assert done.code == 0, done.out
     assert {found.reference for found in moved.verdict(done.run_id).comparisons} >= {"champion"}
     assert not toy.var.exists()

@@ -11,7 +11,6 @@ from lifecycle.data.versions import read_versions, versions_path
 from lifecycle.records import DatasetVersion
 from pipeline.cli import main
 
-MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select")
 # Rewrites the labels of days 60 to 89 (March) as a vendor's correction would.
 CORRECTION = ("    date = pd.Timestamp(", "    score = score * (-1 if 60 <= day < 90 else 1)\n    date = pd.Timestamp(")
 
@@ -86,13 +85,13 @@ def test_silent_backfill_is_caught_by_publish_by_diff_and_by_the_step(here, caps
     assert changed["row_id"].max() < 90 * 80
     assert (changed["label_before"] != changed["label_after"]).all()
     assert rows.filter(pl.col("what") == "added").height == 800
-    stopped = here.call(*MATERIALIZE, "toy/dataset")
+    stopped = here.materialize("dataset")
     assert stopped.code == 1
     assert "toy_rows@v3 changes or lacks files of v2, v1 without declaring it" in stopped.out
     path.write_text(declared)
     assert main(["datasets", "diff", "v2", "v3"]) == 0
     assert "v3 is a declared backfill of v2: the vendor corrected March" in capsys.readouterr().out
-    passed = here.call(*MATERIALIZE, "toy/dataset")
+    passed = here.materialize("dataset")
     assert passed.code == 0, passed.out
     record = here.records.newest("toy", "dataset")
     assert isinstance(record, DatasetVersion)
@@ -144,7 +143,7 @@ def test_datasets_and_preflight_work_without_git_and_in_a_shallow_clone(toy, tmp
         shutil.rmtree(toy.var / name, ignore_errors=True)
     listed = toy.call("-m", "pipeline.cli", "datasets")
     assert (listed.code, "toy_rows@v1" in listed.out) == (0, True), listed.out
-    done = toy.execute("preflight_toy")
+    done = toy.run("preflight_toy")
     assert done.code == 0, done.out
     record = toy.record(done.run_id, "preflight")
     assert (record.passed, record.provenance.git_commit is None) == (True, checkout == "without git")

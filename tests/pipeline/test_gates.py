@@ -1,4 +1,7 @@
-"""Planted faults: each stops the run at the right step, for money not to be wasted after it, and leaves its account."""
+"""Planted faults: each stops the run at the right step, for money not to be wasted after it, and leaves its account.
+
+Three end the bare command: a stop of Dagster's own process, of a worker, and of a stage. The others run in this one.
+"""
 
 import dagster as dg
 import pytest
@@ -88,7 +91,7 @@ def test_gate_feature_that_is_known_only_later_stops_at_snapshot(toy):
         "logicalTypeOptions: {minimum: -10, maximum: 10}\n"
         "        customProperties: [{property: role, value: feature}, {property: availableAt, value: P1D}]",
     )
-    done = toy.execute()
+    done = toy.run()
     told = stops_at(toy, "snapshot", "availability", done)
     assert "x1" in told
 
@@ -97,7 +100,7 @@ def test_gate_budget_below_the_forecast_stops_at_preflight(toy):
     toy.edit("use_case.yaml", "run_usd: 0.5", "run_usd: 0.0001")
     # Budget is no part of preflight's identity, so the trained record would be reused; another width is not.
     toy.edit("use_case.yaml", "{width: 32}", "{width: 33}")
-    done = toy.execute()
+    done = toy.run()
     told = stops_at(toy, "preflight", "cost_forecast", done)
     assert "budget.run_usd" in told
 
@@ -113,7 +116,7 @@ def test_gate_model_that_raises_stops_at_preflight_and_names_the_line(toy):
 @pytest.mark.slow
 def test_gate_missing_values_in_an_input_stop_at_snapshot(toy):
     publish(toy, X2, NAN_X2)
-    assert "x2" in stops_at(toy, "snapshot", "contract", toy.execute())
+    assert "x2" in stops_at(toy, "snapshot", "contract", toy.run())
 
 
 @pytest.mark.slow
@@ -121,7 +124,7 @@ def test_gate_missing_values_that_the_contract_allows_stop_at_preflight(toy):
     publish(toy, X2, NAN_X2)
     toy.edit("contract.yaml", "name: x2\n        logicalType: number\n        required: true",
              "name: x2\n        logicalType: number\n        required: false")  # fmt: skip
-    done = toy.execute()
+    done = toy.run()
     # Three rows of 5,700: all of these are in preflight's sample.
     told = stops_at(toy, "preflight", "inputs", done)
     assert "inputs.finite" in told
@@ -132,7 +135,7 @@ def test_gate_missing_values_that_the_contract_allows_stop_at_preflight(toy):
 def test_gate_labels_of_other_rows_never_promote(toy):
     publish(toy, '"score": np.where(generator.random(rows) < 0.02, np.nan, score),',
             '"score": generator.permutation(np.where(generator.random(rows) < 0.02, np.nan, score)),')  # fmt: skip
-    done = toy.execute()
+    done = toy.run()
     (learned,) = [check for check in toy.record(done.run_id, "pilot").checks if check.name == "learned"]
     assert learned.status in ("insufficient", "fail")
     assert learned.observed < learned.threshold
@@ -160,19 +163,19 @@ def test_gate_network_that_trains_on_other_rows_than_the_labels_stops_at_pilot(t
 @pytest.mark.slow
 def test_gate_model_that_raises_in_training_stops_at_smoke(toy):
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", 'raise ValueError("planted")')
-    assert "planted" in stops_at(toy, "smoke", "completed", toy.execute())
+    assert "planted" in stops_at(toy, "smoke", "completed", toy.run())
 
 
 @pytest.mark.slow
 def test_gate_worker_that_is_killed_stops_with_a_word_about_it(toy):
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", "os.kill(os.getpid(), 9)")
-    assert "SIGKILL" in stops_at(toy, "smoke", "completed", toy.execute())
+    assert "SIGKILL" in stops_at(toy, "smoke", "completed", toy.run())
 
 
 @pytest.mark.slow
 def test_gate_loss_that_is_not_finite_stops_at_smoke_before_an_update(toy):
     plant(toy, "smoke", "def loss_fn(outputs, targets):\n", 'targets = targets * float("nan")')
-    told = stops_at(toy, "smoke", "finite", toy.execute())
+    told = stops_at(toy, "smoke", "finite", toy.run())
     assert "the update was not applied" in told
 
 
@@ -180,14 +183,14 @@ def test_gate_loss_that_is_not_finite_stops_at_smoke_before_an_update(toy):
 def test_gate_deployment_that_is_killed_gives_no_verdict(toy):
     plant(toy, "deployment/toy", "def predict(outputs):\n", "os.kill(os.getpid(), 9)")
     before = toy.verdict_log()
-    stops_at(toy, "promotion", "completed", toy.execute())
+    stops_at(toy, "promotion", "completed", toy.run())
     assert toy.verdict_log() == before
 
 
 @pytest.mark.slow
 def test_gate_deployment_that_raises_rejects(toy):
     plant(toy, "deployment/toy", "def predict(outputs):\n", 'raise ValueError("planted")')
-    done = toy.execute()
+    done = toy.run()
     assert done.code == 0, done.out[-3000:]
     assert toy.verdict(done.run_id).decision == "reject"
     assert {c.name: c.status for c in toy.verdict(done.run_id).controls}["deployment"] == "fail"
@@ -199,5 +202,5 @@ def test_gate_first_run_of_all_stops_at_its_first_step_with_a_report(fresh):
     versions = fresh.root / "data" / "versions.yaml"
     versions.write_text(versions.read_text().replace("6d3bcf110628", "6d3bcf110629"))
     fresh.commit()
-    told = stops_at(fresh, "dataset", "completed", fresh.execute(intent=FIRST))
+    told = stops_at(fresh, "dataset", "completed", fresh.run(intent=FIRST))
     assert "other content than published" in told

@@ -57,7 +57,7 @@ def test_next_again_says_that_nothing_is_newer_and_writes_nothing(later):
 
 def test_version_before_the_champion_is_refused_before_anything_is_spent(later):
     toy, before = later.toy, later.toy.verdict_log()
-    done = toy.execute()
+    done = toy.run()
     assert done.code == 1
     assert list(toy.materialized(done.run_id)) == ["dataset", "snapshot"]
     assert "the champion saw days of this benchmark" in done.out
@@ -68,7 +68,7 @@ def test_version_before_the_champion_is_refused_before_anything_is_spent(later):
 
 def test_run_on_the_champions_version_reuses_all_and_its_verdict(later):
     toy, before = later.toy, later.toy.verdict_log()
-    done = toy.execute(intent={"dataset_version": "v2"})
+    done = toy.run(intent={"dataset_version": "v2"})
     assert done.code == 0, done.out
     shown = toy.materialized(done.run_id)
     assert {shown[step]["lineage/reused"] for step in STEPS} == {"true"}
@@ -78,7 +78,7 @@ def test_run_on_the_champions_version_reuses_all_and_its_verdict(later):
 
 def test_lone_step_of_another_version_is_refused_until_the_run_config_names_it(later):
     # The test before left records of v2 as the newest.
-    later.toy.execute(intent={"dataset_version": "v2"})
+    later.toy.run(intent={"dataset_version": "v2"})
     refused = later.toy.call(*MATERIALIZE)
     assert refused.code == 1
     assert "the newest dataset is stale: it is toy_rows@v2, and this run works with toy_rows@v1" in refused.out

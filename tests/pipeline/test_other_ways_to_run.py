@@ -10,7 +10,7 @@ MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definiti
 
 def test_experiment_with_a_trained_model_ends_after_full_and_leaves_the_benchmark_alone(toy):
     before = files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/*/artifacts/model")
-    done = toy.execute("experiment_toy")
+    done = toy.run("experiment_toy")
     assert done.code == 0, done.out
     assert f"report: {toy.var / 'reports' / 'toy' / done.run_id}.html" in done.out
     assert list(toy.materialized(done.run_id)) == list(STEPS[:6])
@@ -49,7 +49,7 @@ def test_lone_step_reads_the_newest_upstream_and_reuses(toy, trained):
 )
 def test_lone_step_after_an_edit_refuses_the_stale_upstream(toy, name, old, new, step, stale):
     toy.edit(name, old, new)
-    done = toy.call(*MATERIALIZE, f"toy/{step}")
+    done = toy.materialize(step)
     assert done.code == 1, done.out
     assert f"the newest {stale} is stale" in done.out, done.out[-3000:]
     assert toy.materialized(done.run_id) == {}
@@ -57,14 +57,14 @@ def test_lone_step_after_an_edit_refuses_the_stale_upstream(toy, name, old, new,
 
 
 def test_lone_step_without_upstream_says_what_to_materialize_first(fresh):
-    done = fresh.call(*MATERIALIZE, "toy/smoke")
+    done = fresh.materialize("smoke")
     assert done.code == 1
     assert "materialize toy/preflight first" in done.out
 
 
 @pytest.mark.slow
 def test_preflight_job_on_a_fresh_state_ends_after_preflight(fresh):
-    done = fresh.execute("preflight_toy")
+    done = fresh.run("preflight_toy")
     assert done.code == 0, done.out
     assert list(fresh.materialized(done.run_id)) == list(STEPS[:3])
     assert not (fresh.var / "training").exists()
@@ -73,14 +73,14 @@ def test_preflight_job_on_a_fresh_state_ends_after_preflight(fresh):
 
 @pytest.mark.slow
 def test_experiment_first_does_not_hide_the_question_for_the_first_model(fresh):
-    experiment = fresh.execute("experiment_toy")
+    experiment = fresh.run("experiment_toy")
     assert experiment.code == 0, experiment.out
     assert not (fresh.var / "evaluation").exists()
-    undeclared = fresh.execute()
+    undeclared = fresh.run()
     assert undeclared.code == 1
     assert '"first_model": true' in undeclared.out
     assert not (fresh.var / "evaluation").exists()
-    declared = fresh.execute(intent=FIRST)
+    declared = fresh.run(intent=FIRST)
     assert declared.code == 0, declared.out
     assert fresh.verdict(declared.run_id).decision == "promote"
     shown = fresh.materialized(declared.run_id)

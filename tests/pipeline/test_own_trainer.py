@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_train_job_with_a_script_ends_with_a_verdict_that_tells_what_was_not_seen(fresh):
     (fresh.folder / "train.py").write_text(own_trainers.documented("hand"))
     fresh.edit("use_case.yaml", "stages: {", "trainer: train.py\nstages: {")
-    done = fresh.execute(intent=FIRST)
+    done = fresh.run(intent=FIRST)
     assert done.code == 0, done.out[-4000:]
     verdict = fresh.verdict(done.run_id)
     controls = {control.name: control.status for control in verdict.controls}
@@ -30,6 +30,6 @@ def test_train_job_with_a_script_ends_with_a_verdict_that_tells_what_was_not_see
     preflight = {check.name: check.status for check in fresh.record(done.run_id, "preflight").checks}
     assert preflight["trainer"] == "pass"
     # Run again, its answer is there: nothing is trained twice.
-    again = fresh.execute(intent=FIRST)
+    again = fresh.run(intent=FIRST)
     assert again.code == 0, again.out[-4000:]
     assert fresh.record(again.run_id, "full").identity == full.identity

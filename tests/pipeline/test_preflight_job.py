@@ -28,7 +28,7 @@ def table_of(done: Done, step: str) -> list[str]:
 
 def test_preflight_job_of_a_planted_fault_exits_1_with_table_annotation_and_xml(toy, github):
     toy.edit("model.py", "return torch.sigmoid(outputs)", 'raise ValueError("planted: 100 %")')
-    done = toy.execute("preflight_toy")
+    done = toy.run("preflight_toy")
     assert done.code == 1
     lines = table_of(done, "preflight")
     (first,) = [line for line in lines if "one_batch.predict" in line]
@@ -50,7 +50,7 @@ def test_preflight_job_of_a_planted_fault_exits_1_with_table_annotation_and_xml(
 
 
 def test_preflight_job_that_passes_says_so_in_a_line_and_names_the_xml(toy):
-    done = toy.execute("preflight_toy")
+    done = toy.run("preflight_toy")
     assert done.code == 0, done.out[-3000:]
     (line,) = [line for line in done.out.splitlines() if " checks of " in line]
     assert "passed" in line
@@ -59,7 +59,7 @@ def test_preflight_job_that_passes_says_so_in_a_line_and_names_the_xml(toy):
     assert (suite(toy).get("failures"), suite(toy).get("errors")) == ("0", "0")
     # Compute is no part of an identity: a CPU's pass is not taken over for a job that will use CUDA.
     toy.edit("use_case.yaml", "compute: {device: cpu, sku", "compute: {device: cuda, sku")
-    again = toy.execute("preflight_toy")
+    again = toy.run("preflight_toy")
     assert again.code == 0, again.out[-3000:]
     assert "insufficient  " in again.out
     assert "does not clear a CUDA job" in cases(toy)["toy.overfit.ten_batches"].find("skipped").get("message")
@@ -71,11 +71,11 @@ def test_preflight_job_that_stops_before_preflight_leaves_its_own_xml_and_annota
     known = "minimum: -10, maximum: 10}\n        customProperties: [{property: role, value: feature}, "
     toy.edit("contract.yaml", f"{known}{{property: availableAt, value: PT0S}}]",
              f"{known}{{property: availableAt, value: P1D}}]")  # fmt: skip
-    assert toy.execute("preflight_toy").code == 1
+    assert toy.run("preflight_toy").code == 1
     assert cases(toy)["toy.snapshot.availability"].find("failure") is not None
     path.write_text("<testsuites/>")
     toy.edit("use_case.yaml", "epochs: 6", "epoch: 6")
-    done = toy.execute("preflight_toy")
+    done = toy.run("preflight_toy")
     assert done.code == 1
     assert cases(toy)["toy.use_case.use_case.yaml: training.epoch"].find("failure") is not None
     annotations = [line for line in done.out.splitlines() if line.startswith("::error ")]
@@ -85,7 +85,7 @@ def test_preflight_job_that_stops_before_preflight_leaves_its_own_xml_and_annota
 
 def test_preflight_job_of_sums_that_cannot_work_starts_no_worker(toy):
     toy.edit("use_case.yaml", "batch_size: 128", "batch_size: 128\n  accumulate: 64")
-    done = toy.execute("preflight_toy")
+    done = toy.run("preflight_toy")
     assert done.code == 1
     lines = table_of(done, "preflight")
     assert any("configuration.steps" in line for line in lines)
@@ -95,12 +95,12 @@ def test_preflight_job_of_sums_that_cannot_work_starts_no_worker(toy):
 
 def test_preflight_job_with_a_folder_for_copies_that_is_not_there_starts_no_worker_and_with_one_fits(toy):
     unmounted, volume = toy.root / "unmounted", toy.root / "volume"
-    done = toy.finish(toy.start(toy.command("preflight_toy"), TRAINWORTHY_DURABLE=str(unmounted)))
+    done = toy.run("preflight_toy", TRAINWORTHY_DURABLE=str(unmounted))
     assert done.code == 1
     assert any("configuration.stores_reachable" in line for line in table_of(done, "preflight"))
     assert "preflight: one batch" not in done.out
     assert not unmounted.exists()
     volume.mkdir()
-    done = toy.finish(toy.start(toy.command("preflight_toy"), TRAINWORTHY_DURABLE=str(volume)))
+    done = toy.run("preflight_toy", TRAINWORTHY_DURABLE=str(volume))
     assert done.code == 0, done.out[-3000:]
     assert list(volume.iterdir()) == []

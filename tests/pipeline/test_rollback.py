@@ -40,17 +40,23 @@ def promoted_twice(toy) -> Toy:
     for old, new in (("seed: 7", "seed: 8"), ("margin: 0.01", "margin: 0.1"), ("purpose: improve", "purpose: refresh")):
         toy.edit("use_case.yaml", old, new, commit=False)
     toy.commit()
-    done = toy.execute()
+    done = toy.run()
     assert done.code == 0, done.out
     return toy
 
 
-def roll_back(toy: Toy, **config: str) -> Done:
-    """The bare command, with a config file only if there is a reason."""
-    command = ["-m", "dagster", "job", "execute", "-m", "pipeline.definitions", "-j", "rollback_toy"]
+def roll_back(toy: Toy) -> Done:
+    """The job without a config."""
+    return toy.run("rollback_toy")
+
+
+def roll_back_by_command(toy: Toy, reason: str) -> Done:
+    """The bare command, with a config file that holds the reason."""
     path = toy.root.parent / "reason.json"
-    path.write_text(json.dumps(config))
-    return toy.call(*command, *(["-c", str(path)] if config else []))
+    path.write_text(json.dumps({"reason": reason}))
+    return toy.call(
+        "-m", "dagster", "job", "execute", "-m", "pipeline.definitions", "-j", "rollback_toy", "-c", str(path)
+    )
 
 
 def history(toy: Toy) -> list[list[str]]:
@@ -91,7 +97,7 @@ def refused(done: Done, *told: str) -> bool:
 def test_rollback_verifies_the_version_before_and_makes_it_champion_and_a_second_one_is_refused(replaced):
     assert aliases(replaced) == {"champion": "2", "rollback": "1"}
     before = replaced.verdict_log()
-    done = roll_back(replaced, reason="late  flights\nwere missed")
+    done = roll_back_by_command(replaced, "late  flights\nwere missed")
     assert done.code == 0, done.out
     for told in ("the champion is version 1 again", "50 golden requests answered", "to move the alias"):
         assert told in done.out
@@ -142,7 +148,7 @@ def test_rollback_of_a_trained_model_keeps_its_training_from_being_promoted_agai
     toy = promoted_twice
     assert [entry["action"] for entry in toy.verdict_log()] == ["promote", "promote"]
     assert roll_back(toy).code == 0
-    again = toy.execute()
+    again = toy.run()
     assert again.code == 0, again.out
     verdict, entry = toy.verdict(again.run_id), toy.verdict_log()[2]
     assert (verdict.decision, verdict.model_version, verdict.champion) == ("reject", "2", "1")
@@ -154,7 +160,7 @@ def test_rollback_of_a_trained_model_keeps_its_training_from_being_promoted_agai
     assert {step for step in STEPS if shown[step]["lineage/reused"] == "true"} == set(STEPS[:-1])
 
     # Asked the same again, the verdict stands.
-    third = toy.execute()
+    third = toy.run()
     assert toy.verdict(third.run_id) == verdict
     assert [entry["action"] for entry in toy.verdict_log()] == ["promote", "promote", "rollback", "reject"]
     *live, held = history(toy)

@@ -7,7 +7,6 @@ from toy_project import FIRST, Toy
 from lifecycle.data.split import SPLITS
 from lifecycle.records import Snapshot
 
-MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select", "toy/snapshot")
 BY_TIME = """  by: time
   column: day
   embargo: 1d
@@ -32,7 +31,7 @@ def split_of(toy: Toy, split: str) -> Toy:
     ],
 )
 def test_snapshot_of_a_split_without_time_is_told_and_materialized(toy, split, benchmark):
-    done = split_of(toy, split).call(*MATERIALIZE)
+    done = split_of(toy, split).materialize("snapshot")
     assert done.code == 0, done.out
     record = toy.record(done.run_id, "snapshot")
     assert isinstance(record, Snapshot)
@@ -51,7 +50,7 @@ def test_snapshot_of_a_split_without_time_is_told_and_materialized(toy, split, b
 
 def test_champion_of_another_kind_of_split_stops_the_candidate_before_preflight(toy):
     before = toy.verdict_log()
-    done = split_of(toy, GROUP).execute()
+    done = split_of(toy, GROUP).run()
     assert done.code == 1
     assert list(toy.materialized(done.run_id)) == ["dataset", "snapshot"]
     assert "the champion may have seen rows of this benchmark" in done.out
@@ -61,13 +60,13 @@ def test_champion_of_another_kind_of_split_stops_the_candidate_before_preflight(
 
 @pytest.mark.slow
 def test_training_by_group_ends_in_a_verdict_and_its_champion_meets_the_next_version(fresh):
-    first = split_of(fresh, GROUP).execute(intent=FIRST)
+    first = split_of(fresh, GROUP).run(intent=FIRST)
     assert first.code == 0, first.out
     verdict = fresh.verdict(first.run_id)
     assert verdict.decision == "promote", verdict.reasons
     control = next(control for control in verdict.controls if control.name == "benchmark")
     assert control.status == "pass"
-    later = fresh.execute(intent={"dataset_version": "v2"})
+    later = fresh.run(intent={"dataset_version": "v2"})
     assert later.code == 0, later.out
     met = fresh.verdict(later.run_id)
     assert met.compared_with == "1"

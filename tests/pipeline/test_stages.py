@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 def test_pilot_with_three_seeds_tells_spread_and_curve_and_leaves_full_as_it_was(toy, trained):
     before = toy.record(trained.done.run_id, "full")
     toy.edit("use_case.yaml", "seed: 7", "seed: 7\n  pilot_seeds: 3")
-    done = toy.execute("experiment_toy")
+    done = toy.run("experiment_toy")
     assert done.code == 0, done.out[-3000:]
     pilot, full = toy.record(done.run_id, "pilot"), toy.record(done.run_id, "full")
     assert isinstance(pilot, StageReport)

@@ -205,7 +205,7 @@ def judged_later(toy) -> Verdict:
 def test_train_second_identical_run_reuses_all_and_shows_the_last_judgement(toy, trained):
     later = judged_later(toy)
     before = toy.verdict_log()
-    second = toy.execute(intent=FIRST)
+    second = toy.run(intent=FIRST)
     assert second.code == 0, second.out
     shown = toy.materialized(second.run_id)
     assert list(shown) == list(STEPS)
@@ -232,7 +232,7 @@ def test_train_after_the_dataset_was_lost_makes_it_again_and_judges_with_the_sna
     first = {step: toy.record(trained.done.run_id, step) for step in STEPS}
     shutil.rmtree(toy.var / first["dataset"].path)
     toy.edit("use_case.yaml", "{run_usd: 0.5}", "{run_usd: 0.4}")
-    again = toy.execute()
+    again = toy.run()
     assert again.code == 0, again.out[-3000:]
     made = {step: toy.record(again.run_id, step) for step in STEPS}
     assert made["snapshot"] == first["snapshot"]
