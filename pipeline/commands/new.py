@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
+    from lifecycle.split_spec import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
     from pipeline.scaffold.create import Created
 
 
@@ -28,7 +29,16 @@ def add(commands: Subparsers) -> None:
     parser.add_argument("name", help="of the use case, its folder and its dataset: lower-case letters, digits, _")
     parser.add_argument("--data", type=Path, metavar="FILE", help="rows as .csv or .parquet; a copy of it is kept")
     parser.add_argument("--target", metavar="COLUMN", help="what the model shall predict: a column of two values")
-    parser.add_argument("--time", metavar="COLUMN", help="when the model is asked: a column of dates or times")
+    parser.add_argument("--time", metavar="COLUMN", help="when the model is asked: a column of dates or times; left "
+        "out where the rows hold none")  # fmt: skip
+    parser.add_argument("--split", choices=["group", "stratified", "hash"], help="how rows without times are split; "
+        "left out, what the rows allow")  # fmt: skip
+    parser.add_argument("--group", metavar="COLUMN", help="whole groups lie in one split, for example the customer")
+    parser.add_argument("--encoding", metavar="NAME", help="of a CSV file that is not UTF-8, for example cp1252")
+    parser.add_argument("--separator", metavar="CHARACTER", help='between fields of a CSV file: ";" or tab')
+    parser.add_argument(
+        "--time-format", metavar="FORM", help="of --time where it is not plain, for example %%d/%%m/%%Y"
+    )
     parser.add_argument("--positive", metavar="VALUE", help="the target's positive value, where it is not obvious")
     parser.add_argument("--key", action="append", metavar="COLUMN", help="names a row; give it again for several")
     parser.add_argument("--owner", metavar="OWNER", help="team:name or an e-mail address; default team:NAME")
@@ -49,6 +59,11 @@ def run(parsed: argparse.Namespace) -> int:
         positive=parsed.positive,
         keys=tuple(parsed.key or ()),
         owner=parsed.owner,
+        group=parsed.group,
+        split=parsed.split,
+        encoding=parsed.encoding,
+        separator=parsed.separator,
+        time_format=parsed.time_format,
     )
     print(_told(request.name, request.source, create(request, read_settings())))
     return 0
@@ -56,17 +71,17 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _told(name: str, source: str, created: Created) -> str:
     """What was written, what was guessed, what to review, and the next commands."""
-    split = created.windows.split
-    no_inputs = [f"  {column.name!r}: {column.remark}" for column in created.columns if column.role in NO_INPUTS]
-    key = ", ".join(repr(column) for column in created.key)
+    no_inputs = [f"  {column.name!r} {column.remark}" for column in created.columns if column.role in NO_INPUTS]
+    key = " + ".join(created.key)
     execute = "dagster job execute -m pipeline.definitions -j"
     return "\n".join(
         [
             f"wrote    {created.folder}, and the stage {name} in dvc.yaml",
-            f"rows     {name}@v1: {created.rows:,} rows, {100 * created.positive_share:.1f} % positive, named by {key}",
+            f"rows     {name}@v1: {created.rows:,} rows, {100 * created.positive_share:.1f} % positive",
             f"         a copy of the file lies in {source}/: keep it, v1 is rebuilt from it",
-            f"split    the newest {split.benchmark.window} are the benchmark; before it lie {split.calibration} of "
-            f"calibration, {split.validation} of validation",
+            f"         Primary key: {key}",
+            f"split    {_split_told(created.windows.split)}",
+            *(["", "Seen in the file:", *(f"  {line}" for line in created.seen)] if created.seen else []),
             *(["", "These columns are no inputs of the model:", *no_inputs] if no_inputs else []),
             "",
             "Review the inputs: that each is known when the model is asked is a guess, and only you can check it.",
@@ -78,3 +93,19 @@ def _told(name: str, source: str, created: Created) -> str:
             f"  {execute} train_{name} -c {shlex.quote(created.first_model)}   # after git add and git commit",
         ]
     )
+
+
+def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit) -> str:
+    """Which rows are the benchmark, and why."""
+    if split.by == "time":
+        return (
+            f"the newest {split.benchmark.window} are the benchmark; before it lie {split.calibration} of calibration, "
+            f"{split.validation} of validation"
+        )
+    share = f"{split.shares.benchmark:.0%} of the"
+    if split.by == "group":
+        return (
+            f"no times: {share} values of {split.group} are the benchmark, with all their rows (--group names another)"
+        )
+    why = "exactly so in each class, since one is rare" if split.by == "stratified" else "by chance"
+    return f"no times: {share} rows are the benchmark, {why}; --group COLUMN if several rows are about the same thing"

@@ -41,6 +41,7 @@ class Created:
     key: tuple[str, ...]
     columns: tuple[ColumnDraft, ...]
     windows: Windows
+    seen: tuple[str, ...]
 
 
 def create(request: Request, settings: Settings) -> Created:
@@ -71,6 +72,7 @@ def create(request: Request, settings: Settings) -> Created:
         key=found.key,
         columns=found.columns,
         windows=found.windows,
+        seen=found.seen,
     )
 
 

@@ -62,12 +62,13 @@ def _contract_text(request: Request, found: Found) -> str:
 
 def _use_case_text(request: Request, settings: Settings, found: Found) -> str:
     values = {name: found.rows[name].nunique() for name in found.inputs("text")}
+    asked = "" if found.time is None else f", asked at {found.time}"
     few = sorted((count, name) for name, count in values.items() if 1 < count <= MOST_SLICE_VALUES)
     return rendered(
         "use_case.yaml.j2",
         name=request.name,
         schema=_schema_path(settings.use_cases[0] / request.name),
-        description=f"Will {found.labels.column} be {found.labels.positive}, asked at {found.time}?",
+        description=f"Will {found.labels.column} be {found.labels.positive}{asked}?",
         owner=request.owner or f"team:{request.name}",
         time=found.time,
         target=found.labels.column,

@@ -15,7 +15,10 @@ from resources.settings import Settings
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments. Without `data`, example rows are made, and `target`, `time` and `keys` are theirs."""
+    """The arguments. Without `data`, example rows are made, and `target`, `time` and `keys` are theirs.
+
+    `split` is group, stratified or hash, for rows that time does not split.
+    """
 
     name: str
     data: Path | None
@@ -24,6 +27,11 @@ class Request:
     positive: str | None
     keys: tuple[str, ...]
     owner: str | None
+    group: str | None = None
+    split: str | None = None
+    encoding: str | None = None
+    separator: str | None = None
+    time_format: str | None = None
 
     @property
     def source(self) -> str:
@@ -50,12 +58,21 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
         yield Problem("--owner", "is no owner", "write team:name, or an e-mail address", request.owner)
     given = {"--target": request.target, "--time": request.time}
     if request.data is None:
-        given |= {"--positive": request.positive, "--key": request.keys or None}
+        given |= {"--positive": request.positive, "--key": request.keys or None, "--group": request.group}
         for option in (option for option, value in given.items() if value is not None):
             yield Problem(option, "names something in a file, and there is no file", "add --data FILE", given[option])
         return
-    for option in (option for option, value in given.items() if value is None):
-        yield Problem(option, "is missing", f"write {option} COLUMN")
+    if request.target is None:
+        yield Problem("--target", "is missing", "write --target COLUMN")
+    if request.time_format is not None and request.time is None:
+        yield Problem("--time-format", "is the form of a column that is not named", "write --time COLUMN too")
+    if request.time is not None and (request.split or request.group):
+        fix = "leave out --time, or leave out --split and --group: with times, rows are split by time"
+        yield Problem("--split", "and --time exclude each other", fix, request.split or request.group)
+    if request.split == "group" and request.group is None:
+        yield Problem("--group", "is missing", "write --group COLUMN: whole groups lie in one split")
+    if request.split not in (None, "group") and request.group is not None:
+        yield Problem("--group", f"has no effect with --split {request.split}", "write --split group", request.group)
 
 
 def _taken(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 PERFECT_AUC = 0.97
 # Rank correlation with time from which on a column counts as a clock: the month number of one year has 1.0.
 CLOCK_CORRELATION = 0.99
+# Share of numbers from which on a column of texts counts as one of numbers with a few slips.
+NEARLY = 0.5
+_ONE_VALUE = "one value"
 _ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECASE)
 
 
-def find_key(rows: pd.DataFrame, time: str, target: str) -> tuple[str, ...]:
+def find_key(rows: pd.DataFrame, time: str | None, target: str) -> tuple[str, ...]:
     """Columns that name a row: an id, the time, or the time and one column of text. () if there are none."""
     texts = [name for name in rows.columns if name != target and _is_text(rows[name])]
     ids = [name for name in rows.columns if name != target and _ID_NAME.search(name)]
-    for names in (*((name,) for name in ids), (time,), *((time, name) for name in texts)):
+    timed = () if time is None else ((time,), *((time, name) for name in texts))
+    for names in (*((name,) for name in ids), *timed):
         part = rows[list(names)]
         if not part.isna().any(axis=None) and not part.duplicated().any():
             return names
@@ -34,27 +38,39 @@ def find_key(rows: pd.DataFrame, time: str, target: str) -> tuple[str, ...]:
 
 
 def column_roles(
-    rows: pd.DataFrame, *, time: str | None, day: str | None, target: str, key: Sequence[str], label: str
+    rows: pd.DataFrame,
+    *,
+    time: str | None,
+    day: str | None,
+    target: str,
+    key: Sequence[str],
+    label: str,
+    group: str | None = None,
+    in_order: bool = True,
 ) -> list[ColumnDraft]:
     """The role of each column, with a remark on what was guessed; `target` holds 0, 1 and null.
 
-    Without a column `time` the rows count as written in order of time.
+    Without a column `time` the rows count as written in order of time, unless `in_order` is False: then no column is a
+    clock. `group` names the column that the rows are split by.
     """
     named_roles: Mapping[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
-        day: ("other", "made by dataset.py: splits and intervals go by whole days"),
+        day: ("other", "left out: made by dataset.py; splits and intervals go by whole days"),
         target: ("target", label),
+        group: ("entity", "left out: whole groups of it lie in one split, so the model meets new ones only"),
     }
     fixed = {name: role for name, role in named_roles.items() if name is not None}
     labelled = rows[rows[target].notna()]
     labels = labelled[target].astype("int64")
-    times = labelled[time] if time is not None else labelled.index.to_series()
+    times = labelled[time] if time is not None else labelled.index.to_series() if in_order else None
     # A key that is text, such as a place, may be an input too; a number of a row never is.
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
     drafts = []
     for name in rows.columns:
-        later = _later(labelled[name], times) if time is not None else None
+        later = None if times is None else _later(labelled[name], times)
         role, remark = fixed.get(name) or later or _role(labelled[name], labels, times, name in named)
+        if remark == _ONE_VALUE:
+            remark = _one_value(rows[name], labelled[name])
         drafts.append(ColumnDraft(name=name, role=role, remark=remark))
     return drafts
 
@@ -74,24 +90,52 @@ def _later(values: pd.Series, times: pd.Series) -> tuple[Role, str] | None:
     )
 
 
-def _role(values: pd.Series, labels: pd.Series, times: pd.Series, names_rows: bool) -> tuple[Role, str]:
+def _one_value(values: pd.Series, labelled: pd.Series) -> str:
+    """Why a column of one value is left out; where rows without a label have others, that is said."""
+    others = values[values != labelled.iloc[0]].dropna().astype("str").unique()
+    if not len(others):
+        return f"left out: it is always {str(labelled.iloc[0])!r}"
+    shown = ", ".join(repr(value) for value in others[:2])
+    return f"left out: among labelled rows it is always {str(labelled.iloc[0])!r} (the others, {shown}, have no label)"
+
+
+def _mostly_numbers(values: pd.Series) -> str:
+    """What to know of texts that are nearly all numbers, empty if they are not."""
+    numbers, others = numbers_among(values.dropna().astype("str"))
+    if numbers < NEARLY * max(1, numbers + int(others.sum())):
+        return ""
+    shown = " and ".join(repr(value) for value in others.index[:3])
+    return f", mostly numbers). If it should be a number: the values that are none are {shown}"
+
+
+def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:
+    """How many texts are numbers, and how often each of the others occurs, the most frequent first."""
+    import pandas as pd
+
+    is_number = pd.to_numeric(texts, errors="coerce").notna()
+    return int(is_number.sum()), texts[~is_number].value_counts()
+
+
+def _role(values: pd.Series, labels: pd.Series, times: pd.Series | None, names_rows: bool) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
         return "key", ""
     if known == 0:
-        return "other", "no value at all: no input"
+        return "other", "left out: no labelled row has a value"
     if different == 1 and known == len(values):
-        return "other", "one value only: no input"
-    if (_is_text(values) and different > known / 2) or _ID_NAME.search(str(values.name)):
-        return "entity", "nearly every row has its own value, or the name says that it names things: no input"
+        return "other", _ONE_VALUE
+    if _ID_NAME.search(str(values.name)):
+        return "entity", "left out: its name says that it is an identifier"
+    if _is_text(values) and different > known / 2:
+        return "entity", f"left out: looks like an identifier (many different texts{_mostly_numbers(values) or ')'}"
     found = alone_auc(values, labels)
     if found >= PERFECT_AUC:
         return "other", (
-            f"tells the target all alone (AUC {found:.3f}): a copy of it, or known only later? "
-            "If it is known at the prediction time, make it a feature"
+            f"left out: alone it predicts the target almost perfectly (AUC {found:.3f}), probably a leak. "
+            "If it is known when you predict, set role: feature in contract.yaml"
         )
-    if not _is_text(values) and abs(values.rank().corr(times.rank())) >= CLOCK_CORRELATION:
-        return "other", "grows with time: the benchmark has values that training never saw; no input"
+    if times is not None and not _is_text(values) and abs(values.rank().corr(times.rank())) >= CLOCK_CORRELATION:
+        return "other", "left out: grows with time, so the benchmark has values that training never saw"
     return "feature", ""
 
 

@@ -6,10 +6,13 @@ is inferred here and what is built later cannot differ.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.errors import Problem
+from pipeline.scaffold.reading import Reading, find_reading
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,54 +21,77 @@ Kind = Literal["integer", "number", "boolean", "text", "time", "instant"]
 SUFFIXES = (".csv", ".parquet")
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _ZONE = r"(?:Z|[+-]\d{2}:?\d{2})$"
+_NUMBER = re.compile(r"[+-]?\d+")
+_NO_NAME = re.compile(rf"[+-]?\d*[.,]\d+(e[+-]?\d+)?|{_DAY}.*|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2,4}}.*", re.IGNORECASE)
 
 
-def read_source(path: Path) -> tuple[pd.DataFrame | None, list[Problem]]:
-    """The rows as the generated dataset.py reads them: of CSV all is text. None if they can't be read."""
+def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFrame | None, list[Problem]]:
+    """The rows as the generated dataset.py reads them: of CSV all is text. None if they can't be read.
+
+    `reading` says how a CSV file is written; None: find out.
+    """
     import pandas as pd
 
     if path.suffix not in SUFFIXES:
         return None, [Problem("--data", "is neither CSV nor Parquet", "name a .csv or .parquet file", str(path))]
     if not path.is_file():
         return None, [Problem("--data", "there is no such file", "correct the path", str(path))]
+    if path.suffix == ".csv" and reading is None:
+        reading, problems = find_reading(path)
+        if problems:
+            return None, problems
     try:
-        raw = pd.read_csv(path, dtype="str") if path.suffix == ".csv" else pd.read_parquet(path)
+        raw = pd.read_parquet(path) if reading is None else _read_csv(path, reading)
         # pandas gives the second of two equal names another one in silence.
-        names = list(_header(path)) if path.suffix == ".csv" else list(raw.columns)
+        names = list(raw.columns) if reading is None else _header(path, reading)
     except (OSError, ValueError) as error:
         # Of ValueError: pandas' parser errors, texts that are not UTF-8, and pyarrow's own.
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return None, [Problem("--data", f"can't be read: {told}", "mend the file, or write it anew", str(path))]
+        return None, [Problem("--data", f"can't be read: {told}", "correct the file, or write it anew", str(path))]
     twice = sorted({str(name) for name in names if names.count(name) > 1})
     if twice:
         return None, [Problem("--data", "two columns share a name", "give each column a name of its own", twice)]
     if any(not isinstance(name, str) or not name.strip() for name in raw.columns):
         return None, [Problem("--data", "a column has no text as its name", "name every column")]
+    if reading is not None and _is_row(names):
+        fix = "write the columns' names into the first line"
+        return None, [Problem("--data", "the first line holds values, not names of columns", fix, names[:5])]
     if raw.empty:
         return None, [Problem("--data", "holds no rows", "name a file with rows", str(path))]
     return raw, []
 
 
-def _header(path: Path) -> list[str]:
+def _read_csv(path: Path, reading: Reading, **options: Any) -> pd.DataFrame:
     import pandas as pd
 
-    return [name for name in pd.read_csv(path, header=None, nrows=1, dtype="str").iloc[0] if isinstance(name, str)]
+    return pd.read_csv(path, dtype="str", sep=reading.separator, encoding=reading.encoding, **options)
 
 
-def column_kinds(raw: pd.DataFrame) -> tuple[dict[str, Kind], list[Problem]]:
-    """The type of each column, and the columns that no type fits."""
+def _header(path: Path, reading: Reading) -> list[str]:
+    header = _read_csv(path, reading, header=None, nrows=1)
+    return [name for name in header.iloc[0] if isinstance(name, str)]
+
+
+def _is_row(names: list[str]) -> bool:
+    """Whether the first line is a row: a fraction or a date is no name, and a table of years alone has no names."""
+    values = [name.strip() for name in names]
+    return any(_NO_NAME.fullmatch(value) for value in values) or all(_NUMBER.fullmatch(value) for value in values)
+
+
+def column_kinds(raw: pd.DataFrame, dated: Collection[str] = ()) -> tuple[dict[str, Kind], list[Problem]]:
+    """The type of each column, and the columns that no type fits; `dated` hold dates in a form that is known."""
     kinds: dict[str, Kind] = {}
     problems: list[Problem] = []
     for name in raw.columns:
-        kind = _kind(raw[name])
+        kind = "time" if name in dated else _kind(raw[name])
         if kind is None:
             held = str(raw[name].dropna().map(type).iloc[0].__name__)
             fix = "leave the column out, or write numbers, texts, true and false, or times"
             problems.append(Problem(f"column {name!r}", f"holds values of type {held}", fix))
         else:
             kinds[name] = kind
-            if kind == "number" and _infinite(raw[name]):
-                problems.append(Problem(f"column {name!r}", "holds infinite values", "leave them empty, or mend them"))
+            if kind == "number" and (told := _too_large(raw[name])):
+                problems.append(Problem(f"column {name!r}", told, "leave these values empty, or write others"))
     return kinds, problems
 
 
@@ -110,8 +136,16 @@ def _kind_of_text(texts: pd.Series, whole: bool) -> Kind:
     return "text"
 
 
-def _infinite(values: pd.Series) -> bool:
+def _too_large(values: pd.Series) -> str:
+    """What is wrong with numbers that float32, in which networks calculate, does not hold; empty if nothing is."""
     import numpy as np
     import pandas as pd
 
-    return bool(np.isinf(pd.to_numeric(values, errors="coerce").to_numpy(float, na_value=np.nan)).any())
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float, na_value=np.nan)
+    beyond = np.abs(numbers) > np.finfo(np.float32).max
+    if not beyond.any():
+        return ""
+    what = (
+        "infinite values" if np.isinf(numbers[beyond]).all() else "values beyond ±3.4e38, more than a network can hold"
+    )
+    return f"holds {what}, such as {values[beyond].iloc[0]} (in {int(beyond.sum()):,} rows)"

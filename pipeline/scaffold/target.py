@@ -38,20 +38,39 @@ def target_labels(
         return None, []
     values = _typed(raw[name], kinds[name])
     if len(values) != 2:
-        shown = f"{len(values)} different values" + (f", such as {', '.join(map(str, values[:3]))}" if values else "")
-        fix = "make a column of two values first, for example delay > 15, and name that"
-        return None, [Problem("--target", "is not binary", fix, shown)]
+        return None, [_not_binary(raw[name], len(values))]
     texts = {str(value): value for value in values}
     positive = _positive(request.positive, texts)
     if positive is None:
         told = (
-            "neither value is obviously the positive one" if request.positive is None else "is no value of the target"
+            f"neither value of {name!r} is obviously the positive one"
+            if request.positive is None
+            else f"is no value of the target {name!r}"
         )
         fix = f"write --positive {' or --positive '.join(texts)}"
         if request.positive is not None:
             fix = did_you_mean(request.positive, texts)
         return None, [Problem("--positive", told, fix, request.positive or list(texts))]
     return TargetLabels(name, positive, {value: int(text == positive) for text, value in texts.items()}), []
+
+
+def _not_binary(values: pd.Series, different: int) -> Problem:
+    """The column, its values with their rows, and what to do about them."""
+    counts = values.dropna().astype("str").value_counts()
+    shown = ", ".join(f"{value!r} in {rows:,} rows" for value, rows in counts.head(4).items())
+    told, name = f"{values.name!r} has {different:,} different values and is not binary: {shown}", repr(values.name)
+    if different == 0:
+        return Problem(
+            "--target", f"{name} is not binary: it is empty in all {len(values):,} rows", "name another column"
+        )
+    if different == 1:
+        fix = "give rows of the other class too, or name another column"
+        return Problem("--target", f"{name} is not binary: it has one value, {shown}", fix)
+    spelt = counts.index.str.strip().str.lower()
+    if spelt.nunique() == 2:
+        return Problem("--target", told, "write each class in one way: they differ by case or by a blank")
+    fix = f"make a column of two values first, for example whether {values.name} is {counts.index[0]}, and name that"
+    return Problem("--target", told, fix)
 
 
 def _positive(asked: str | None, texts: dict[str, Any]) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lifecycle.data.split import split_by_time, splits_check
 from lifecycle.errors import DatasetError, Problem
-from lifecycle.split_spec import BenchmarkWindow, TimeSplit
+from lifecycle.split_spec import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ BATCH_SIZES = (1024, 256, 128, 64, 32)
 class Windows:
     """What use_case.yaml gets."""
 
-    split: TimeSplit
+    split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit
     batch_size: int
     epochs: int
     smoke: float
@@ -41,6 +42,7 @@ def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows |
     problems = []
     if days < LEAST_DAYS:
         fix = f"give rows of at least {LEAST_DAYS} days: training, validation, calibration and benchmark follow in time"
+        fix = f"{fix}; rows that have no order in time go without --time, by --split hash"
         problems.append(Problem("--data", "the labelled rows span too few days", fix, f"{days} days"))
     if len(labelled) < LEAST_ROWS:
         fix = f"give at least {LEAST_ROWS:,} rows with a label; fewer train nothing that could be judged"
@@ -54,9 +56,34 @@ def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows |
         return None, [Problem("--data", error.problem, error.fix, error.value)]
     check = splits_check(splits, split, target)
     if check.status != "pass":
-        fix = "give rows of more days, in which both values of the target occur throughout"
-        return None, [Problem("--data", f"can't be split in time: {check.evidence}", fix)]
-    training = len(splits["training"])
+        return None, [_not_split(check.evidence, splits, labelled, day, target)]
+    return windows_of(split, len(splits["training"])), []
+
+
+def _not_split(
+    evidence: str, splits: Mapping[str, pd.DataFrame], labelled: pd.DataFrame, day: str, target: str
+) -> Problem:
+    """Why time can't split these rows; a label that the newest rows cannot have yet is named as such."""
+    fix = "give rows of more days, in which both values of the target occur throughout"
+    told = f"can't be split in time: {evidence}"
+    newest = splits["benchmark"][target]
+    if len(newest) == 0 or newest.nunique() != 1 or labelled[target].nunique() != 2:
+        return Problem("--data", told, fix)
+    only, last = int(newest.iloc[0]), labelled.loc[labelled[target] != int(newest.iloc[0]), day].max()
+    share = float((labelled[target] != only).mean())
+    told = (
+        f"{told}. After {last:%Y-%m-%d} all labels are {only}, while {share:.1%} of all rows have the other: does the "
+        "label need time to be known (a return within 90 days, a failure during a follow-up)? Then the newest rows "
+        "look alike because their follow-up is short"
+    )
+    fix = (
+        "leave the label of rows empty whose follow-up was not over, or define it for a fixed time after the prediction"
+    )
+    return Problem("--target", told, fix, target)
+
+
+def windows_of(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, training: int) -> Windows:
+    """The split with batch size, epochs and shares of the first stages for so many training rows."""
     pilot = _share(PILOT_ROWS, training, 0.1, 0.5)
     batch_size, epochs = updates(training, pilot)
     return Windows(
@@ -65,7 +92,7 @@ def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows |
         epochs=epochs,
         smoke=_share(SMOKE_ROWS, training, 0.01, 0.2),
         pilot=pilot,
-    ), []
+    )
 
 
 def updates(training: int, pilot: float) -> tuple[int, int]:

@@ -113,6 +113,26 @@ def test_new_files_are_as_the_formatter_and_the_linter_want_them(made, command):
     assert done.returncode == 0, done.stdout
 
 
+def test_new_of_rows_without_times_prints_what_it_saw_and_gives_a_use_case_that_can_be_checked(project, capsys):
+    rows = table().drop(columns="at").assign(user_id=np.arange(1200) % 150, note="same")
+    rows.loc[:59, "bought"] = None
+    assert new(project, pd.concat([rows, rows.tail(3)]), "--target", "bought", "--key", "visit_id") == 1
+    assert "rows share theirs" in capsys.readouterr().err
+    assert new(project, rows, "--target", "bought") == 0
+    out = capsys.readouterr().out
+    for line in (
+        "Primary key: visit_id",
+        "no times: 20% of the values of user_id are the benchmark",
+        "1,200 rows, 1,140 with a label; 60 without one train nothing",
+        "'note' left out: it is always 'same'",
+        "'user_id' left out: whole groups of it lie in one split",
+    ):
+        assert line in out
+    assert main(["check", "shop"]) == 0, capsys.readouterr().out
+    spec = load_use_case(project / "use_cases" / "shop").spec
+    assert (spec.prediction_time, spec.split.by, spec.split.group_column) == (None, "group", "user_id")
+
+
 def test_new_stage_goes_behind_the_others_and_comments_stay(made):
     text = (made / "dvc.yaml").read_text()
     assert [line for line in text.splitlines() if line in STAGES.splitlines()] == STAGES.splitlines()
@@ -231,7 +251,7 @@ def test_new_name_that_would_leave_its_folder_is_refused(project, name, capsys):
 @pytest.mark.parametrize("template", ["dataset.py.j2", "model.py.j2", "parameters.yaml.j2"])
 def test_new_template_refuses_a_name_that_is_none(template):
     values = {"kinds": {}, "time": "at", "target": "y", "labels": {}, "day": "day", "numbered": None}
-    values |= {"numbers": [], "categories": [], "moments": [], "parts": 1}
+    values |= {"numbers": [], "categories": [], "moments": [], "parts": 1, "formats": {}, "reading": None}
     assert "rain" in rendered(template, name="rain", **values)
     with pytest.raises(ValueError, match="no name"):
         rendered(template, name=CODE, **values)
@@ -251,8 +271,13 @@ def test_new_name_that_is_taken_is_refused(project, taken, capsys):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--target", "bought"), "--time"),
+        (("--target", "bought"), "'at' holds times"),
         (("--time", "at"), "--target"),
+        (("--target", "bought", "--time", "at", "--split", "hash"), "exclude each other"),
+        (("--target", "bought", "--split", "group"), "--group: is missing"),
+        (("--target", "bought", "--split", "hash", "--group", "place"), "has no effect"),
+        (("--target", "bought", "--time-format", "%d/%m/%Y", "--split", "hash"), "--time-format"),
+        (("--target", "bought", "--group", "plaec"), "did you mean 'place'?"),
         (("--target", "at", "--time", "at"), "two names"),
     ],
 )

@@ -13,7 +13,7 @@ from pipeline.scaffold.windows import updates
     [
         ({"bought": "yes"}, "is not binary"),
         ({"bought": None}, "is not binary"),
-        ({"bought": range(1200)}, "1200 different values"),
+        ({"bought": range(1200)}, "1,200 different values"),
         ({"at": "soon"}, "no column of times"),
         ({"at": range(1200)}, "no column of times"),
         ({"at": None}, "is empty in 1,200 rows"),
@@ -173,7 +173,7 @@ def test_new_column_that_tells_the_target_all_alone_is_no_input_and_is_told(tmp_
     result, _ = found(rows, tmp_path)
     assert result is not None
     (leak,) = [column for column in result.columns if column.name == "leak"]
-    assert (leak.role, "tells the target all alone" in leak.remark) == ("other", True)
+    assert (leak.role, "alone it predicts the target almost perfectly" in leak.remark) == ("other", True)
     assert {column.name: column.role for column in result.columns}["x"] == "feature"
 
 
