@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lifecycle.artifact import load_artifact
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import CheckpointError
-from lifecycle.evaluation.slices import slice_column
+from lifecycle.evaluation.slices import coded, slice_column
 from lifecycle.golden import answer_golden, read_golden
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
@@ -37,7 +37,7 @@ def run_predict(job: PredictJob) -> PredictResult:
             "group": rows[job.rows.group].to_numpy(),
             "label": rows[job.rows.label].to_numpy(),
             "candidate": score(rows),
-            **{slice_column(name): rows[name].to_numpy() for name in job.columns},
+            **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
         }
     )
     for name, probabilities in _baselines(job, rows).items():
@@ -53,6 +53,11 @@ def run_predict(job: PredictJob) -> PredictResult:
         latency=_latency(score, rows, job.latency_limit_ms),
         device="cpu",
     )
+
+
+def _told(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
+    """A slice column as it may be stored row by row: of a sensitive one its values' numbers."""
+    return coded(rows[name]) if name in job.rows.sensitive else rows[name]
 
 
 def run_verify(job: VerifyJob) -> VerifyResult:

@@ -25,6 +25,7 @@ MINIMUM_ROWS = 200
 # The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
 SLICE_METRICS = ("log_loss", "brier", "auc")
 _SINGLE_NUMBERS = 10
+_CODE = "value"
 # A column of 4,000 planes would otherwise fill the record with slices that say nothing.
 MOST_NAMED = 20
 
@@ -40,6 +41,26 @@ class SliceResults:
 def slice_column(name: str) -> str:
     """Where the predictions hold the slice column `name`: apart, since it may be called label, group or prior."""
     return f"slice:{name}"
+
+
+def coded(values: pd.Series) -> pd.Series:
+    """A sensitive column's slices as numbers in the order in which they first occur: `value 1`, a null stays one.
+
+    Rows that share a slice can be told, so that it can be measured; which value it is, the rows do not say.
+    Raises EvaluationError as slice_codes.
+    """
+    import pandas as pd
+
+    codes, names = slice_codes(values)
+    missing = f"{values.name} missing"
+    order = {int(code): f"{_CODE} {place}" for place, code in enumerate(pd.unique(codes), start=1)}
+    found = [None if names[code] == missing else order[int(code)] for code in codes]
+    return pd.Series(found, index=values.index, name=values.name, dtype="str")
+
+
+def is_coded(values: pd.Series) -> bool:
+    """Whether a column holds nothing but what `coded` gives."""
+    return bool(values.dropna().astype("str").str.fullmatch(rf"{_CODE} \d+").all())
 
 
 def slice_metrics(predictions: pd.DataFrame, columns: Sequence[str], model: str) -> SliceResults:

@@ -91,7 +91,7 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
     progressive, left_out = make_progressive(
         plan, prepared.data, recipe, job.training.evaluate_every, prepared.reserve,
-        {name: prepared.rows[name] for name in job.slices},
+        {name: prepared.rows[name] for name in job.slices}, job.rows.sensitive,
     )  # fmt: skip
     if progressive is not None:
         state.also["progressive"] = progressive

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lifecycle.checks import CheckResult
 from lifecycle.errors import SettingsError, TrainworthyError
-from pipeline.doctor import copies, machine, ports, project, stores
+from pipeline.doctor import copies, machine, ports, project, sensitive, stores
 from pipeline.doctor.project import in_short, refused
 from resources.settings import PROJECT, Settings, read_settings
 
@@ -32,7 +32,7 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
 CHECKS: tuple[Check, ...] = (
     machine.python, machine.packages, machine.environment, machine.alerts, machine.disk, ports.ports,
     stores.state_folder, copies.durable_folder, project.use_cases, project.prices, project.git,
-    stores.dagster_store, stores.mlflow_store, stores.verdicts, runs_checks,
+    stores.dagster_store, stores.mlflow_store, stores.verdicts, sensitive.sensitive, runs_checks,
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def mend() -> Iterator[str]:
     from pipeline.doctor import runs
 
     settings, _ = settings_there()
-    for repair in (runs.mend_runs, stores.mend_addresses, stores.mend_aliases):
+    for repair in (runs.mend_runs, stores.mend_addresses, stores.mend_aliases, sensitive.mend_sensitive):
         try:
             for done in repair(settings):
                 yield f"mended: {done}"

@@ -4,7 +4,7 @@ import pytest
 
 from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.metrics import auc
-from lifecycle.evaluation.slices import slice_codes, slice_metrics
+from lifecycle.evaluation.slices import coded, is_coded, slice_codes, slice_metrics
 
 
 def predictions(rows: int = 3000) -> pd.DataFrame:
@@ -109,3 +109,17 @@ def test_slices_of_a_column_without_values_are_missing_only():
 def test_slices_of_times_are_refused():
     with pytest.raises(EvaluationError, match="holds times"):
         slice_codes(pd.Series(pd.to_datetime(["2013-01-01"]), name="time_hour"))
+
+
+def test_coded_slices_are_the_same_rows_and_hold_no_value():
+    for values in (
+        pd.Series(["north", None, "south", "north"], name="place"),
+        pd.Series([*range(40), None], name="age"),
+    ):
+        numbers = coded(values)
+        assert (numbers.isna() == values.isna()).all()
+        assert set(numbers.dropna()) <= {f"value {place}" for place in range(1, 6)}
+        assert not is_coded(values)
+        assert is_coded(numbers)
+        codes, hidden = (slice_codes(one)[0] for one in (values, numbers))
+        assert ((codes[:, None] == codes) == (hidden[:, None] == hidden)).all()

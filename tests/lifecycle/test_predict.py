@@ -72,3 +72,13 @@ def test_slice_columns_replace_no_column_of_the_predictions(splits, trained, tmp
     rows = pd.read_parquet(named / "benchmark.parquet")
     for name in (*names, "day", "positive"):
         assert (table[f"slice:{name}"] == rows[name]).all()
+
+
+def test_sensitive_slice_column_is_stored_as_numbers(splits, trained, tmp_path):
+    rows = toy_jobs.ROWS.model_copy(update={"sensitive": ("shop",)})
+    artifact, sha256 = trained.artifact or "", trained.artifact_sha256 or ""
+    job = toy_jobs.predict_job(artifact, sha256, splits / "benchmark.parquet", tmp_path, columns=("shop", "day"))
+    table = pd.read_parquet(run_predict(job.model_copy(update={"rows": rows})).predictions.path)
+    shops = pd.read_parquet(splits / "benchmark.parquet")["shop"]
+    assert table["slice:shop"].str.fullmatch(r"value \d+").all()
+    assert pd.crosstab(table["slice:shop"], shops).gt(0).sum().eq(1).all()

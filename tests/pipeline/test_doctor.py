@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 import dagster as dg
+import pandas as pd
 import psutil
 import pytest
 import sqlalchemy
@@ -18,7 +19,7 @@ from toy_project import ROOT, git, until
 
 from lifecycle.promotion import log
 from lifecycle.worker import NOTICE
-from pipeline.doctor import copies, examine, machine, ports, project, runs, stores
+from pipeline.doctor import copies, examine, machine, ports, project, runs, sensitive, stores
 from resources.mlflow import Tracking
 from resources.mlflow_folder import champion_alias
 from resources.settings import Settings, read_settings
@@ -403,6 +404,27 @@ def test_doctor_mend_without_a_registry_makes_none(place, trained):
     (place / "state/mlflow/mlflow.db").unlink()
     assert list(stores.mend_aliases(read_settings())) == []
     assert not (place / "state/mlflow/mlflow.db").exists()
+
+
+def test_doctor_predictions_with_a_sensitive_column_in_the_clear_are_told_and_mended(place):
+    contract = place / "project" / "use_cases" / "toy" / "contract.yaml"
+    text = contract.read_text()
+    assert text.count("name: shop") == 1
+    before, _, after = text.partition("name: shop")
+    sign = "customProperties: ["
+    contract.write_text(before + "name: shop" + after.replace(sign, f"{sign}{{property: sensitive, value: true}}, ", 1))
+    path = place / "state" / "evaluation" / "toy" / "planted" / "predictions.parquet"
+    path.parent.mkdir(parents=True)
+    kept = pd.DataFrame({"candidate": [0.1, 0.2], "slice:day": ["a", "b"]})
+    kept.assign(**{"slice:shop": ["value 1", "value 2"]}).to_parquet(path)
+    assert bad(sensitive.sensitive) == []
+    kept.assign(**{"slice:shop": ["Mrs Smith's", "value 2"]}).to_parquet(path)
+    only(sensitive.sensitive, "shop", str(path), "--mend")
+    (line,) = [line for line in examine.mend() if "predictions" in line]
+    assert line.startswith("mended: shop taken out of")
+    pd.testing.assert_frame_equal(pd.read_parquet(path), kept)
+    assert bad(sensitive.sensitive) == []
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):

@@ -7,13 +7,13 @@ All rows' losses of the open window are kept until it ends, so that a resumed wi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.checks import FEWEST_ROWS
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.slices import slice_codes
+from lifecycle.evaluation.slices import coded, slice_codes
 from lifecycle.records import CurvePoint
 from lifecycle.training.loop import autocast
 from lifecycle.training.random_state import random_kept
@@ -141,25 +141,25 @@ class Progressive:
 
 def make_progressive(
     plan: Plan, data: TrainData | LoadedRows, recipe: Recipe, evaluate_every: int, reserve: TrainData | None,
-    columns: Mapping[str, pd.Series],
+    columns: Mapping[str, pd.Series], sensitive: Collection[str] = (),
 ) -> tuple[Progressive | None, tuple[str, ...]]:  # fmt: skip
     """What scores it, None if nothing is to be scored beside the curve; and notes on columns that are left out."""
-    slices, notes = slice_columns(columns, data.device)
+    slices, notes = slice_columns(columns, data.device, sensitive)
     if not (evaluate_every or reserve is not None or slices):
         return None, notes
     return Progressive(plan, data, recipe, evaluate_every, reserve, slices), notes
 
 
 def slice_columns(
-    columns: Mapping[str, pd.Series], device: torch.device | str
+    columns: Mapping[str, pd.Series], device: torch.device | str, sensitive: Collection[str] = ()
 ) -> tuple[tuple[SliceColumn, ...], tuple[str, ...]]:
-    """The columns' slices as the evaluation cuts them, and notes on those of more than MOST_VALUES values."""
+    """The columns' slices as the evaluation cuts them, of `sensitive` ones by number; notes on what is left out."""
     import torch
 
     found, notes = [], []
     for name, values in columns.items():
         try:
-            codes, names = slice_codes(values)
+            codes, names = slice_codes(coded(values) if name in sensitive else values)
         except EvaluationError as error:
             notes.append(f"no windows by {name}: {error.problem}")
             continue
