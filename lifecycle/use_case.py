@@ -100,6 +100,7 @@ class BenchmarkSpec(Frozen):
     )
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
     slices: tuple[str, ...] = Field(default=(), description="Columns whose values are reported apart.")
+    slice_rows: int = Field(default=200, ge=20, description="Fewest rows of a slice that is measured; 20 at least.")
     latency_ms: float = Field(gt=0, allow_inf_nan=False, description="Limit of the time to answer one row.")
     size_mb: float = Field(gt=0, allow_inf_nan=False, description="Limit of the artifact's size.")
 
@@ -284,7 +285,7 @@ def load_use_case(folder: Path) -> UseCase:
 
         problems += not_applicable_problems(declared, folder / "model.py")
     for name in ("contract.yaml", "dataset.py"):
-        if not (folder / name).is_file():
+        if not (folder / name).is_file() and not (name == "dataset.py" and spec and _built_elsewhere(folder, spec)):
             problems.append(Problem(name, "the file is missing", f"create {name} in the folder {folder.name}"))
     if spec is None or problems:
         if (folder / "contract.yaml").is_file():
@@ -316,6 +317,16 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
         return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:
         return None, problems + [spec_problem(item, UseCaseSpec) for item in error.errors()], values
+
+
+def _built_elsewhere(folder: Path, spec: UseCaseSpec) -> bool:
+    """True if the project's dvc.yaml builds the dataset by other code than this folder's dataset.py."""
+    try:
+        stages = yaml.safe_load((folder.parents[1] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+        stage = str(stages[spec.dataset.name])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return False
+    return f"{folder.parent.name}/{folder.name}/dataset.py" not in stage
 
 
 def _declared(preflight: Any) -> tuple[str, ...]:

@@ -87,6 +87,8 @@ def _file(file: str, problems: list[Problem], use_case: UseCase | None, contract
         declared, sku = use_case.spec.dataset, use_case.spec.compute.sku
         rows = published_version(use_case.project, declared.name, declared.version).rows
         evidence = f"dataset {declared.name}@{declared.version} of {rows:,} rows; price of {sku}"
+    if file == "dataset.py" and use_case is not None and not (use_case.folder / file).is_file():
+        evidence = f"none: another stage of dvc.yaml builds {use_case.spec.dataset.name}"
     if file == "contract.yaml" and contract is not None:
         features = len(contract.feature_columns)
         evidence = f"{len(contract.columns)} columns, {features} of them inputs; {len(contract.rules)} rules"

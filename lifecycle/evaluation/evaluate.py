@@ -55,7 +55,7 @@ def evaluate(
     groups = _groups_check(predictions, complete)
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))
-    slices = slice_metrics(predictions, spec.slices, CANDIDATE)
+    slices = slice_metrics(predictions, spec.slices, CANDIDATE, spec.slice_rows)
     labels, by = predictions["label"], predictions["group"]
     metrics = tuple(
         Metric(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-MINIMUM_ROWS = 200
+LEAST_ROWS = 200
 # The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
 SLICE_METRICS = ("log_loss", "brier", "auc")
 _SINGLE_NUMBERS = 10
@@ -63,16 +63,21 @@ def is_coded(values: pd.Series) -> bool:
     return bool(values.dropna().astype("str").str.fullmatch(rf"{_CODE} \d+").all())
 
 
-def slice_metrics(predictions: pd.DataFrame, columns: Sequence[str], model: str) -> SliceResults:
-    """Metrics of `model` per slice. `predictions` has label, group, the model's column and slice_column of each."""
-    found = [_column(predictions, column, model) for column in columns]
+def slice_metrics(
+    predictions: pd.DataFrame, columns: Sequence[str], model: str, least_rows: int = LEAST_ROWS
+) -> SliceResults:
+    """Metrics of `model` per slice of `least_rows` rows at least.
+
+    `predictions` has label, group, the model's column and slice_column of each.
+    """
+    found = [_column(predictions, column, model, least_rows) for column in columns]
     return SliceResults(
         tuple(metric for results in found for metric in results.metrics),
         tuple(item for results in found for item in results.insufficient),
     )
 
 
-def _column(predictions: pd.DataFrame, column: str, model: str) -> SliceResults:
+def _column(predictions: pd.DataFrame, column: str, model: str, least_rows: int) -> SliceResults:
     """The slices of one column. Of those too small the greatest 20 are named, the others counted together."""
     import numpy as np
 
@@ -83,11 +88,11 @@ def _column(predictions: pd.DataFrame, column: str, model: str) -> SliceResults:
     counted: list[int] = []
     for code in np.argsort(-sizes, kind="stable"):
         size = int(sizes[code])
-        if size < FEWEST_ROWS or (size < MINIMUM_ROWS and len(named) >= MOST_NAMED):
+        if size < FEWEST_ROWS or (size < least_rows and len(named) >= MOST_NAMED):
             counted.append(size)
             continue
         rows = predictions[codes == code]
-        reason = shortage(rows["label"], rows["group"], MINIMUM_ROWS)
+        reason = shortage(rows["label"], rows["group"], least_rows)
         if reason:
             named.append({"slice": names[code], "rows": size, "reason": reason})
         else:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # float32 sums of one row and of a batch differ in the last digits.
 TOLERANCE = 1e-4
+_LABELS = "compare the outputs with the targets; if it is to need no labels, say preflight: {labels: unused}"
 
 
 def try_functions(job: FunctionsJob) -> FunctionsResult:
@@ -50,7 +51,8 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     model = trials.of("build_model", lambda: _build(task, state, job), state)
     outputs = trials.of("forward", lambda: _forward(model, inputs, len(rows)), model, inputs)
     if "loss_fn" in needed:
-        trials.of("loss_fn", lambda: _loss(task, model, outputs, targets), outputs)
+        uses_labels = job.claims.labels == "used"
+        trials.of("loss_fn", lambda: _loss(task, model, outputs, targets, uses_labels), outputs)
     trials.of("predict", lambda: _predict(task, outputs), outputs)
     if job.trainer is None:
         try_optional(trials, task, job, model, inputs, targets)
@@ -156,7 +158,9 @@ def _forward(model: nn.Module, inputs: dict[str, Tensor], rows: int) -> tuple[An
     return outputs, f"outputs {tuple(outputs.shape)}", wrong
 
 
-def _loss(task: Task, model: nn.Module, outputs: Tensor, targets: Tensor) -> tuple[Any, str, list[Wrong]]:
+def _loss(
+    task: Task, model: nn.Module, outputs: Tensor, targets: Tensor, uses_labels: bool
+) -> tuple[Any, str, list[Wrong]]:
     loss = task.loss_fn(outputs, targets)
     if tuple(loss.shape) != tuple(targets.shape):
         fix = "give one loss a row: reduction='none', and outputs of shape (N,)"
@@ -164,8 +168,9 @@ def _loss(task: Task, model: nn.Module, outputs: Tensor, targets: Tensor) -> tup
     wrong: list[Wrong] = []
     if not loss.isfinite().all():
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
-    if float(outputs.detach().std()) > 0 and _close(loss.detach(), task.loss_fn(outputs, 1 - targets).detach()):
-        wrong.append(("the loss is the same for swapped targets", "compare the outputs with the targets"))
+    swapped = task.loss_fn(outputs, 1 - targets).detach() if uses_labels else None
+    if swapped is not None and float(outputs.detach().std()) > 0 and _close(loss.detach(), swapped):
+        wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:
         fix = "do not detach, and compute with torch only, from the parameters to the loss"
         return None, "", [*wrong, ("the loss has no gradient", fix)]

@@ -38,6 +38,11 @@ def test_slices_that_are_too_small_are_listed_and_tiny_ones_not_named():
     assert tiny == {"slice": "carrier: small values", "rows": 5, "reason": "1 value of 5 rows"}
 
 
+def test_slices_of_fewer_rows_are_measured_where_that_is_declared():
+    metrics = slice_metrics(predictions(), ["carrier"], "candidate", least_rows=40)
+    assert "carrier=C" in {metric.slice for metric in metrics.metrics}
+
+
 def test_slices_hold_every_row_once():
     frame = predictions()
     results = slice_metrics(frame, ["carrier"], "candidate")

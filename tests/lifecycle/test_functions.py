@@ -213,3 +213,12 @@ def test_optional_function_is_untried_where_the_training_section_cannot_be_read(
     assert "use_case.yaml" in found["learning_rate"].untried
     assert "use_case.yaml" in found["build_optimizers"].untried
     assert found["augment"].evidence
+
+
+def test_loss_without_labels_is_well_where_that_is_declared(tmp_path):
+    use_case = toy_jobs.changed_use_case(tmp_path / "toy", (LOSS, "return outputs.square()"))
+    asked = job(use_case, tmp_path / "out")
+    claims = asked.claims.model_copy(update={"labels": "unused"})
+    for given, faults in ((asked, 1), (asked.model_copy(update={"claims": claims}), 0)):
+        found = {one.name: one for one in try_functions(given).functions}
+        assert len(found["loss_fn"].faults) == faults, found["loss_fn"].faults

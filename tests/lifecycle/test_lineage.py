@@ -33,6 +33,7 @@ def changed_steps(**sections: Any) -> set[str]:
         {"description": "Other words."},
         {"compute": {"device": "auto", "gpus": 1, "sku": "other"}},
         {"training": {"checkpoint_every_steps": 3}},
+        {"benchmark": {"slice_rows": 200}},
     ],
 )
 def test_section_that_changes_no_result_changes_no_step(sections):
@@ -55,6 +56,7 @@ def test_section_that_changes_no_result_changes_no_step(sections):
         ({"training": {"class_weights": "balanced"}}, STAGE_STEPS | {"snapshot"}),
         ({"stages": {"pilot": 0.4}}, STAGE_STEPS),
         ({"benchmark": {"latency_ms": 40}}, {"evaluation", "promotion"}),
+        ({"benchmark": {"slice_rows": 100}}, {"evaluation", "promotion"}),
         ({"promotion": {"purpose": "refresh"}}, {"promotion"}),
         ({"budget": {"run_usd": 0.4}}, {"promotion"}),
     ],

@@ -196,6 +196,17 @@ def test_missing_file_is_told(folder, name):
     assert f"{name}: the file is missing" in only_problem(folder)
 
 
+def test_dataset_of_another_use_case_needs_no_dataset_py(tmp_path):
+    folder = toy_jobs.changed_use_case(tmp_path / "use_cases" / "toy")
+    stages = {"toy_rows": {"cmd": "python use_cases/other/dataset.py", "deps": ["use_cases/other/dataset.py"]}}
+    (folder.parents[1] / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    (folder / "dataset.py").unlink()
+    assert load_use_case(folder).spec.dataset.name == "toy_rows"
+    stages["toy_rows"]["deps"] = [f"{folder.parent.name}/{folder.name}/dataset.py"]
+    (folder.parents[1] / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    assert "dataset.py: the file is missing" in only_problem(folder)
+
+
 def test_missing_function_is_told(folder):
     path = folder / "model.py"
     path.write_text(path.read_text().replace("def loss_fn(", "def los_fn("))
