@@ -67,7 +67,7 @@ def column_roles(
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
     drafts = []
     for name in rows.columns:
-        later = None if times is None else _later(labelled[name], times)
+        later = None if time is None else _later(labelled[name], labelled[time])
         role, remark = fixed.get(name) or later or _role(labelled[name], labels, times, name in named)
         if remark == _ONE_VALUE:
             remark = _one_value(rows[name], labelled[name])
