@@ -1,0 +1,213 @@
+"""A check that fails ends its step there: what comes after is not begun, and the record says why.
+
+Each gate is asked with one planted check and its healthy twin. Whole runs are in tests/pipeline/test_gates.py.
+"""
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import dagster as dg
+import pytest
+
+from assets import announce, dataset, freshness, preflight, promotion, step, training
+from lifecycle import snapshot
+from lifecycle.checks import CheckResult
+from lifecycle.cost.prices import Sku
+from lifecycle.errors import DatasetError
+from lifecycle.jobs import TrainResult
+from lifecycle.preflight import host as host_looks
+from lifecycle.preflight.check import Trial
+from lifecycle.records import Control, StageSeconds
+from lifecycle.use_case import load_use_case
+
+TOY = load_use_case(Path(__file__).parents[1] / "toy" / "use_cases" / "toy")
+
+
+class BegunError(Exception):
+    """Raised by what comes after a gate."""
+
+
+def begun(*given, **how):
+    raise BegunError
+
+
+def check(name: str, status: str) -> CheckResult:
+    return CheckResult.model_validate({"name": name, "status": status, "evidence": "planted", "fix": "mend it"})
+
+
+def outcome_of(checks, fields):
+    return [one.name for one in checks if one.stops], fields
+
+
+@pytest.mark.parametrize(("history", "stopped"), [("fail", ["backfill"]), ("pass", [])])
+def test_dataset_whose_past_was_rewritten_gives_no_version(monkeypatch, history, stopped):
+    found = SimpleNamespace(rows=3, content_hash="c" * 64, dvc_hash="d", path="/state/rows", files=())
+    monkeypatch.setattr(dataset, "DatasetStore", lambda root: SimpleNamespace(fetch=lambda *given, **how: found))
+    monkeypatch.setattr(dataset, "kept_history", lambda run: check("backfill", history))
+    monkeypatch.setattr(dataset, "published_version", lambda *given: SimpleNamespace(backfill=None))
+    state = SimpleNamespace(root=Path("/state"), folder=Path, relative=str)
+    run = SimpleNamespace(workspace=SimpleNamespace(state=state), use_case=TOY)
+    outcome = dataset.fetch_dataset(run)  # pyright: ignore[reportArgumentType]
+    assert outcome_of(outcome.checks, outcome.fields is None) == (stopped, bool(stopped))
+
+
+@pytest.mark.parametrize(
+    "failing", ["contract", "availability", "splits", "class_balance", "history", "leakage", "drift", ""]
+)
+def test_snapshot_with_a_check_that_stops_writes_nothing(monkeypatch, failing):
+    def asked(name):
+        return lambda *given: check(name, "fail" if name == failing else "pass")
+
+    with_label = SimpleNamespace(label=SimpleNamespace(name="label", column="y"), feature_columns=(), primary_key=())
+    for name, given in {
+        "availability_check": asked("availability"), "splits_check": asked("splits"),
+        "class_balance_check": asked("class_balance"), "leakage": asked("leakage"), "drift_check": asked("drift"),
+        "judged_days": lambda *given: (asked("history")(), None), "split_columns": lambda *given: (),
+        "read_columns": lambda *given: [], "with_label": lambda *given: [], "key_hashes": lambda *given: None,
+        "split_rows": lambda *given: {"training": {"label": []}},
+        "written_splits": lambda *given: contextlib.nullcontext(), "install_snapshot": begun,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(snapshot, name, given)
+    state, rows = SimpleNamespace(absolute=Path), SimpleNamespace(path="rows", rows=1)
+
+    def made():
+        return snapshot.make_snapshot(state, TOY, with_label, rows, asked("contract"))  # pyright: ignore[reportArgumentType]
+
+    if failing:
+        assert outcome_of(*made()) == ([failing], None)
+    else:
+        with pytest.raises(BegunError):
+            made()
+
+
+@pytest.mark.parametrize("status", ["fail", "pass"])
+def test_preflight_that_cannot_work_does_not_start_its_worker(monkeypatch, status):
+    first = (Trial(check="configuration.steps", status=status, evidence="planted"),)
+    monkeypatch.setattr(host_looks, "before_worker", lambda host: first)
+    monkeypatch.setattr(preflight, "refuse_candidate", lambda run: None)
+    monkeypatch.setattr(preflight, "host_of", lambda run: SimpleNamespace(spec=TOY.spec))
+    monkeypatch.setattr(preflight, "worker_result", begun)
+    run = SimpleNamespace(
+        use_case=TOY, sku=Sku(usd_per_hour=0.0), launcher=SimpleNamespace(uses_cuda=lambda compute: False)
+    )
+    if status == "pass":
+        with pytest.raises(BegunError):
+            preflight.try_out(run)  # pyright: ignore[reportArgumentType]
+        return
+    outcome = preflight.try_out(run)  # pyright: ignore[reportArgumentType]
+    failed = {one.name: one.status for one in outcome.checks}
+    assert (failed["configuration"], failed["memory_forecast"], failed["cost_forecast"]) == (
+        "fail",
+        *["insufficient"] * 2,
+    )
+
+
+def answer() -> TrainResult:
+    return TrainResult(
+        alarm=None, rows=100, steps=10, planned_steps=10, resumed_from_step=0, parameters=3, parameters_sha256="a",
+        prefix_steps=1, prefix_sha256="b", checkpoint=None, metrics={"val_loss": 0.5}, learned=None, curve=(),
+        seconds=StageSeconds(), device="cpu", gpu_seconds=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "trained"), [("fail", [7]), ("pass", [7, 8])])
+def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trained):
+    monkeypatch.setattr(training, "train_job", lambda *given, **how: SimpleNamespace(out="out"))
+    monkeypatch.setattr(training, "mirrored", lambda run, folder: contextlib.nullcontext())
+    monkeypatch.setattr(training, "training_checks", lambda stage, result: (check("finite", status),))
+    monkeypatch.setattr(training, "_affordable_seconds", lambda run, spent: 1.0)
+    monkeypatch.setattr(training, "seeds_of", lambda spec, stage: (7, 8))
+    meter = SimpleNamespace(cost=lambda sku: SimpleNamespace(usd=0.0))
+    launcher = SimpleNamespace(run=lambda context, job, left: answer())
+    run = SimpleNamespace(use_case=TOY, sku=None, launcher=launcher, context=None)
+    results, _ = training._trainings(run, None, "run", "pilot", meter, 0.0)  # pyright: ignore[reportArgumentType]
+    assert list(results) == trained
+
+
+@pytest.mark.parametrize(("status", "avoided"), [("fail", 2.0), ("pass", None)])
+def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided):
+    still = SimpleNamespace(high=2.0, value=2.0)
+    for name, given in {
+        "training_run_id": "run", "_spent": 0.0, "_trainings": ({7: answer()}, {}), "_still_to_come": still,
+        "stage_curve": (None, ()), "stage_checks": (check("finite", status),),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(training, name, lambda *asked, given=given: given)
+    state = SimpleNamespace(relative=str)
+    run = SimpleNamespace(
+        step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", sku=Sku(usd_per_hour=0.0),
+        workspace=SimpleNamespace(state=state),
+    )  # fmt: skip
+    fields = training.train_stage(run).fields  # pyright: ignore[reportArgumentType]
+    told = fields and fields["avoided_usd"]
+    assert (told and told.value) == avoided
+
+
+def test_message_of_a_step_names_what_stopped_it_and_nothing_else():
+    message = step._message((check("drift", "pass"), check("leakage", "fail")))
+    assert ("leakage: fail" in message, "mend it" in message, "drift" in message) == (True, True, False)
+
+
+def test_step_whose_work_raises_has_a_check_that_stops_it():
+    found = step._error_check(DatasetError("the file is gone", value="x", fix="fetch it"))
+    assert (found.name, found.stops, found.evidence, found.fix) == ("completed", True, "the file is gone", "fetch it")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken")])
+def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, error):
+    booked = []
+    monkeypatch.setattr(step, "_record", lambda run, outcome, meter, message: outcome)
+    monkeypatch.setattr(step, "step_metadata", lambda *given, **how: {})
+    records = SimpleNamespace(put=lambda record, run_id: booked.append(record))
+    context = SimpleNamespace(log_event=lambda event: None, asset_key=dg.AssetKey("toy"))
+    run = SimpleNamespace(workspace=SimpleNamespace(records=records), run_id="r", trains=False, context=context)
+    step._book_interrupted(run, None, error)  # pyright: ignore[reportArgumentType]
+    assert [(one.name, one.stops) for one in booked[0].checks] == [("completed", True)]
+
+
+@pytest.mark.parametrize(
+    ("error", "stops", "told"),
+    [
+        (None, False, "the step has its result again"),
+        (ValueError("a value"), True, "ValueError, see the log of the run"),
+        (dg.Failure("toy stopped\n  - contract"), True, "  - contract"),
+    ],
+)
+def test_step_without_a_result_is_announced_in_our_own_words_only(error, stops, told):
+    found = announce._completed(error)
+    assert (found.stops, found.evidence) == (stops, told)
+
+
+@pytest.mark.parametrize("status", ["pass", "insufficient", "fail"])
+def test_control_is_shown_as_it_is_and_stops_nothing(status):
+    found = promotion._control_check(Control(name="cost", status=status, reason="planted"))
+    assert (found.name, found.status, found.stops) == ("cost", status, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (DatasetError("no version is published", fix="publish one"), "no version is published"),
+        (OSError("a value"), "OSError, see the log of the run"),
+        (None, ""),
+    ],
+)
+def test_freshness_that_cannot_be_judged_fails_the_run_and_announces_it(monkeypatch, error, told):
+    def newest(use_case):
+        if error:
+            raise error
+        return use_case
+
+    announced = []
+    monkeypatch.setattr(freshness, "newest_version", newest)
+    monkeypatch.setattr(freshness, "judge_freshness", lambda use_case, workspace: check("freshness", "pass"))
+    monkeypatch.setattr(freshness, "announce", lambda *given: announced.extend(given[4]))
+    log = SimpleNamespace(exception=lambda line: None)
+    context = SimpleNamespace(log=log, run=SimpleNamespace(run_id="r"))
+    asked = freshness.freshness_asset_check(TOY).op.compute_fn.decorated_fn(context, None)  # pyright: ignore
+    if error is None:
+        assert [shown.passed for shown in asked] == [True]
+        return
+    with pytest.raises(dg.Failure, match="toy stopped at freshness"):
+        list(asked)
+    assert [(one.status, one.evidence) for one in announced] == [("error", told)]
