@@ -142,9 +142,15 @@ def _imports(path: Path, site: Site) -> bool:
 
 
 def _in_folder(path: Path, site: Site) -> bool:
-    """True if the file lies where the tests of the module's package lie."""
+    """True if the file lies where the tests of the module's package, or of one around it, lie."""
     parts = site.module.split(".")[:-1]
-    return path.parent in (Path("tests", *parts), Path("tests", *parts[1:]))
+    return path.parent in {
+        Path("tests", *parts[start:end]) for start in (0, 1) for end in range(start + 1, len(parts) + 1)
+    }
+
+
+def _mirrors(path: Path, site: Site) -> bool:
+    return _in_folder(path, site) and _imports(path, site)
 
 
 def _imports_a_caller(path: Path, site: Site) -> bool:
@@ -171,7 +177,9 @@ def _modules() -> dict[str, Path]:
 
 
 # Which files are asked, and after how many CPU seconds without anything new the rest of one waits.
-ROUNDS = ((_imports, 10.0), (_in_folder, 10.0), (_imports, math.inf), (_imports_a_caller, math.inf))
+ROUNDS = (
+    (_mirrors, 10.0), (_imports, 10.0), (_in_folder, 10.0), (_imports, math.inf), (_imports_a_caller, math.inf),
+)  # fmt: skip
 
 
 @cache
