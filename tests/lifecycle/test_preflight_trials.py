@@ -57,8 +57,15 @@ def tried(splits, tmp_path, *replacements, **sections) -> dict[str, CheckResult]
     return checks_of(run_preflight(toy_jobs.preflight_job(splits, tmp_path, spec=spec, use_case=use_case)))
 
 
-def test_healthy_toy_passes_every_check(splits, tmp_path):
-    checks = tried(splits, tmp_path)
+@pytest.fixture(scope="module")
+def healthy(splits, tmp_path_factory) -> PreflightResult:
+    """Preflight of the toy as it is, with two GPUs in the price table."""
+    job = toy_jobs.preflight_job(splits, tmp_path_factory.mktemp("healthy"))
+    return run_preflight(job.model_copy(update={"gpu_memory_gb": {"l4": 24.0, "a100": 80.0}}))
+
+
+def test_healthy_toy_passes_every_check(healthy):
+    checks = checks_of(healthy)
     assert {name: check.evidence for name, check in checks.items() if alarms(check)} == {}
     assert {check.status for check in checks.values()} <= {"pass", "not_applicable"}
     assert all(checks[name].details for name in ("one_batch", "overfit"))
@@ -216,9 +223,8 @@ def test_model_that_reads_values_is_measured_on_small_batches(splits, tmp_path):
     assert "without values" in checks["memory_forecast"].evidence
 
 
-def test_gpus_of_the_price_table_are_told_a_line_each(splits, tmp_path):
-    job = toy_jobs.preflight_job(splits, tmp_path).model_copy(update={"gpu_memory_gb": {"l4": 24.0, "a100": 80.0}})
-    check = checks_of(run_preflight(job))["memory_forecast"]
+def test_gpus_of_the_price_table_are_told_a_line_each(healthy):
+    check = checks_of(healthy)["memory_forecast"]
     assert [detail["sku"] for detail in check.details[1:]] == ["l4", "a100"]
     assert "l4: at most 1.0 of 24 GB: fits" in check.evidence
 
@@ -235,10 +241,9 @@ def test_memory_forecast_holds_against_the_worker_of_the_full_stage(splits, tmp_
     assert forecast.low < peak < forecast.high
 
 
-def test_budget_that_is_too_small_fails_the_cost_forecast(splits, tmp_path):
-    result = run_preflight(toy_jobs.preflight_job(splits, tmp_path))
-    assert checks_of(result, budget_usd=0.5)["cost_forecast"].status == "pass"
-    check = checks_of(result, budget_usd=1e-6)["cost_forecast"]
+def test_budget_that_is_too_small_fails_the_cost_forecast(healthy):
+    assert checks_of(healthy, budget_usd=0.5)["cost_forecast"].status == "pass"
+    check = checks_of(healthy, budget_usd=1e-6)["cost_forecast"]
     assert check.stops
     assert "budget.run_usd" in check.fix
 
