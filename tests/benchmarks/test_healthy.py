@@ -12,8 +12,14 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.loop import train_step
 
+# In `make test`, so that no change breaks all of them unseen; the others run in the slow lane (tests/slow.md).
+FAST = ("mlp", "lora", "classes_from_one", "one_nan")
 RAISES = "classes_from_one"
 NOT_FINITE = ("one_nan", "nan_targets")
+
+
+FAULTS = PLANTED | HELD_BACK
+LANES = {name: pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in (*HEALTHY, *FAULTS)}
 
 
 def one_update(subject: Subject) -> float:
@@ -22,7 +28,7 @@ def one_update(subject: Subject) -> float:
     return loss + norm
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", [LANES[name] for name in HEALTHY])
 def test_healthy_set_up_makes_an_update_from_equal_weights(name):
     subject = HEALTHY[name](0)
     assert 100 <= len(subject.training.targets) <= 4000
@@ -39,9 +45,9 @@ def test_healthy_set_up_beats_the_best_constant_after_its_plan(name):
     assert reached < 0.95 * CONSTANTS.get(name, constant_loss)(subject)
 
 
-@pytest.mark.parametrize("name", {**PLANTED, **HELD_BACK})
+@pytest.mark.parametrize("name", [LANES[name] for name in FAULTS])
 def test_planted_fault_runs_as_far_as_a_long_training_would(name):
-    make, ids = {**PLANTED, **HELD_BACK}[name]
+    make, ids = FAULTS[name]
     assert ids
     if name == RAISES:
         with pytest.raises(IndexError):
@@ -53,3 +59,4 @@ def test_planted_fault_runs_as_far_as_a_long_training_would(name):
 def test_planted_faults_known_and_held_back_are_apart():
     assert not set(PLANTED) & set(HELD_BACK)
     assert len(PLANTED) + len(HELD_BACK) >= 40
+    assert set(FAST) <= LANES.keys()
