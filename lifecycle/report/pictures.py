@@ -225,7 +225,7 @@ def _png(figure: Figure, grid: Literal["x", "both"] = "both") -> bytes:
     # The pixels as they are: savefig would compress them for the next line to decompress, and draw all twice.
     canvas, file = FigureCanvasAgg(figure), io.BytesIO()
     canvas.draw()
-    drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+    drawn = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))
     # 64 colours look the same and take a third of the bytes, if a thin line's colour is kept as well as a surface's.
     few = drawn.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(file, format="png", optimize=True)
