@@ -9,12 +9,15 @@ SET_UP_IN := $(shell cat $(VENV)/.ready 2>/dev/null)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Dagster marks `job execute` as superseded by `dg launch`; it is what CI systems know, and it works.
 export PYTHONWARNINGS := ignore::UserWarning:click.core,ignore:Function `job_execute_command`
+# Empty: Python keeps bytecode whatever the shell says. Without it each process compiles our code anew, 1 CPU second.
+export PYTHONDONTWRITEBYTECODE :=
 export DAGSTER_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 # The UI alone, without its workers for language model scoring.
 export MLFLOW_SERVER_ENABLE_JOB_EXECUTION := false
-# Tests run in so many processes, a file in one of them: each takes up to 2 GB.
+# Tests run in so many processes, a file in one of them: each takes up to 2 GB. In the order of tests/conftest.py.
 TEST_PROCESSES ?= 2
+SHARED_OUT := -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # CPU=avx2 lets torch and oneDNN take the kernels of a CPU without AVX-512. Asked for on the command line alone: some
 # systems set a variable CPU.
 ifeq ($(origin CPU),command line)
@@ -69,13 +72,13 @@ next: $(READY)  ## a month later: train on the next published dataset version an
 	@trainworthy verdict flight_delays
 
 test: $(READY)  ## all tests that need nothing but the registry's packages
-	pytest -n $(TEST_PROCESSES) --dist loadfile -m "not slow"
+	pytest $(SHARED_OUT) -m "not slow"
 
 test-changed: $(READY)  ## those that import what changed since main, nearest first, for about two minutes
 	python -m tests.changed -- -n $(TEST_PROCESSES)
 
 test-slow: $(READY)  ## tests that need a browser, Spark or more than a minute
-	pytest -n $(TEST_PROCESSES) --dist loadfile -m slow --timeout 900
+	pytest $(SHARED_OUT) -m slow --timeout 900
 
 spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it needs Java 17 or newer
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
