@@ -79,10 +79,10 @@ def _frame(rows: pd.DataFrame, rules: tuple[Rule, ...], table: Table) -> pd.Data
         return pd.DataFrame({"row": pd.RangeIndex(table.rows)})
     if first.kind == "distribution":
         return pd.DataFrame({first.columns[0]: bins(first, rows[first.columns[0]], table)})
-    if first.kind == "hour_in_zone":
-        return local_hours(rows, *first.columns, zone=first.parameters["zone"])
     if is_marked(first, table):
         return found_marks(first, rows, table).rename(HOLDS).to_frame()
+    if first.kind == "hour_in_zone":
+        return local_hours(rows, *first.columns, zone=first.parameters["zone"])
     if not _is_derived(first, table):
         return pd.DataFrame({name: own_values(rows[name]) for name in first.columns})
     values = ticks_or_values(rows[first.columns[0]], table.types[first.columns[0]])

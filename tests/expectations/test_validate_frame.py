@@ -220,6 +220,13 @@ def test_validate_frame_all_null_column_fails(rows, column):
     assert nulls.status == "fail"
 
 
+def test_validate_frame_hours_beside_a_column_of_nulls_alone_are_no_error(rows):
+    rows["hour"] = None
+    results = statuses(rows)
+    assert (results["at.hour_in_zone.hour"].status, results["at.hour_in_zone.hour"].error) == ("pass", None)
+    assert results["hour.not_all_null"].status == "fail"
+
+
 def test_validate_frame_all_null_column_with_a_bound_that_allows_it_passes(rows):
     values = table()
     values["properties"][7]["quality"] = [{"metric": "nullValues", "unit": "percent", "mustBeLessOrEqualTo": 100}]
