@@ -28,6 +28,8 @@ FEW_UPDATES, UPDATES, BATCH_ROWS, HELD_OUT_ROWS = 40, 200, 128, 4096
 SHOWN, LINE_SHOWN, NOT_SEEN = 3.0, 5.0, 1.5
 # Measured on flights: 0.044 to 0.104 nats after a pilot, and -0.003 to 0.007 after one with shuffled labels.
 TIMES_SHUFFLED, CLEARLY = 2.0, 6.0
+# Between NOT_SEEN and SHOWN: how many trainings with shuffled labels a rise has to lie CLEARLY above.
+CHANCE_DRAWS = 4
 # With fewer held-out rows a correlation of 0.2 stays below SHOWN standard errors.
 FEWEST_ROWS = 225
 
@@ -49,6 +51,11 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
     if TIMES_SHUFFLED <= real.value / max(abs(shuffled[0].value), 1e-12) < CLEARLY:
         # A rise of this size may be chance; with a second draw it seldom is.
         shuffled.append(_after(subject, _shuffled(data, 2), batches, rows, groups, updates)[0])
+    if NOT_SEEN <= real.errors < SHOWN:
+        # Few groups that differ make a plain rise uncertain in size (flights in September: 0.133, 2.5 standard errors
+        # over 14 days). Whether it is there at all, trainings tell that can have learned nothing.
+        seeds = range(len(shuffled) + 1, CHANCE_DRAWS + 1)
+        shuffled += [_after(subject, _shuffled(data, seed), batches, rows, groups, updates)[0] for seed in seeds]
     begun = _outputs(subject, subject.model(), rows)
     start, measured = rise_of(begun, groups), measuring(subject, begun)
     chance = max(abs(one.value) for one in shuffled)
@@ -56,7 +63,8 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
         f"{len(groups)} held-out rows, permuted within their groups: the loss rises by {real} after {updates} updates, "
         f"by {shuffled[0]} after as many with shuffled labels"
     )
-    if real.errors >= SHOWN and (real.value >= TIMES_SHUFFLED * chance or start.value >= real.value / 2):
+    shown = real.errors >= SHOWN and (real.value >= TIMES_SHUFFLED * chance or start.value >= real.value / 2)
+    if shown or (len(shuffled) == CHANCE_DRAWS and real.value >= CLEARLY * chance):
         return Found("pass", evidence, real.value, TIMES_SHUFFLED * chance)
     line = line_rise(measured, subject.held_out, rows, groups)
     neighbours = labels_of_neighbours(measured, evidence, real, line)
