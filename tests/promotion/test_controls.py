@@ -6,6 +6,7 @@ import pytest
 from lifecycle.checks import CheckResult
 from lifecycle.latency import Latency
 from lifecycle.promotion import controls
+from lifecycle.promotion.controls import reproducibility_control
 from lifecycle.records import Forecast
 
 
@@ -170,3 +171,12 @@ def test_largest_difference_is_the_greatest_or_infinite():
     for served in ([0.1], [0.1, math.nan], [[0.1, 0.5]], [0.1, math.inf]):
         assert controls.largest_difference([0.1, 0.5], served) == math.inf
     assert controls.largest_difference(np.array([]), np.array([])) == math.inf
+
+
+@pytest.mark.parametrize(("inexact", "status"), [("its trainer saved no random state", "insufficient"), ("", "pass")])
+def test_reproducibility_of_a_training_that_did_not_resume_exactly_is_insufficient(inexact, status):
+    found = reproducibility_control(
+        git_commit="a" * 40, changed_files=(), recorded_prefix_sha256="b", rerun_prefix_sha256="b", prefix_steps=5,
+        inexact_resume=inexact,
+    )  # fmt: skip
+    assert (found.status, inexact in found.reason) == (status, True)
