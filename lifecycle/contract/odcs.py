@@ -75,7 +75,10 @@ def _checked(values: dict[str, Any]) -> Document:
     from jsonschema import Draft201909Validator
 
     schema = odcs_schema()
-    errors = list(_leaves(Draft201909Validator(schema).iter_errors(values)))
+    validator = Draft201909Validator(schema)
+    # A sound contract of 784 pixels is judged by its few forms of columns: 0.1 instead of 4 CPU seconds.
+    sound = validator.is_valid(_one_of_each_form(values))
+    errors = [] if sound else list(_leaves(validator.iter_errors(values)))
     unknown = [problem for error in errors for problem in _unknown_keys(error, values, schema)]
     others = [_problem(error, values) for error in errors if error.validator not in _CLOSED]
     # A known key in the wrong company (`query` beside `metric`) is worth a line only if nothing else explains it.
@@ -88,6 +91,36 @@ def _checked(values: dict[str, Any]) -> Document:
     paths = [*(tuple(error.absolute_path) for error in errors), *infinite]
     broken = frozenset((str(path[2]), int(path[3])) for path in paths if len(path) > 3 and isinstance(path[3], int))
     return Document(values, tuple({str(problem): problem for problem in problems}.values()), broken)
+
+
+def _one_of_each_form(values: dict[str, Any]) -> dict[str, Any]:
+    """The contract with one column of those that differ in name, minimum and maximum alone.
+
+    The standard asks of a name that it is text and of bounds that they have the column's type, and nothing of a column
+    depends on another one: tests/lifecycle/contract/test_odcs_forms.py holds its schema to that.
+    """
+    tables = values.get("schema")
+    if not isinstance(tables, list):
+        return values
+    return {**values, "schema": [_few_columns(table) for table in tables]}
+
+
+def _few_columns(table: Any) -> Any:
+    columns = table.get("properties") if isinstance(table, dict) else None
+    if not isinstance(columns, list):
+        return table
+    return {**table, "properties": list({_form(column): column for column in columns}.values())}
+
+
+def _form(column: Any) -> str:
+    """A column without what its form does not depend on."""
+    if not isinstance(column, dict):
+        return repr(column)
+    options = column.get("logicalTypeOptions")
+    if isinstance(options, dict):
+        bounds = {key: type(options[key]).__name__ for key in ("minimum", "maximum") if key in options}
+        options = {**options, **bounds}
+    return repr({**column, "name": type(column.get("name")).__name__, "logicalTypeOptions": options})
 
 
 @functools.cache

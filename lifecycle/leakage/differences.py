@@ -28,11 +28,8 @@ _FIX = "take the one that is known only with the outcome out of the features"
 def differences(rows: LabelledRows, contract: Contract, columns: Sequence[str]) -> list[Leak]:
     """One finding for each pair that decides the label; `columns` are the features that do not decide it alone."""
     numbers = {name: found for name in columns if (found := as_numbers(rows.training[name])) is not None}
-    pairs = [
-        (a, b)
-        for a, b in itertools.combinations(numbers, 2)
-        if (unit := _unit(contract, a)) is not None and unit == _unit(contract, b)
-    ]
+    units = {name: _unit(contract, name) for name in numbers}
+    pairs = [(a, b) for a, b in itertools.combinations(numbers, 2) if units[a] is not None and units[a] == units[b]]
     if not pairs:
         told = "no two features have the same declared unit"
         return [Leak(taxon="L2", family=FAMILY, status="not_applicable", evidence=told)]

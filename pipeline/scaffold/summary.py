@@ -20,6 +20,8 @@ _CODE_NAME = re.compile(
     r"(^|[_\W])(zip|zipcode|plz|postal|postcode|postal_code|code|phone|iban|icd|naics|sic)([_\W]|$)", re.I
 )
 _CODE_DIGITS = 5
+# Rows that show how many digits a number has.
+_LOOKED_AT = 500
 
 
 def what_was_seen(
@@ -87,10 +89,11 @@ def _column(values: pd.Series, kind: Kind, is_date: bool) -> Iterator[str]:
     known = values.dropna()
     if known.empty:
         return
-    name, texts = repr(values.name), known.astype("str").str.strip()
+    name = repr(values.name)
     if kind == "text" and not is_date:
-        yield from _text(name, texts)
-    if kind in ("integer", "number") and _looks_like_code(str(values.name), texts):
+        yield from _text(name, known.astype("str").str.strip())
+    texts = known.head(_LOOKED_AT).astype("str").str.strip() if kind in ("integer", "number") else None
+    if texts is not None and _looks_like_code(str(values.name), texts):
         fix = 'if it is a code, write "text" for it in dataset.py (TYPES)'
         yield f"{name} is read as a number, such as {texts.iloc[0]}: {fix}"
 
