@@ -288,8 +288,9 @@ class TrainResult(Frozen):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
     `first_step` is where it began: above 0 where it goes on from the stage before. `alarm` is the one that stopped it,
-    `alarms` are all. `progress` is None where a script made the first weights. `attempts` are those that ended before
-    it; whoever started the worker adds them. `trainer` is None for our loop.
+    `alarms` are all. `progress` is None where a script made the first weights. `adversarial`: some parameters learn to
+    raise the loss that others learn to lower. `attempts` are those that ended before it; whoever started the worker
+    adds them. `trainer` is None for our loop.
     """
 
     kind: Literal["train"] = "train"
@@ -309,6 +310,7 @@ class TrainResult(Frozen):
     metrics: dict[str, float]
     learned: Learned | None
     progress: Progress | None = None
+    adversarial: bool = False
     curve: tuple[CurvePoint, ...]
     monitored: tuple[CurvePoint, ...] = ()
     seconds: StageSeconds

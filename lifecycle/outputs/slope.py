@@ -35,11 +35,12 @@ def slope_over_gradient(model: nn.Module, mean_loss: Callable[[], Tensor]) -> fl
     return 1.0 if slope is None else slope
 
 
-def least_slope(model: nn.Module, mean_loss: Callable[[], Tensor]) -> float:
-    """The same of the parameter where it is least, of MOST_ASKED: -1 where a gradient is turned round."""
+def extreme_slopes(model: nn.Module, mean_loss: Callable[[], Tensor]) -> tuple[float, float]:
+    """The same of the parameters where it is least and most, of MOST_ASKED: -1 where a gradient is turned round."""
     ways = _ways(model, mean_loss)
     asked = [_slope([way], mean_loss) for way in ways[:: -(-len(ways) // MOST_ASKED) or 1]]
-    return min((one for one in asked if one is not None), default=1.0)
+    slopes = [one for one in asked if one is not None] or [1.0]
+    return min(slopes), max(slopes)
 
 
 def in_float64(one: Any) -> Any:

@@ -82,6 +82,7 @@ def _run(
         metrics=metrics,
         learned=learned,
         progress=progress,
+        adversarial=course.watch.adversarial,
         curve=tuple(state.curve.points),
         monitored=() if course.progressive is None else tuple(course.progressive.points),
         seconds=seconds.seconds(),

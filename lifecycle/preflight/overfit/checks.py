@@ -22,7 +22,7 @@ from lifecycle.preflight.overfit.fit import (
     judged,
     outputs_of,
 )
-from lifecycle.preflight.overfit.followed import by_a_game
+from lifecycle.preflight.overfit.followed import against_itself, by_a_game
 from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
 from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
@@ -70,7 +70,11 @@ def overfits(subject: Subject) -> Found:
     if _wrong_way(subject, found, data, batches):
         evidence = f"after {found.updates} updates, positive rows have the lower probabilities"
         return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
-    return _told(found, marks, target, start.rows)
+    result = _told(found, marks, target, start.rows)
+    moved = abs(found.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
+    if result.status == "fail" and moved:
+        return against_itself(subject, found, result.evidence) or result
+    return result
 
 
 def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
@@ -129,7 +133,7 @@ def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: flo
         return Found("pass", evidence, found.loss, target)
     if subject.claims.start == "trained" and found.loss <= before:
         return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
-    game = by_a_game(subject, found, data.take(batches[0]), before - LEAST * way, evidence)
+    game = by_a_game(subject, found, data.take(batches[0]), before, LEAST * way, evidence)
     if game is None and found.late:
         return _too_few(evidence, found.loss, target)
     return game or Found("fail", evidence, found.loss, target)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lifecycle.outputs.slope import in_float64, slope_over_gradient
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.wiring.passes import losses
+from lifecycle.training.monitors.game import is_game
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
@@ -20,15 +21,32 @@ if TYPE_CHECKING:
 APART = 0.01
 
 
-def by_a_game(subject: Subject, found: Fit, data: TrainData, fallen: float, evidence: str) -> Found | None:
-    """Where a loss that has fallen below `fallen` need not fall further; None if it need. Ends the fit's model."""
-    share = slope_of(subject, found.state.model, data) if found.loss < fallen else 1.0
+def by_a_game(
+    subject: Subject, found: Fit, data: TrainData, before: float, least: float, evidence: str
+) -> Found | None:
+    """Where a loss that has moved by `least` from `before` need not fall further, else None. Ends the fit's model.
+
+    One that rose need not either, if the network works against itself: some of its gradients are turned round.
+    """
+    if found.loss > before + least:
+        return against_itself(subject, found, evidence)
+    share = slope_of(subject, found.state.model, data) if found.loss < before - least else 1.0
     if not abs(share - 1) > APART:
         return None
     told = f"{evidence}; its slope along the gradient is {share:.2f} of the gradient's size: a part of it is detached"
     cause = "a loss of samples that the network makes itself, or of an adversary, whose value tells no progress"
     fix = "judge it by what it is for; if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
     return Found("insufficient", told, share, APART, cause, fix)
+
+
+def against_itself(subject: Subject, found: Fit, evidence: str) -> Found | None:
+    """Insufficient where some parameters learn to raise what others learn to lower; None where not."""
+    if not is_game(subject.model(), subject.training, subject.recipe):
+        return None
+    told = f"{evidence}; some gradients are turned round, as an adversary's are: the loss tells no progress"
+    cause = "an adversary, or a backward pass of your own with the wrong sign"
+    fix = "if it is meant: preflight.not_applicable: {overfit.ten_batches: a reason}"
+    return Found("insufficient", told, found.loss, None, cause, fix)
 
 
 def slope_of(subject: Subject, model: nn.Module, data: TrainData) -> float:

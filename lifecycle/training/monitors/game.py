@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from lifecycle.outputs.slope import in_float64, least_slope, slope_over_gradient
+from lifecycle.outputs.slope import extreme_slopes, in_float64, slope_over_gradient
 from lifecycle.training.random_state import random_kept
 from lifecycle.training.rows.spread import spread_rows
 
@@ -50,7 +50,11 @@ def is_game(model: torch.nn.Module, data: TrainData | LoadedRows, recipe: Recipe
                 return loss_fn(asked(inputs), targets).mean()
 
             detached = abs(slope_over_gradient(asked, mean_loss) - 1) > APART
-            return detached and least_slope(asked, mean_loss) <= TURNED
+            if not detached:
+                return False
+            least, most = extreme_slopes(asked, mean_loss)
+            # Where all are turned round nothing plays against it: that is a sign that is wrong.
+            return least <= TURNED and most > 0
     # A model may bear neither a copy nor float64, and what is asked here is worth no training.
     except Exception:
         return False

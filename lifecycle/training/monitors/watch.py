@@ -179,6 +179,11 @@ class Watch:
         """Take over what a training has learned that goes back; the monitors are as they were then."""
         self.policy, self.alarms = before.policy, before.alarms
 
+    @property
+    def adversarial(self) -> bool:
+        """True if the loss is that of a game, so that its value tells no progress (game.py)."""
+        return self._spikes.game
+
     def state_dict(self) -> dict[str, Any]:
         """As text: to copy thousands of numbers one by one would hold up the training at every checkpoint."""
         held = {

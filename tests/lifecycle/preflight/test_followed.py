@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from benchmarks.healthy import HEALTHY
-from benchmarks.healthy_fresh import energy
+from benchmarks.healthy_fresh import Reverses, energy
 from benchmarks.networks import mlp
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.overfit.checks import overfits
 from lifecycle.preflight.overfit.fit import fit
-from lifecycle.preflight.overfit.followed import APART, slope_of
+from lifecycle.preflight.overfit.followed import APART, by_a_game, slope_of
 
 
 def share(subject, updates: int = 50) -> float:
@@ -64,3 +64,39 @@ def test_loss_of_a_game_that_falls_a_little_is_insufficient_and_one_that_stays_f
 def test_slow_loss_that_is_no_game_fails():
     network = lambda: ForwardOf("numbers", nn.Linear(12, 2), squeeze=False)
     assert overfits(unlabelled(network, apart, 5e-6)).status == "fail"
+
+
+class Against(nn.Module):
+    """What makes rows is trained against what tells them from real ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.make, self.tell = nn.Linear(12, 12), nn.Linear(12, 1)
+
+    def forward(self, inputs):
+        made = self.make(inputs["numbers"].roll(1, 0))
+        return torch.cat([self.tell(inputs["numbers"]), self.tell(Reverses.apply(made))], 1)
+
+
+class AllTurned(Against):
+    def forward(self, inputs):
+        made = self.make(inputs["numbers"].roll(1, 0))
+        return Reverses.apply(torch.cat([self.tell(inputs["numbers"]), self.tell(made)], 1))
+
+
+def told_apart(outputs, targets):
+    return nn.functional.softplus(-outputs[:, 0]) + nn.functional.softplus(outputs[:, 1])
+
+
+def test_loss_that_rises_is_insufficient_between_adversaries_and_fails_where_all_gradients_are_turned():
+    def judged(network):
+        subject = unlabelled(network, told_apart, 0.01)
+        rows = torch.arange(32)
+        done = fit(subject, subject.training, [rows], lambda loss, done: done >= 10)
+        return by_a_game(subject, replace(done, loss=3.0), subject.training.take(rows), 1.4, 0.01, "from 1.4 to 3.0")
+
+    played = judged(Against)
+    assert played is not None
+    assert (played.status, played.fix != "") == ("insufficient", True)
+    assert judged(AllTurned) is None
+    assert overfits(unlabelled(AllTurned, told_apart, 0.01)).status == "fail"

@@ -14,6 +14,7 @@ from lifecycle.training.judging.gate import (
     monitors_check,
     remaining_cost_check,
     stage_checks,
+    stage_loss_rise,
 )
 from lifecycle.training.judging.learned import measure_learned
 from lifecycle.training.judging.learned_check import beyond_linear_check, learned_check
@@ -247,6 +248,17 @@ def test_loss_rise_passes_a_curve_that_falls_and_one_without_noise():
     assert loss_rise_check(curve_of(falling, 100), "cpu").status == "pass"
     assert loss_rise_check(curve_of(np.full(4000, 0.5), 100), "cpu").status == "pass"
     assert loss_rise_check(curve_of(np.repeat([0.5, 0.6], 2000), 100), "cpu").status == "fail"
+
+
+def test_loss_rise_of_an_adversarial_training_does_not_apply(splits, tmp_path):
+    result = run_stage(toy_jobs.train_job(splits, tmp_path, "smoke"))
+    assert not result.adversarial
+    losses = row_losses(3, 128 * 40, 0.2)
+    losses[-128 * 5 :] *= 6
+    rising = result.model_copy(update={"curve": curve_of(losses, 128), "progress": None})
+    assert stage_loss_rise(rising).stops
+    assert stage_loss_rise(rising.model_copy(update={"adversarial": True})).status == "not_applicable"
+    assert stage_loss_rise(result.model_copy(update={"adversarial": True})).status == "pass"
 
 
 @pytest.mark.parametrize(("windows", "rows"), [(0, 1), (2, 500), (40, 1)])
