@@ -33,7 +33,8 @@ MOST_ROWS = 4096
 def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> Progress | None:
     """The mean loss of the training's rows at its first weights, and its fall since, by group.
 
-    None where the first weights cannot be made again, since the use case's script makes them, and for too few groups.
+    None where the first weights cannot be made again, since the use case's script makes them; for too few groups; and
+    where a row's loss is not finite, which other checks tell.
     """
     import numpy as np
 
@@ -43,6 +44,8 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
         return None
     seed, training = job.training.seed, job.training
     before, now = (_losses(prepared, model, chosen) for model in (_untrained(job, prepared, state, seed), state.model))
+    if not np.isfinite(before).all() or not np.isfinite(now).all():
+        return None
     return Progress(
         first_loss=float(before.mean()),
         fall=mean_estimate(before - now, groups[chosen]),
