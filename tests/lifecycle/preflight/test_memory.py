@@ -248,13 +248,19 @@ class Recurrent(nn.Module):
         return self.layers(inputs["x"])[0].mean((1, 2))
 
 
+def _missing_kernel(of):
+    kernels = runs_in_declared_precision(of)
+    return f"{kernels.evidence if kernels.status == 'fail' else ''}\n"
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_operation_that_keeps_more_than_is_followed_is_corrected(accumulate, precision):
     of = subject(Recurrent, (16, 20), accumulate=accumulate, precision=precision)
-    if (kernels := runs_in_declared_precision(of)).status == "fail":
+    # In a process of its own, as preflight forecasts memory before anything ran: what an LSTM's first run keeps counts.
+    if (missing := apart(lambda: _missing_kernel(of))).strip():
         # A CPU without AVX-512 has no LSTM in bf16.
-        pytest.skip(kernels.evidence)
+        pytest.skip(missing)
     found, real = step_memory(of, {"l4": 24.0, "small": 1.002}, repr, lambda forecast: True), allocated(of)
     assert found.forecast is not None
     assert found.forecast.source == "corrected"
