@@ -40,14 +40,11 @@ def mend_sensitive(settings: Settings) -> Iterator[str]:
 
 def _in_the_clear(settings: Settings) -> Iterator[tuple[Path, list[str]]]:
     """Files of predictions, and the sensitive columns whose values they hold."""
-    import pyarrow.parquet as pq
-
     state = StateFolder(settings.var)
     for folder in use_case_folders(settings):
         names = _sensitive_columns(folder)
         for path in sorted(state.folder("evaluation", folder.name).rglob("*.parquet")) if names else ():
-            there = [name for name in names if slice_column(name) in pq.read_schema(path).names]
-            if clear := [name for name in there if not _coded(path, slice_column(name))]:
+            if clear := _clear_columns(path, names):
                 yield path, clear
 
 
@@ -59,7 +56,11 @@ def _sensitive_columns(folder: Path) -> tuple[str, ...]:
         return ()
 
 
-def _coded(path: Path, column: str) -> bool:
+def _clear_columns(path: Path, names: tuple[str, ...]) -> list[str]:
+    """Of the sensitive columns, those whose values the file holds uncoded."""
     import pandas as pd
+    import pyarrow.parquet as pq
 
-    return is_coded(pd.read_parquet(path, columns=[column])[column])
+    there = [name for name in names if slice_column(name) in pq.read_schema(path).names]
+    rows = pd.read_parquet(path, columns=list(map(slice_column, there)))
+    return [name for name in there if not is_coded(rows[slice_column(name)])]
