@@ -12,7 +12,7 @@ from lifecycle.progress import say
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.promotion.reuse import Reused, reused_verdict
-from lifecycle.records import Verdict
+from lifecycle.records import Record, Verdict
 from lifecycle.use_case import UseCase
 from resources.mlflow import RegisteredModel, Tracking
 from resources.workspace import Workspace
@@ -43,10 +43,12 @@ def verdict_log(run: Judged) -> Path:
 
 
 def reused_before(run: Judged, verdict: Verdict) -> Reused:
-    """What is said of a verdict that a run found again. Its log has it, or it would not have been reused."""
+    """What is said of a verdict that a run found again. Where nothing was logged, it is the last itself."""
     entries = log.read(verdict_log(run))
     judged = [entry for entry in entries if entry.action != "rollback"]
-    last = run.workspace.records.get(run.use_case.name, "promotion", judged[-1].verdict_sha256)
+    last: Record = verdict
+    if judged:
+        last = run.workspace.records.get(run.use_case.name, "promotion", judged[-1].verdict_sha256)
     assert isinstance(last, Verdict)
     champion = log.champion(entries)
     return reused_verdict(verdict, last, champion.model_version if champion else None)
