@@ -60,7 +60,10 @@ def learned_check(
 Moved = Literal["fell", "little", "not", "rose"]
 Status = Literal["pass", "fail", "insufficient"]
 ROWS = "look for labels that do not belong to their rows, or features that mean something else in the training rows"
-NETWORK = "look at the learning rate, the loss, and whether the inputs reach the network"
+NETWORK = (
+    "look for labels that do not belong to their rows in loss_fn or augment, a learning rate near zero, or inputs that "
+    "do not reach the network"
+)
 MORE = "more epochs, a smaller batch or a larger stages.pilot would tell; full asks again"
 
 
