@@ -196,7 +196,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     if not reused:
         run.context.log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
     if run.trains and run.step != STEPS[-1]:
-        for line in tell_open(run.step, record.checks):
+        for line in tell_open(run.step, record.checks, continued=run.use_case.spec.stages.mode == "continue"):
             run.context.log.warning(line)
     for line in (*(before.told if before else ()), *look_at):
         run.context.log.info(line)

@@ -31,7 +31,7 @@ SLOWED, BUSY_SHARE = 1.5, 0.1
 class Clocks(NamedTuple):
     """Seconds by the wall, of this thread's and of the process' processor time, and of each thread's waits for a core.
 
-    `waits` gives None where the system does not tell; `thread` names the one that answers.
+    `waits` gives None where the system does not tell; `thread` names the one that answers. `cores` are this process'.
     """
 
     wall: Callable[[], float] = time.perf_counter
@@ -40,6 +40,7 @@ class Clocks(NamedTuple):
     waits: Callable[[], Mapping[str, float] | None] = waits_for_cores
     thread: str = ""
     load: Callable[[], tuple[float, float, float]] = os.getloadavg
+    cores: int = 0
 
 
 class Latency(Frozen):
@@ -81,6 +82,7 @@ def measure_latency(
 ) -> Latency:
     """Time `answer(call)` CALLS times after a warm-up; again, ROUNDS times at most, until `limit_ms` is kept."""
     clocks = clocks or Clocks(thread=str(threading.get_native_id()))
+    clocks = clocks if clocks.cores else clocks._replace(cores=_cores())
     for call in range(WARM_UP):
         answer(call)
     rounds = [_round(answer, clocks)]
@@ -88,7 +90,7 @@ def measure_latency(
         rounds.append(_round(answer, clocks))
     # Other work makes an answer slower and never faster.
     best = {name: min(found[name] for found in rounds) for name in rounds[0]}
-    return Latency(**best, rounds=len(rounds), load=clocks.load()[0], cores=_cores())
+    return Latency(**best, rounds=len(rounds), load=clocks.load()[0], cores=clocks.cores)
 
 
 def _round(answer: Callable[[int], object], clocks: Clocks) -> dict[str, float]:
@@ -108,6 +110,8 @@ def _call(answer: Callable[[int], object], call: int, clocks: Clocks) -> dict[st
     waited = {thread: seconds - before.get(thread, 0.0) for thread, seconds in after.items()}
     # This thread's own waits are in the wall time one for one; those of others may be at once with its own work.
     most = min(wall, whole - waited.get(clocks.thread, 0.0))
+    # A wait for a core that a thread of its own had is the model's: so much work takes as long on all cores at least.
+    most = max(most, min(wall, cpu / clocks.cores))
     least = min(most, max(own, wall - sum(waited.values())))
     busy = sum(waited.values()) > BUSY_SHARE * wall
     return {"wall_ms": wall, "cpu_ms": cpu, "least_ms": least / SLOWED if busy else least, "most_ms": most}

@@ -31,26 +31,37 @@ def caps(check: CheckResult) -> bool:
     return check.status == "insufficient" and check.severity == "error"
 
 
-def tell_open(step: Step, checks: Sequence[CheckResult]) -> tuple[str, ...]:
-    """A line for each check that is insufficient or a failed warning and lets the run go on, for the terminal."""
+def tell_open(step: Step, checks: Sequence[CheckResult], *, continued: bool) -> tuple[str, ...]:
+    """A line for each check that is insufficient or a failed warning and lets the run go on, for the terminal.
+
+    `continued` is as for open_checks.
+    """
     return tuple(
-        _told(step, check) for check in checks if not check.stops and check.status in ("fail", "error", "insufficient")
+        _told(step, check, continued)
+        for check in checks
+        if not check.stops and check.status in ("fail", "error", "insufficient")
     )
 
 
-def _told(step: Step, check: CheckResult) -> str:
+def _told(step: Step, check: CheckResult, continued: bool) -> str:
     seen = check.evidence.rstrip(".") or "no reason was given"
     fix = f"\n  fix: {check.fix}" if check.fix else ""
     if not caps(check):
         return f"{check.name}: {check.status}: {seen}; a warning, which does not limit the verdict{fix}"
-    unless = ", unless a later stage passes the same check" if step in STAGES[:-1] else ""
+    answered = step in STAGES[:-1] and _may_be_answered(check, continued)
+    unless = ", unless a later stage passes the same check" if answered else ""
     return f"{check.name}: {check.status}: {seen}; the verdict can be shadow at best{unless}{fix}"
+
+
+def _may_be_answered(check: CheckResult, continued: bool) -> bool:
+    """True if a later stage's pass speaks of what this check asks."""
+    return not continued or check.name in ABOUT_THE_MODEL
 
 
 def _answered_later(
     step: Step, check: CheckResult, checks: Mapping[Step, Sequence[CheckResult]], continued: bool
 ) -> bool:
-    if step not in STAGES or (continued and check.name not in ABOUT_THE_MODEL):
+    if step not in STAGES or not _may_be_answered(check, continued):
         return False
     later = STAGES[STAGES.index(step) + 1 :]
     return any(

@@ -32,6 +32,7 @@ class Machine:
         return measure_latency(self.answer, limit_ms, Clocks(
             wall=lambda: self.wall, thread_cpu=lambda: self.own, process_cpu=lambda: self.all,
             waits=lambda: dict(self.waited) if self.tells else None, thread="main", load=lambda: (4.0, 3.0, 2.0),
+            cores=2,
         ))  # fmt: skip
 
 
@@ -51,6 +52,8 @@ class Machine:
         # Two threads that compute at once take twice the processor time of the answer.
         (Machine(30.0, helper=30.0), "pass"),
         (Machine(30.0, helper=30.0, waits=lambda call: 30.0, elsewhere=30.0), "pass"),
+        # A thread of the model's own had the core: so much work takes 60 ms on two cores at least.
+        (Machine(10.0, helper=110.0, waits=lambda call: 110.0), "insufficient"),
         # How long the answer would take without the other thread's wait cannot be told.
         (Machine(30.0, helper=30.0, elsewhere=40.0), "insufficient"),
     ],

@@ -70,13 +70,25 @@ def test_open_checks_leave_warnings_out():
     ],
 )
 def test_tell_open_says_what_an_insufficient_check_means_for_the_verdict(step, ends):
-    (line,) = tell_open(step, (check("drift", "insufficient", evidence="3 days.", fix="more days"),))
+    (line,) = tell_open(step, (check("drift", "insufficient", evidence="3 days.", fix="more days"),), continued=False)
     assert line == f"drift: insufficient: 3 days{ends}"
 
 
 def test_tell_open_names_a_failed_warning_and_nothing_that_passed_or_stops():
     assert (
-        tell_open("pilot", (check("learned", "pass"), check("steps", "fail"), check("seeds", "not_applicable"))) == ()
+        tell_open(
+            "pilot",
+            (check("learned", "pass"), check("steps", "fail"), check("seeds", "not_applicable")),
+            continued=False,
+        )
+        == ()
     )
-    (line,) = tell_open("pilot", (check("beyond_linear", "fail", "warning", evidence="loses"),))
+    (line,) = tell_open("pilot", (check("beyond_linear", "fail", "warning", evidence="loses"),), continued=False)
     assert line == "beyond_linear: fail: loses; a warning, which does not limit the verdict"
+
+
+def test_tell_open_promises_a_later_answer_only_where_it_counts():
+    told = {
+        name: tell_open("pilot", (check(name, "insufficient"),), continued=True)[0] for name in ("learned", "monitors")
+    }
+    assert {name: "unless a later stage" in line for name, line in told.items()} == {"learned": True, "monitors": False}

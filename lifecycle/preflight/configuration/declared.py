@@ -93,7 +93,9 @@ def checkpoints_survive(host: Host) -> Found:
     if host.seconds is None or host.step is None:
         return Found("insufficient", "there is no forecast of the seconds a step")
     likely, high, told = _oldest(host, host.seconds, host.step)
-    if likely > DURABLE_SECONDS and host.step.disturbed:
+    # Each core that other work keeps busy may take as much of an update's time again as it has.
+    alone = likely / (1 + host.step.others_busy)
+    if alone <= DURABLE_SECONDS < likely and host.step.disturbed:
         told += f"; measured beside other work, which had {host.step.others_busy:.1f} cores"
         fix = "run preflight again while the machine has less to do"
         return Found("insufficient", told, round(likely), DURABLE_SECONDS, fix=fix)

@@ -50,7 +50,7 @@ def training_checks(stage: str, result: TrainResult) -> tuple[CheckResult, ...]:
             fix=_steps_fix(result),
         ),
         "loss_rise": stage_loss_rise(result),
-        "learned": learned_check(result.learned, result.progress, result.device, result.curve),
+        "learned": learned_check(result.learned, result.progress, result.device, result.curve, stage),
         "beyond_linear": beyond_linear_check(result.learned, result.device),
     }
     return tuple(checks[name] for name in CHECKS[stage] if name in checks)
@@ -103,7 +103,7 @@ def monitors_check(result: TrainResult) -> CheckResult:
 
     A spike that was only told is a warning where the training got over it: its loss ended at its best.
     """
-    over = SPIKES if loss_rise_check(result.curve, result.device, result.progress).status == "pass" else ()
+    over = SPIKES if _curve_check(result.curve, result.device).status == "pass" else ()
     open_ones = [
         one for one in result.alarms
         if one.action == "stop" or (one.severity == "critical" and one.action == "warn" and one.monitor not in over)
@@ -160,10 +160,16 @@ def loss_rise_check(curve: Sequence[CurvePoint], device: str, progress: Progress
 
     All passes count: each window is the training forward's own loss, in the same mode on rows of the same kind, so that
     a rise in a later pass is one as well. What was scored beside the curve is another figure and no part of it. The
-    curve counts all rows alike: where the training does not, its own loss may fall while the curve rises, and decides.
+    curve counts all rows alike: where the training does not, its own loss may fall while the curve rises.
     """
-    if progress is not None and progress.reweighted:
-        return _own_loss_check(progress, device)
+    check = _curve_check(curve, device)
+    if progress is not None and progress.reweighted and check.status == "fail":
+        return _own_loss_check(check, curve, progress)
+    return check
+
+
+def _curve_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
+    """The check `loss_rise` by the curve alone."""
     parts = curve_parts(curve)
     if len(parts) < 3:
         rows = sum(point.rows for point in curve)
@@ -185,15 +191,20 @@ def loss_rise_check(curve: Sequence[CurvePoint], device: str, progress: Progress
     )
 
 
-def _own_loss_check(progress: Progress, device: str) -> CheckResult:
-    """The check `loss_rise` of a training whose rows do not count alike."""
+def _own_loss_check(check: CheckResult, curve: Sequence[CurvePoint], progress: Progress) -> CheckResult:
+    """The check of a training whose rows do not count alike, where the curve, which counts them so, rises.
+
+    It passes where its own loss fell and the curve only ever rose, from its first part on. Where the curve fell before,
+    both may have diverged from their best: how low its own loss has been is not known.
+    """
     first, fall = progress.first_loss, progress.fall
-    return holds(
-        "loss_rise", fall.high >= 0, device=device, observed=fall.value,
-        evidence=f"the loss as it is trained on went from {first:.4f} to {first - fall.value:.4f} on the training's "
-        "own rows",
-        fix="" if fall.high >= 0 else "lower the learning rate or clip_norm, or lengthen the warm-up",
-    )  # fmt: skip
+    parts = curve_parts(curve)
+    own = f"{check.evidence}; as it is trained on, the loss went from {first:.4f} to {first - fall.value:.4f}"
+    if fall.low <= 0:
+        return check.model_copy(update={"evidence": own})
+    if min(parts, key=lambda part: part.loss) is parts[0]:
+        return holds("loss_rise", True, device=check.device, observed=fall.value, evidence=own)
+    return check.model_copy(update={"status": "insufficient", "evidence": own})
 
 
 def loss_words(curve: Sequence[CurvePoint]) -> str:

@@ -10,7 +10,6 @@ from lifecycle.checks import CheckResult
 from lifecycle.jobs import Learned, Progress
 from lifecycle.records import CurvePoint
 from lifecycle.training.judging.curve_parts import curve_parts
-from lifecycle.training.plan import MIN_STEPS
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
 # shuffled labels by -0.003 to 0.007, logistic regression by about as much as the network.
@@ -24,7 +23,7 @@ MOST_OF_PRIOR = 1.25
 TRAINED_BEFORE = 0.98
 # From so many updates on, a network that finds nothing where a regression of the same rows does is at fault.
 # Healthy pilots with 6 % positives had found nothing after 24 updates, and something after 72.
-ENOUGH_UPDATES = 3 * MIN_STEPS
+ENOUGH_UPDATES = 72
 # Of the loss at the first weights: what a training that learns lowers it by. A rise counts a gain about twice.
 SMALLEST_FALL = SMALLEST_SHARE / 2
 # How many standard errors the progressive loss must fall by to count as moved.
@@ -32,15 +31,15 @@ FALL_STANDARD_ERRORS = 3.0
 
 
 def learned_check(
-    learned: Learned | None, progress: Progress | None, device: str, curve: Sequence[CurvePoint]
+    learned: Learned | None, progress: Progress | None, device: str, curve: Sequence[CurvePoint], stage: str = "pilot"
 ) -> CheckResult:
     """Passes if the network's predictions carry information within a group, by size and significance.
 
     An untrained network ranks a little by luck, so the training must have lowered its own loss too, or the network must
     have known something before. Else rows and updates decide. It fails if the loss rose, or would not move in the whole
-    training either; if as many validation rows show something and the stage's rows do not; if the stage's rows show it
-    and ENOUGH_UPDATES did not; or if the rows show measurably nothing. Otherwise it is insufficient, and the next stage
-    asks again.
+    training either; if as many validation rows show something and the stage's rows do not; if ENOUGH_UPDATES found
+    nothing that the stage's rows show, or left the loss far above the prior's; or if the rows show measurably nothing.
+    Otherwise it is insufficient, and the next stage asks again.
     """
     if learned is None:
         fix = "see the checks finite and steps for what ended the stage"
@@ -48,11 +47,16 @@ def learned_check(
             name="learned", status="insufficient", required=True, device=device, evidence="not measured", fix=fix
         )
     threshold = _threshold(learned)
-    status, why, fix = _judged(learned, progress, threshold, _moved(progress, curve), curve[-1].step if curve else 0)
+    moved = _moved(progress, curve, stage)
+    status, why, fix = _judged(learned, progress, threshold, moved, curve[-1].step if curve else 0)
+    if fix == MORE and stage == "pilot":
+        fix = f"{MORE}; full asks again"
     evidence = "; ".join([why] * bool(why) + [_rises(learned)])
+    # A rise that is large enough is not what the check failed of.
+    by_rise = status == "pass" or not learned.network.value >= threshold
     return CheckResult(
-        name="learned", status=status, device=device, observed=learned.network.value, threshold=threshold,
-        evidence=evidence, fix=fix,
+        name="learned", status=status, device=device, observed=learned.network.value,
+        threshold=threshold if by_rise else None, evidence=evidence, fix=fix,
     )  # fmt: skip
 
 
@@ -64,7 +68,7 @@ NETWORK = (
     "look for labels that do not belong to their rows in loss_fn or augment, a learning rate near zero, or inputs that "
     "do not reach the network"
 )
-MORE = "more epochs, a smaller batch or a larger stages.pilot would tell; full asks again"
+MORE = "more rows, more epochs or a smaller batch would tell"
 
 
 def _judged(
@@ -75,7 +79,7 @@ def _judged(
     if not math.isfinite(learned.network_loss + network.value + reference.value):
         return "fail", f"the network's loss on the validation rows is {learned.network_loss}", NETWORK
     wild = learned.network_loss > MOST_OF_PRIOR * learned.prior_loss
-    if moved == "rose" or (wild and moved == "not"):
+    if moved == "rose" or (wild and (moved == "not" or updates >= ENOUGH_UPDATES)):
         return "fail", _diverged(learned, progress), "lower the learning rate, or lengthen the warm-up"
     if moved == "not" and not _knew(learned, progress):
         return (
@@ -95,7 +99,8 @@ def _judged(
         return "insufficient", f"{reference.groups} groups of validation rows cannot tell", MORE
     if updates >= ENOUGH_UPDATES and network.high < threshold:
         return "fail", f"{updates} updates found nothing where logistic regression of the same rows does", NETWORK
-    return "insufficient", f"{updates} updates on these rows are too few to tell", MORE
+    what = "these rows" if updates >= ENOUGH_UPDATES else f"{updates} updates on these rows"
+    return "insufficient", f"{what} are too few to tell", MORE
 
 
 def _knew(learned: Learned, progress: Progress | None) -> bool:
@@ -110,17 +115,20 @@ def _threshold(learned: Learned) -> float:
     return max(smallest, SHARE_OF_LINEAR * learned.reference.value) if learned.reference.low > 0 else smallest
 
 
-def _moved(progress: Progress | None, curve: Sequence[CurvePoint]) -> Moved:
-    """By the paired fall; by the curve where the first weights are not known, which only tells a fall from none."""
+def _moved(progress: Progress | None, curve: Sequence[CurvePoint], stage: str) -> Moved:
+    """By the paired fall; by the curve where the first weights are not known, which only tells a fall from none.
+
+    The pilot asks that curve. A later stage may go on from it, or begin where it ended, and need not fall again.
+    """
     if progress is None:
-        return "fell" if _curve_fell(curve) else "not"
+        return "fell" if stage != "pilot" or _curve_fell(curve) else "not"
     least, fall = SMALLEST_FALL * abs(progress.first_loss), progress.fall
     if fall.value >= least and fall.low > 0:
         return "fell"
     if fall.value <= -least and fall.high < 0:
         return "rose"
     # A whole training makes so many times the updates: one that would not lower its loss then is not worth its compute.
-    return "little" if fall.high / progress.share_of_full >= least and progress.share_of_full < 1 else "not"
+    return "little" if fall.high / progress.share_of_full >= least else "not"
 
 
 def _curve_fell(curve: Sequence[CurvePoint]) -> bool:
@@ -142,9 +150,8 @@ def _rises(learned: Learned) -> str:
 
 
 def _diverged(learned: Learned, own: Progress | None) -> str:
-    rose = (
-        "" if own is None else f"the training rows' loss went from {own.first_loss:.4f} up by {-own.fall.value:.4f}; "
-    )
+    rose = "" if own is None else f"the training rows' loss went from {own.first_loss:.4f} to "
+    rose += "" if own is None else f"{own.first_loss - own.fall.value:.4f}; "
     return (
         f"{rose}the validation loss of {learned.network_loss:.4f} stands beside {learned.prior_loss:.4f}, the loss of "
         "always predicting the training rows' share of positives"

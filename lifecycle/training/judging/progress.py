@@ -68,7 +68,9 @@ def _untrained(job: TrainJob, prepared: Prepared, state: TrainState, seed: int) 
         model.to(next(iter(state.model.parameters())).device)
         now = dict(state.model.named_buffers())
         for name, buffer in model.named_buffers():
-            buffer.copy_(now[name])
+            # One that grows or goes away in forward is a cache, which makes itself anew.
+            if name in now and now[name].shape == buffer.shape:
+                buffer.copy_(now[name])
     return model
 
 

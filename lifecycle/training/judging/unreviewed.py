@@ -36,6 +36,8 @@ MOST = 0.5
 # Of the sum of squared discriminabilities.
 BEYOND = 2.0
 STANDARD_ERRORS = 3.0
+# Of a 95 % interval's half.
+LIKELY_ERRORS = 1.96
 # AUC is then known within 0.01 for a label of 10 %. Fewer rows are shuffled more often, to about as many scored rows:
 # one shuffle of 120 rows left an AUC of 0.63 where nothing was left to tell.
 VALIDATION_ROWS, MOST_SHUFFLES = 4_000, 20
@@ -47,18 +49,19 @@ MOST_NAMED = 3
 def measure_unreviewed(
     predict: Callable[[pd.DataFrame], np.ndarray], training: pd.DataFrame, validation: pd.DataFrame,
     features: Sequence[str], unreviewed: Sequence[str], label: str, seed: int,
-) -> UnreviewedInputs:  # fmt: skip
+) -> UnreviewedInputs | None:  # fmt: skip
     """The figures, on rows with the columns `features` and the label; `predict` gives probabilities `(N,)` of features.
 
-    Both tables hold both labels.
+    None where a table holds one label only.
     """
     import numpy as np
 
-    from lifecycle.data.few_rows import evenly_spread
     from lifecycle.evaluation.metrics import auc
 
-    training = training.iloc[evenly_spread(len(training), TRAINING_ROWS)]
-    validation = validation.iloc[evenly_spread(len(validation), VALIDATION_ROWS)].reset_index(drop=True)
+    training = _few_rows(training, label, TRAINING_ROWS)
+    validation = _few_rows(validation, label, VALIDATION_ROWS).reset_index(drop=True)
+    if min(training[label].nunique(), validation[label].nunique()) < 2:
+        return None
     labels, rows = validation[label].to_numpy(), validation[list(features)]
     generator = np.random.default_rng(seed)
     orders = [generator.permutation(len(rows)) for _ in range(min(MOST_SHUFFLES, -(-VALIDATION_ROWS // len(rows))))]
@@ -84,6 +87,20 @@ def measure_unreviewed(
         inputs=tuple(sorted(inputs, key=lambda one: -(one.lost if one.lost is not None else -1.0))),
         count=len(features),
     )
+
+
+def _few_rows(rows: pd.DataFrame, label: str, most: int) -> pd.DataFrame:
+    """At most so many rows, spread evenly; of a rare label as many as there are, up to half. An AUC knows no shares."""
+    import numpy as np
+
+    from lifecycle.data.few_rows import evenly_spread
+
+    if len(rows) <= most:
+        return rows
+    labels = rows[label].to_numpy()
+    one, other = sorted((np.flatnonzero(labels == value) for value in (0, 1)), key=len)
+    one = one[evenly_spread(len(one), most // 2)]
+    return rows.iloc[np.sort(np.concatenate([one, other[evenly_spread(len(other), most - len(one))]]))]
 
 
 def alone_aucs(
@@ -146,9 +163,11 @@ def unreviewed_check(unreviewed: Sequence[str], found: UnreviewedInputs | None, 
         told = f"{_inputs(len(unreviewed))} never reviewed; what they do for the model was not measured"
         return CheckResult(name=NAME, status="insufficient", evidence=told, fix=fix)
     share = gain_share(found, found.auc - found.auc_shuffled)
+    # The unfavourable end decides: what was lost may be more than the rows show.
+    high = gain_share(found, found.auc - found.auc_shuffled + LIKELY_ERRORS * found.standard_error)
     reasons = list(_reasons(found))
     details = tuple(one.model_dump() for one in found.inputs)
-    if share is not None and share < MOST and not reasons:
+    if share is not None and high is not None and high < MOST and not reasons:
         told = f"{_of_inputs(found)} never reviewed and carry {_percent(share)} of the gain ({_aucs(found)})"
         return CheckResult(name=NAME, status="pass", observed=share, threshold=MOST, evidence=told, details=details)
     if share is None:
@@ -164,6 +183,8 @@ def unreviewed_check(unreviewed: Sequence[str], found: UnreviewedInputs | None, 
 def gain_share(found: UnreviewedInputs, part: float) -> float | None:
     """`part` of the network's AUC above 0.5, as a share from 0 to 1; None where that gain can't be told from 0."""
     gain = found.auc - 0.5
+    if not math.isfinite(gain + part):
+        return None
     if gain <= STANDARD_ERRORS * found.standard_error:
         return None
     return min(1.0, max(0.0, part / gain))

@@ -139,6 +139,17 @@ def test_short_pilot_of_rare_positives_with_shuffled_labels_never_passes(rare_sp
     assert pilot(wrong, tmp_path / "out", training=SHORT)["learned"].status in ("fail", "insufficient")
 
 
+def test_stage_of_a_model_whose_buffer_grows_in_forward_comes_to_its_end(splits, tmp_path):
+    grows = "self.cache = torch.zeros(len(inputs['numbers']))\n        return self.layers("
+    use_case = toy_jobs.changed_use_case(
+        tmp_path / "toy", ("return self.layers(", grows),
+        ("self.shop = nn.Embedding", "self.register_buffer('cache', torch.zeros(0), persistent=False)\n"
+         "        self.shop = nn.Embedding"),
+    )  # fmt: skip
+    job = toy_jobs.train_job(splits, tmp_path / "out", "smoke", use_case=use_case)
+    assert run_stage(job).progress is not None
+
+
 def test_pilot_of_few_rows_goes_on(splits, tmp_path):
     few = toy_jobs.copy_splits(splits, tmp_path / "splits", training=lambda rows: rows.iloc[::60])
     assert not pilot(few, tmp_path / "out")["learned"].stops
@@ -334,7 +345,7 @@ MANY = tuple(point.model_copy(update={"step": 30 * point.step}) for point in FAL
         (learned(0.05, 0.05), "pass", "pass"),
         (learned(0.05, 0.05, network_loss=0.62), "pass", "pass"),
         # Its own loss fell, and unseen rows are worse than the prior: it fits few rows too closely, or is on its way.
-        (learned(0.05, 0.05, network_loss=0.63), "insufficient", "insufficient"),
+        (learned(0.05, 0.05, network_loss=0.63), "insufficient", "fail"),
         (learned(0.05, 0.05, network_loss=float("nan")), "fail", "fail"),
         (learned(float("nan"), 0.05), "fail", "fail"),
         # A regression of the same rows finds what the network does not.
@@ -368,6 +379,8 @@ def test_learned_is_judged_by_size_significance_rows_and_updates(measured, few_u
         (moved(0.2), "pass"), (moved(0.008), "pass"),
         # At this pace a whole training would lower it by enough: the next stage asks again.
         (moved(0.002), "insufficient"), (moved(0.002, share=1.0), "fail"),
+        # A fall that the rows leave uncertain is no proof of none, at full as well.
+        (moved(0.02, share=1.0).model_copy(update={"fall": estimate(0.02, 0.011)}), "insufficient"),
         (moved(1e-6), "fail"), (moved(-0.002), "fail"), (moved(-0.1), "fail"),
         # Weights that another seed brings as well were trained before, and need not move.
         (moved(1e-6, untrained=0.4), "pass"), (moved(-0.1, untrained=0.4), "fail"),
@@ -386,6 +399,15 @@ def test_loss_rise_of_a_reweighted_training_is_judged_by_its_own_loss():
     diverged = loss_rise_check(rising, "cpu", moved(-0.2).model_copy(update={"reweighted": True}))
     assert diverged.status == "fail"
     assert diverged.fix
+    # Where the curve fell first, both may have diverged from their best.
+    back = falling(0.69, 0.2) + tuple(p.model_copy(update={"step": 20 + p.step}) for p in falling(0.4, 0.68))
+    assert loss_rise_check(back, "cpu", weighted).status == "insufficient"
+    assert loss_rise_check(back, "cpu", moved(0.0).model_copy(update={"reweighted": True})).status == "fail"
+
+
+def test_learned_of_a_script_at_full_need_not_fall_once_more():
+    flat = falling(0.5, 0.5)
+    assert learned_check(learned(0.05, 0.05, network_loss=0.5), None, "cpu", flat, "full").status == "pass"
 
 
 def test_learned_that_was_not_measured_stops():

@@ -7,7 +7,13 @@ import toy_jobs
 
 from lifecycle.evaluation.baselines import fit_baselines
 from lifecycle.jobs import InputGain, UnreviewedInputs
-from lifecycle.training.judging.unreviewed import discriminability, measure_unreviewed, together, unreviewed_check
+from lifecycle.training.judging.unreviewed import (
+    _few_rows,
+    discriminability,
+    measure_unreviewed,
+    together,
+    unreviewed_check,
+)
 from lifecycle.training.stage import run_stage
 
 ROWS = 6_000
@@ -54,7 +60,9 @@ def measured(rows: pd.DataFrame, unreviewed: tuple[str, ...]) -> UnreviewedInput
     training, validation = rows.head(ROWS // 2), rows.tail(ROWS // 2)
     name = "gradient_boosting"
     predict = fit_baselines(training, features, "label", (name,), 0)[name]
-    return measure_unreviewed(predict, training, validation, features, unreviewed, "label", 0)
+    found = measure_unreviewed(predict, training, validation, features, unreviewed, "label", 0)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -135,3 +143,14 @@ def test_unreviewed_together_adds_squared_distances_of_normal_scores():
     # Two scores of d' 1 give one of d' sqrt(2): AUC = probit(1).
     assert together([0.76025, 0.76025]) == pytest.approx(0.8413, abs=1e-4)
     assert discriminability(0.3) == 0
+
+
+def test_few_rows_keep_a_rare_label_and_one_label_alone_is_not_measured():
+    labels = np.zeros(100_000, dtype=int)
+    labels[::2500] = 1
+    rows = pd.DataFrame({"x": np.arange(len(labels), dtype=float), "label": labels})
+    assert _few_rows(rows, "label", 4_000)["label"].sum() == 40
+    assert len(_few_rows(rows, "label", 4_000)) == 4_000
+    of_one = rows.assign(label=0)
+    asked = measure_unreviewed(lambda some: some["x"].to_numpy(), of_one, of_one, ["x"], ["x"], "label", 0)
+    assert asked is None
