@@ -56,7 +56,7 @@ def nulls_by_chance(rows: pd.DataFrame) -> pd.DataFrame:
 
 def measured(rows: pd.DataFrame, unreviewed: tuple[str, ...]) -> UnreviewedInputs:
     """The figures for quick trees in the network's place."""
-    features = [name for name in rows if name != "label"]
+    features = [str(name) for name in rows if name != "label"]
     training, validation = rows.head(ROWS // 2), rows.tail(ROWS // 2)
     name = "gradient_boosting"
     predict = fit_baselines(training, features, "label", (name,), 0)[name]
