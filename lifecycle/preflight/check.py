@@ -21,6 +21,7 @@ class Found:
     """What a check saw. `cause` and `fix` say more than the check's own words if what was seen tells more.
 
     `severity` is what this finding weighs, where it weighs less than the check's own. `curve` are points (x, y).
+    `answered_by` names a stage's check that asks the same of more rows: its pass answers what this could not measure.
     """
 
     status: Status
@@ -32,6 +33,7 @@ class Found:
     required: bool = False
     severity: Severity | None = None
     curve: tuple[tuple[float, float], ...] = ()
+    answered_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Trial(Frozen):
     seconds: float = 0.0
     optimizer_steps: int = 0
     curve: tuple[tuple[float, float], ...] = ()
+    answered_by: str = ""
 
     @property
     def family(self) -> str:
@@ -92,7 +95,8 @@ def tried(check: Check[Any], found: Found, device: str, seconds: float = 0.0, op
         check=check.id, status=found.status, severity=found.severity or check.severity, required=found.required,
         device=device if check.on_device else "host", observed=_plain(found.observed),
         threshold=_plain(found.threshold), evidence=found.evidence, seconds=seconds, optimizer_steps=optimizer_steps,
-        curve=found.curve, **({} if found.status in ("pass", "not_applicable") else words),
+        curve=found.curve, answered_by=found.answered_by,
+        **({} if found.status in ("pass", "not_applicable") else words),
     )  # fmt: skip
 
 

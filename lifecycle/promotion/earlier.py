@@ -16,7 +16,8 @@ def open_checks(checks: Mapping[Step, Sequence[CheckResult]], *, continued: bool
     """The checks that cap the verdict, as step/name, in the order of the steps.
 
     A stage's insufficient check is answered by a later stage's pass of the same name: the pilot may have had too few
-    rows to tell what full shows. `continued` is True where each stage goes on from the weights of the one before.
+    rows to tell what full shows. One of preflight by a pass of the stages' checks that its open trials name as asking
+    the same. `continued` is True where each stage goes on from the weights of the one before.
     """
     return tuple(
         f"{step}/{check.name}"
@@ -48,8 +49,10 @@ def _told(step: Step, check: CheckResult, continued: bool) -> str:
     fix = f"\n  fix: {check.fix}" if check.fix else ""
     if not caps(check):
         return f"{check.name}: {check.status}: {seen}; a warning, which does not limit the verdict{fix}"
-    answered = step in STAGES[:-1] and _may_be_answered(check, continued)
-    unless = ", unless a later stage passes the same check" if answered else ""
+    answers = [f"check {name}" for name in _answering(check)] if step == "preflight" else []
+    if step in STAGES[:-1] and _may_be_answered(check, continued):
+        answers = ["same check"]
+    unless = f", unless a later stage passes the {' and '.join(answers)}" if answers else ""
     return f"{check.name}: {check.status}: {seen}; the verdict can be shadow at best{unless}{fix}"
 
 
@@ -58,12 +61,21 @@ def _may_be_answered(check: CheckResult, continued: bool) -> bool:
     return not continued or check.name in ABOUT_THE_MODEL
 
 
+def _answering(check: CheckResult) -> tuple[str, ...]:
+    """The stages' checks that together answer a check of preflight; none if one of its open trials names none."""
+    serious = (row for row in check.details if row.get("severity") == "error")
+    names = [row.get("answered_by", "") for row in serious if row.get("status") == "insufficient"]
+    return tuple(dict.fromkeys(names)) if all(names) else ()
+
+
 def _answered_later(
     step: Step, check: CheckResult, checks: Mapping[Step, Sequence[CheckResult]], continued: bool
 ) -> bool:
-    if step not in STAGES or not _may_be_answered(check, continued):
+    if step == "preflight":
+        asked, later = _answering(check), STAGES
+    elif step in STAGES and _may_be_answered(check, continued):
+        asked, later = (check.name,), STAGES[STAGES.index(step) + 1 :]
+    else:
         return False
-    later = STAGES[STAGES.index(step) + 1 :]
-    return any(
-        other.name == check.name and other.status == "pass" for stage in later for other in checks.get(stage, ())
-    )
+    passed = {other.name for stage in later for other in checks.get(stage, ()) if other.status == "pass"}
+    return bool(asked) and passed.issuperset(asked)

@@ -43,6 +43,45 @@ def test_open_checks_of_preflight_and_the_rows_are_not_answered_by_a_stage():
     assert found(snapshot=[check("drift", "insufficient")], full=[check("drift", "pass")]) == ("snapshot/drift",)
 
 
+def overfit(*answered_by: str) -> CheckResult:
+    """Preflight's family with an insufficient trial for each, beside one that passed."""
+    rows = [
+        {"check": "overfit.x", "status": "insufficient", "severity": "error", "answered_by": n} for n in answered_by
+    ]
+    passed = {"check": "overfit.ten_batches", "status": "pass", "severity": "error", "answered_by": ""}
+    return check("overfit", "insufficient", details=[passed, *rows], evidence="weak")
+
+
+def test_open_trials_of_preflight_are_answered_by_the_check_of_a_stage_that_asks_the_same():
+    learned = [check("learned", "pass")]
+    assert found(preflight=[overfit("learned")], full=learned) == ()
+    assert found(preflight=[overfit("learned")], pilot=learned) == ()
+    assert found(preflight=[overfit("learned")], full=learned, continued=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("preflight", "full"),
+    [
+        (overfit("learned"), [check("learned", "insufficient")]),
+        (overfit("learned"), [check("learned", "fail", "warning")]),
+        (overfit("learned"), []),
+        (overfit("learned", ""), [check("learned", "pass")]),
+        (overfit(""), [check("learned", "pass")]),
+        (overfit("learned", "seeds"), [check("learned", "pass")]),
+        (overfit(), [check("learned", "pass")]),
+    ],
+)
+def test_open_trials_of_preflight_that_no_stage_answers_cap_the_verdict(preflight, full):
+    assert found(preflight=[preflight], full=full)[0] == "preflight/overfit"
+
+
+def test_tell_open_names_the_check_of_a_stage_that_may_answer_preflight():
+    (line,) = tell_open("preflight", (overfit("learned"),), continued=True)
+    assert line.endswith("; the verdict can be shadow at best, unless a later stage passes the check learned")
+    (line,) = tell_open("preflight", (overfit("learned", ""),), continued=True)
+    assert line.endswith("; the verdict can be shadow at best")
+
+
 def test_open_checks_of_updates_that_are_in_the_shipped_model_stay_open_where_stages_continue():
     pilot, full = [check("monitors", "insufficient")], [check("monitors", "pass")]
     assert found(pilot=pilot, full=full) == ()

@@ -81,7 +81,8 @@ def _not_shown(evidence: str, real: Rise, chance: float, line: Rise, rows: int) 
     if rows < FEWEST_ROWS and line.errors < SHOWN:
         return Found("not_applicable", f"{evidence}; so few rows cannot tell a weak signal from none")
     why = "a signal that is weak or hard to find, or labels that do not belong to the rows"
-    return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance)
+    # The stages train on more rows and permute in the same way.
+    return Found("insufficient", f"{evidence}: {why}", real.value, TIMES_SHUFFLED * chance, answered_by="learned")
 
 
 def _after(
