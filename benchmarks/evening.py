@@ -1,6 +1,11 @@
-"""What a new user meets on an evening with data of their own. Part `files`: messy tables, from file to use case.
+"""What a new user meets on an evening with data of their own.
 
-make bench NAME=evening          every file of messy_files.py, each in a fresh project: about five minutes on 2 cores
+Messy files, from file to use case: each works, or ends in one error that names what is wrong. Then public tables that
+no test uses (evening_tables.py), from file to verdict, alone and beside as many busy processes as there are cores:
+target is that no status differs, and that no command on the way is refused.
+
+    make bench NAME=evening          about twenty minutes on 2 idle cores; fetches one wheel from PyPI (7 MB)
+    make bench NAME=evening ARGS="--part files"       or tables
 """
 
 from __future__ import annotations
@@ -10,24 +15,40 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.busy import busy, different
+from benchmarks.evening_tables import SHORT_TABLES, TABLES, evening
 from benchmarks.messy_files import FILES, write
-from benchmarks.result import arguments, begin, finish
+from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.errors import TrainworthyError
 from pipeline.check import check_use_case
 from pipeline.scaffold.create import create
 from pipeline.scaffold.request import Request
 from resources.settings import PROJECT, read_settings
 
-TARGETS = {"files_with_another_end": 0.0, "crashes": 0.0}
 # Files of a short run; and of those that work, how many are asked by `trainworthy check` too: a worker each.
 SHORT = ("dates_german", "encoding_latin_1", "target_three_classes")
 CHECKED = 6
 
 
 def main() -> None:
-    """A line a file whose end is not the expected one, and the figures."""
-    short = arguments(__doc__).parse_args().short
-    begin(short)
+    """A line a file whose end is not the expected one, a line a table and what differs, and the figures."""
+    parser = arguments(__doc__)
+    parser.add_argument("--part", choices=("files", "tables"), help="that part alone")
+    asked = parser.parse_args()
+    begin(asked.short)
+    figures: dict[str, float] = {}
+    # First, since what the files set in this process's environment is not undone.
+    if asked.part != "files":
+        figures |= of_tables(asked.short)
+    if asked.part != "tables":
+        figures |= of_files(asked.short)
+    counted = [name for name in figures if not name.endswith("_seconds")]
+    targets = {name: 0.0 for name in counted if name not in ("files", "tables")}
+    finish("evening", figures, targets, short=asked.short, zero_allowed=counted)
+
+
+def of_files(short: bool) -> dict[str, float]:
+    """How many files, and how many of them ended otherwise than expected, or in a crash."""
     names = SHORT if short else tuple(FILES)
     works = [name for name in names if not FILES[name].told]
     checked = set(works[:: max(1, len(works) // CHECKED)])
@@ -41,8 +62,30 @@ def main() -> None:
         wrong += bool(told)
         print(f"{name:<34}{told or 'as expected'}", flush=True)
     print(f"{len(names)} files, {len(works)} of them to work, {len(checked)} of these checked", flush=True)
-    figures = {"files": len(names), "files_with_another_end": wrong, "crashes": crashes}
-    finish("evening", figures, TARGETS, short=short, zero_allowed=tuple(TARGETS))
+    return {"files": len(names), "files_with_another_end": wrong, "crashes": crashes}
+
+
+def of_tables(short: bool) -> dict[str, float]:
+    """How many tables, statuses that differ beside other work, commands that were refused, and seconds to the end."""
+    tables, figures = SHORT_TABLES if short else TABLES, {"statuses_that_differ": 0.0, "commands_refused": 0.0}
+    for name, table in tables.items():
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            alone = evening(table, name, folder / "alone", folder, train=not short)
+            print(f"{name} alone: {alone.seconds:.0f} s; {hardware()}", flush=True)
+            with busy(os.cpu_count() or 1):
+                beside = evening(table, name, folder / "beside", folder, train=not short)
+                print(f"{name} beside: {beside.seconds:.0f} s; {hardware()}", flush=True)
+        differ = different(dict(alone.statuses), dict(beside.statuses))
+        print(f"  {alone.statuses.get('verdict', 'no verdict')}; {len(alone.statuses)} statuses, {len(differ)} differ")
+        open_ = [
+            f"{key} {status}" for key, status in alone.statuses.items() if status in ("fail", "insufficient", "error")
+        ]
+        print("\n".join(f"  {line}" for line in (*open_, *differ, *alone.errors, *beside.errors)), flush=True)
+        figures["statuses_that_differ"] += len(differ)
+        figures["commands_refused"] += len(alone.errors) + len(beside.errors)
+        figures |= {f"{name}_seconds": alone.seconds, f"{name}_beside_seconds": beside.seconds}
+    return {"tables": len(tables), **figures}
 
 
 def end_of(name: str, check: bool) -> str:

@@ -96,7 +96,8 @@ def _edits(text: str, node: yaml.Node | None, values: Mapping[str, Any]) -> list
             edits.append(_removed(text, items[name][0], bool(node.flow_style)))
         else:
             old = items[name][1]["value"]
-            edits.append(Edit(old.start_mark.index, old.end_mark.index, inline(value)))
+            # As an item of a list: alone, a text with a comma needs no quotes.
+            edits.append(Edit(old.start_mark.index, old.end_mark.index, inline([value])[1:-1]))
     if added:
         edits.append(_added(items["role"][0], added, bool(node.flow_style)))
     return edits

@@ -152,6 +152,21 @@ def test_review_accept_all_writes_the_reason_beside_answers_and_nothing_waits(dr
 
 
 @pytest.mark.parametrize(
+    "reason",
+    [
+        "a published table, whose columns are known",
+        "[signed] {before}",
+        'it\'s "known" # really',
+        "42",
+        "ja, früher\nso",
+    ],
+)
+def test_review_accept_all_takes_any_text_as_a_reason(drafted, reason):
+    assert main(["contract", "review", "toy", "--accept-all", "--reason", reason]) == 0
+    assert set(load_contract(drafted).accepted_features.values()) == {reason}
+
+
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         (["--accept-all"], "needs a reason"),
