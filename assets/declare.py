@@ -72,7 +72,7 @@ QUESTIONS: dict[str, str] = {
     "prediction_drift": "Are the probabilities on the benchmark distributed as on the rows before it?",
     "dataset": "Are the rows the published ones, and those of the snapshot?",
     "benchmark": "Is the benchmark apart from all that both models saw, with the same label?",
-    "cost": "Did the model stay within its budget, and was its cost forecast?",
+    "cost": "Was the cost forecast, and within budget.run_usd, above which the run ends unjudged?",
     "reproducibility": "Is the code a commit, and does a rerun of the first steps give the same weights?",
     "deployment": "Do the registered files load in a fresh process and give the evaluated answers, fast enough?",
 }

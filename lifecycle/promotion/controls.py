@@ -76,28 +76,20 @@ def benchmark_control(
     )
 
 
-def cost_control(
-    *, spent_usd: float | None, budget_usd: float, forecast: Forecast | None, actual_usd: float | None
-) -> Control:
-    """The run stayed within its budget, and its cost was forecast before it was spent.
+def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | None, actual_usd: float) -> Control:
+    """The model's cost was forecast before it was spent.
 
     `spent_usd` is all that the model cost, `actual_usd` the part that the forecast was about. A cost above
-    the forecast's high but within the budget passes and is told: the budget is what was agreed.
+    the forecast's high passes and is told: the budget is what was agreed, and budget_check has held it by now.
     """
-    spent = _amount(spent_usd)
-    if spent is None or _amount(budget_usd) is None:
-        return _control("cost", "", ("insufficient", "the cost was not measured: see the ledger"))
-    told = f"${spent:.4f} of ${budget_usd:.4f} spent"
-    high, actual = _amount(forecast.high if forecast else None), _amount(actual_usd)
-    forecast_finding: Finding = ("pass", "")
-    if high is None or actual is None:
-        forecast_finding = ("insufficient", "the forecast's high or the actual cost is missing: run preflight")
-    elif actual > high:
-        told += f", ${actual:.4f} where the forecast said at most ${high:.4f}: mend the forecast"
+    told = f"${spent_usd:.4f} of ${budget_usd:.4f} spent"
+    if forecast is None:
+        return _control("cost", "", ("insufficient", f"{told}, and nothing was forecast: run preflight"))
+    if actual_usd > forecast.high:
+        told += f", ${actual_usd:.4f} where the forecast said at most ${forecast.high:.4f}: mend the forecast"
     else:
-        told += f", ${actual:.4f} within the forecast of at most ${high:.4f}"
-    over: Finding = ("fail" if spent > budget_usd else "pass", f"over budget: {told}")
-    return _control("cost", f"{told}.", over, forecast_finding)
+        told += f", ${actual_usd:.4f} within the forecast of at most ${forecast.high:.4f}"
+    return _control("cost", f"{told}.")
 
 
 def budget_check(spent_usd: float, budget_usd: float) -> CheckResult:
@@ -226,11 +218,6 @@ def _quick_enough(latency: Latency | None, limit_ms: float) -> Finding:
             f"{latency.most_ms:.3g} ms: run the same command again while the machine has less to do"
         )
     return status, told
-
-
-def _amount(value: float | None) -> float | None:
-    """A finite amount of at least 0, else None."""
-    return value if value is not None and math.isfinite(value) and value >= 0 else None
 
 
 def _figure(value: float | None) -> str:

@@ -4,6 +4,7 @@ Each gate is asked with one planted check and its healthy twin. Whole runs are i
 """
 
 import contextlib
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from lifecycle.errors import DatasetError
 from lifecycle.jobs import TrainResult
 from lifecycle.preflight import host as host_looks
 from lifecycle.preflight.check import Trial
-from lifecycle.records import Control, StageSeconds
+from lifecycle.records import Control, Cost, StageSeconds
 from lifecycle.use_case import load_use_case
 
 TOY = load_use_case(Path(__file__).parents[1] / "toy" / "use_cases" / "toy")
@@ -182,6 +183,20 @@ def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, error):
 def test_step_without_a_result_is_announced_in_our_own_words_only(error, stops, told):
     found = announce._completed(error)
     assert (found.stops, found.evidence) == (stops, told)
+
+
+@pytest.mark.parametrize(("factor", "stopped"), [(1.01, True), (1.0, False), (math.nan, True)])
+def test_promotion_of_a_model_that_cost_more_than_its_budget_ends_before_it_is_judged(monkeypatch, factor, stopped):
+    monkeypatch.setattr(promotion, "verdict_log", lambda run: Path("/state/log"))
+    monkeypatch.setattr(promotion, "model_cost", lambda run: Cost(usd=factor * TOY.spec.budget.run_usd))
+    monkeypatch.setattr(promotion, "champion_of", begun)
+    run = SimpleNamespace(use_case=TOY, record=lambda name, kind: None)
+    if stopped:
+        outcome = promotion.judge(run)  # pyright: ignore[reportArgumentType]
+        assert outcome_of(outcome.checks, outcome.fields) == (["cost"], None)
+    else:
+        with pytest.raises(BegunError):
+            promotion.judge(run)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("status", ["pass", "insufficient", "fail"])
