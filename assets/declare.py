@@ -39,10 +39,19 @@ QUESTIONS: dict[str, str] = {
     "availability": "Is every feature known at prediction time?",
     "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",
     "class_balance": "Is a rare class of the training rows declared in training.class_weights?",
-    "history": "Are the new days like the same weekdays before, in rows and nulls?",
-    "leakage": "Do copies, entities, label windows, features or the rows' order carry the answer across the splits?",
+    "history": (
+        "Are the new days like the same weekdays before, in rows and nulls,"
+        " or, of rows without times, the nulls of each split like those of training?"
+    ),
+    "leakage": (
+        "Do copies, entities, label windows, features, their nulls, the rows' order,"
+        " or times after the prediction that nobody has reviewed carry the answer into training?"
+    ),
     "leakage_in_training": "Do preprocessing and tensors see their own rows only, and what would a random split claim?",
-    "drift": "Is the newest window within what history shows, column by column?",
+    "drift": (
+        "Is the newest window within what history shows, column by column,"
+        " or, of splits without time, the benchmark within what training shows?"
+    ),
     "configuration": "Do schedule, optimizer, batch, precision, checkpoints and stores fit together?",
     "inputs": "Is what enters the network finite, scaled, shuffled, and prepared alike for training and validation?",
     "one_batch": "Does one batch go through training, validation, checkpoint, resume, prediction and export?",
