@@ -7,7 +7,7 @@ from typing import Any
 
 from lifecycle.evaluation.interval import mean_estimate
 from lifecycle.evaluation.metrics import row_loss
-from lifecycle.records import Comparison
+from lifecycle.records import Comparison, Estimate
 
 
 def paired_gain(labels: Any, candidate: Any, reference: Any, groups: Any, metric: str, *, name: str) -> Comparison:
@@ -20,9 +20,14 @@ def paired_gain(labels: Any, candidate: Any, reference: Any, groups: Any, metric
     return Comparison(reference=name, metric=metric, gain=mean_estimate(gain, groups))
 
 
-def no_better_than_prior(baseline_gains: Iterable[Comparison]) -> frozenset[str]:
+def standing(gain: Estimate) -> str:
+    """How one stands to what the gain is over, by the interval: what holds 0 shows neither better nor as good."""
+    return "better than" if gain.low > 0 else "worse than" if gain.high < 0 else "not measurably better than"
+
+
+def not_better_than_prior(baseline_gains: Iterable[Comparison]) -> dict[str, Estimate]:
     """Baselines that are not shown to be better than the label prior: a gain over one of them shows nothing.
 
     `baseline_gains` are the baselines' own gains over the prior, each with the baseline as its reference.
     """
-    return frozenset(item.reference for item in baseline_gains if not item.gain.low > 0)
+    return {item.reference: item.gain for item in baseline_gains if not item.gain.low > 0}

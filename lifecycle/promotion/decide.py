@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from lifecycle.errors import ChampionError
-from lifecycle.evaluation.comparison import no_better_than_prior
+from lifecycle.evaluation.comparison import not_better_than_prior, standing
 from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
@@ -42,7 +42,7 @@ _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fa
 class Decision(Frozen):
     """The decision, its reasons (those that held the model back first) and the controls it saw.
 
-    `headline` says beside the decision that the model is no better than logistic regression; else empty.
+    `headline` says beside the decision that the model is not better than logistic regression; else empty.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion.
     """
 
@@ -191,28 +191,27 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
 
 
 def _headline(evidence: PromotionEvidence) -> str:
-    """Empty where the model is better than logistic regression, or that is itself no better than the label prior."""
+    """Empty where the model is better than logistic regression, or that is itself not better than the label prior."""
     gain = _baseline(evidence, "linear")
-    if gain is None or gain.low > 0 or "linear" in no_better_than_prior(evidence.baseline_gains):
+    if gain is None or gain.low > 0 or "linear" in not_better_than_prior(evidence.baseline_gains):
         return ""
-    return f"no better than {reference_name('linear')}"
+    return f"{standing(gain)} {reference_name('linear')}"
 
 
 def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told: str) -> str:
     """How the candidate stands to a simpler kind of model, by where the interval lies.
 
-    A simpler model that is itself no better than the label prior is no yardstick: neither "better than" nor "no better
-    than" it is said.
+    A simpler model that is itself not shown to be better than the label prior is no yardstick: how the candidate stands
+    to it is not said.
     """
     title = reference_name(name)
-    if name in no_better_than_prior(evidence.baseline_gains):
-        capital = f"{title[0].upper()}{title[1:]}"
-        return f"{capital} is itself no better than the label prior, so {told} over it shows nothing."
-    if gain.low > 0:
-        return f"Better than {title}: {told}."
-    if gain.high < 0:
-        return f"{title[0].upper()}{title[1:]} is better: {told}: consider the simpler model."
-    return f"No better than {title}: {told}: consider the simpler model."
+    own = not_better_than_prior(evidence.baseline_gains).get(name)
+    if own is not None:
+        weak = f"{title[0].upper()}{title[1:]} is itself {standing(own)} the {reference_name('prior')}"
+        return f"{weak}, so {told} over it shows nothing."
+    found = standing(gain)
+    simpler = "" if gain.low > 0 else ": consider the simpler model"
+    return f"{found[0].upper()}{found[1:]} {title}: {told}{simpler}."
 
 
 def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:

@@ -146,6 +146,12 @@ def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, st
     assert "Tailnum null share:" not in text
 
 
+@pytest.mark.parametrize("headline", ["worse than logistic regression", ""])
+def test_label_of_a_verdict_has_its_headline(headline: str) -> None:
+    label = outcome.outcome(example.judged("promote", headline=headline), None).label
+    assert label == ("Promote, worse than logistic regression" if headline else "Promote")
+
+
 def test_changes_of_a_verdict_are_what_held_it_back_and_nothing_else() -> None:
     held_back_by = ("May be worse than logistic regression; more is needed.", "Guardrail not safely kept.")
     reasons = ("May be worse than logistic regression.", "Guardrail not safely kept.", "Better than the label prior.")

@@ -160,45 +160,62 @@ def test_evidence_with_a_useless_margin_is_refused(margin):
 
 
 @pytest.mark.parametrize(
-    ("linear", "words"),
+    ("linear", "words", "headline"),
     [
         (
             (-0.004, 0.01),
-            "No better than logistic regression: log loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
+            "Not measurably better than logistic regression: log loss gain +0.0030 [-0.0040, +0.0100], 30 groups",
+            "not measurably better than logistic regression",
         ),
-        ((-0.004, -0.001), "Logistic regression is better"),
-        ((0.001, 0.02), "Better than logistic regression"),
+        ((0.0, 0.01), "Not measurably better than", "not measurably better than logistic regression"),
+        ((-0.004, 0.0), "Not measurably better than", "not measurably better than logistic regression"),
+        ((-0.004, -0.001), "Worse than logistic regression: log loss", "worse than logistic regression"),
+        ((0.001, 0.02), "Better than logistic regression", ""),
     ],
 )
-def test_decide_near_logistic_regression_promotes_and_says_how_they_stand(linear, words):
+def test_decide_near_logistic_regression_promotes_and_says_how_they_stand(linear, words, headline):
     found = decide(evidence(linear=linear))
-    (reason,) = [reason for reason in found.reasons if "ogistic regression" in reason]
+    (reason,) = [reason for reason in found.reasons if "logistic regression" in reason]
     assert found.decision == "promote"
     assert reason.startswith(words)
-    assert ("consider the simpler model" in reason) == (linear[0] < 0)
-    assert found.headline == ("no better than logistic regression" if linear[0] < 0 else "")
+    assert ("consider the simpler model" in reason) == bool(headline)
+    assert found.headline == headline
+
+
+@pytest.mark.parametrize(
+    ("linear", "headline"),
+    [
+        ((-0.02, -0.006), "worse than logistic regression"),
+        ((-0.02, 0.01), "not measurably better than logistic regress"),
+    ],
+)
+def test_decide_that_logistic_regression_held_back_says_beside_it_what_the_interval_shows(linear, headline):
+    found = decide(evidence(linear=linear))
+    assert found.decision != "promote"
+    assert found.headline.startswith(headline)
 
 
 @pytest.mark.parametrize("name", ["linear", "gradient_boosting"])
 @pytest.mark.parametrize("candidate", [(0.001, 0.02), (-0.004, 0.01), (-0.004, -0.001)])
-def test_decide_on_a_baseline_no_better_than_the_prior_says_so_and_counts_it_for_nothing(name, candidate):
+@pytest.mark.parametrize(("own", "stands"), [((-0.001, 0.001), "not measurably better"), ((-0.002, -0.001), "worse")])
+def test_decide_on_a_baseline_not_better_than_the_prior_says_so_and_counts_it_for_nothing(name, candidate, own, stands):
     baselines = (gain("prior", 0.01, 0.03), gain("linear", 0.001, 0.02), gain("gradient_boosting", 0.001, 0.02))
     baselines = (*(item for item in baselines if item.reference != name), gain(name, *candidate))
-    found = decide(evidence(baselines=baselines, baseline_gains=(gain(name, -0.001, 0.001),)))
-    (reason,) = [reason for reason in found.reasons if "itself no better than the label prior" in reason]
+    found = decide(evidence(baselines=baselines, baseline_gains=(gain(name, *own),)))
+    (reason,) = [reason for reason in found.reasons if f"is itself {stands} than the label prior, so" in reason]
     assert reason.lower().startswith(name.replace("linear", "logistic regression").replace("_", " "))
     assert found.headline == ""
     assert "consider the simpler model" not in "".join(found.reasons)
     useful = decide(evidence(baselines=baselines, baseline_gains=(gain(name, 0.001, 0.002),)))
-    assert "itself no better" not in "".join(useful.reasons)
+    assert "is itself" not in "".join(useful.reasons)
     assert useful.decision == found.decision == "promote"
 
 
 @pytest.mark.parametrize(
     ("trees", "words"),
     [
-        ((-0.9, -0.8), "Gradient boosting is better"),
-        ((-0.1, 0.1), "No better than gradient boosting"),
+        ((-0.9, -0.8), "Worse than gradient boosting: log loss gain"),
+        ((-0.1, 0.1), "Not measurably better than gradient boosting"),
         ((0.1, 0.2), "Better than gradient boosting"),
         ((NAN, 0.2), "The gain over gradient boosting was not measured"),
     ],
