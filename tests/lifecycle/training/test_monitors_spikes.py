@@ -219,12 +219,20 @@ def test_layer_whose_gradient_vanishes_is_named(mechanism):
     assert "network.0.weight" in alarm.where
 
 
-def rare_rows(seed: int, size: int, share: float = 0.006, blown_up_at: int | None = None) -> list[Signals]:
-    """Batches of a trained network whose answers begin at the share of positives: most hold one of these or none."""
+def rare_rows(
+    seed: int, size: int, share: float = 0.006, blown_up_at: int | None = None, together_at: int | None = None,
+    spread: float = 0.5,
+) -> list[Signals]:  # fmt: skip
+    """Batches of a trained network whose answers begin at the share of positives: most hold one of these or none.
+
+    From `together_at` on the rows of eight updates are all positive.
+    """
     generator, seen = np.random.default_rng(seed), []
     for step in range(500):
         positive = generator.random(size) < share
-        answers = np.clip(share * np.exp(generator.normal(0, 0.5, size)), 1e-6, 0.9)
+        if together_at is not None and together_at <= step < together_at + 8:
+            positive[:] = True
+        answers = np.clip(share * np.exp(generator.normal(0, spread, size)), 1e-6, 0.9)
         losses = np.where(positive, -np.log(answers), -np.log1p(-answers))
         if blown_up_at is not None and step >= blown_up_at:
             losses = 8 * losses + 5
@@ -245,4 +253,21 @@ def test_rare_positives_that_come_together_are_no_loss_spike(seed, size):
 def test_rare_positives_whose_losses_blow_up_are_a_loss_spike(size):
     spikes = Spikes()
     seen = [found for one in rare_rows(0, size, blown_up_at=400) if (found := spikes.after_backward(one))]
+    assert [found.monitor for found in seen if found.severity == "critical"] == ["loss_spike"]
+
+
+@pytest.mark.parametrize("share", [0.15, 0.2, 0.24])
+@pytest.mark.parametrize("seed", range(3))
+def test_eight_positives_in_a_row_in_batches_of_one_are_no_loss_spike(seed, share):
+    spikes = Spikes()
+    rows = rare_rows(seed, 1, share, together_at=300, spread=0.1)
+    seen = [found for one in rows if (found := spikes.after_backward(one))]
+    assert [found for found in seen if found.severity == "critical"] == []
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_losses_of_one_or_two_rows_that_blow_up_are_a_loss_spike(seed, size):
+    spikes = Spikes()
+    seen = [found for one in rare_rows(seed, size, 0.2, blown_up_at=400) if (found := spikes.after_backward(one))]
     assert [found.monitor for found in seen if found.severity == "critical"] == ["loss_spike"]
