@@ -143,6 +143,14 @@ def test_leakage_in_training_rows_that_depend_on_each_other_fail(splits, tmp_pat
     assert finding.fix
 
 
+def test_leakage_in_training_tensors_that_are_never_the_same_are_insufficient(splits, tmp_path):
+    jitter = f"{TENSORS}    import os; rows = rows.assign(x1=rows['x1'] + int.from_bytes(os.urandom(2)))\n"
+    finding = watched(splits, tmp_path, (TENSORS, jitter))["rows_apart"]
+    assert finding.status == "insufficient"
+    assert "on equal rows" in finding.evidence
+    assert "same for equal rows" in finding.fix
+
+
 def test_leakage_in_training_model_that_raises_on_valid_values_is_insufficient(splits, tmp_path):
     narrow = f"{TENSORS}    assert len(rows) != 1, 'give me many rows'\n"
     found = watched(splits, tmp_path, (TENSORS, narrow))

@@ -32,6 +32,42 @@ def test_training_without_the_setting_is_not_judged():
     assert tried("compile", subject()).status == "not_applicable"
 
 
+# In the place of torch.compile, whose own compilation the slow tests wait for.
+def as_written(function, **options):
+    return function
+
+
+def of_other_kernels(function, **options):
+    return lambda inputs: 2.0 * function(inputs)
+
+
+def lost(function, **options):
+    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    def compiled(inputs):
+        raise BackendCompilerFailed(compiled, InvalidCxxCompiler(), None)
+
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("compiler", "status", "evidence", "fix"),
+    [
+        (as_written, "pass", "gradients differ by 0 of their norm", ""),
+        (of_other_kernels, "fail", "gradients differ by", "remove training.compile"),
+        (lost, "fail", "cannot compile the model here", "C++ compiler"),
+    ],
+    ids=["as_written", "of_other_kernels", "lost"],
+)
+def test_compiler_is_held_against_the_plain_update(monkeypatch, compiler, status, evidence, fix):
+    monkeypatch.setattr(torch, "compile", compiler)
+    trial = tried("compile", replace(subject(build()), compiled=True))
+    assert trial.status == status, trial.evidence
+    assert evidence in trial.evidence
+    assert fix in trial.fix
+
+
 @pytest.mark.slow
 def test_compiled_updates_of_a_sound_model_pass_and_are_timed():
     seen = replace(subject(build(), accumulate=3), compiled=True)

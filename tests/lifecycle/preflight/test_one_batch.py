@@ -73,6 +73,51 @@ def test_part_that_fails_is_told_and_those_after_it_are_untried(splits, tmp_path
     assert {id for id, trial in found.items() if trial.status == "insufficient"} == {f"one_batch.{n}" for n in untried}
 
 
+LOSS = 'return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")'
+
+
+@pytest.mark.parametrize(
+    ("loss", "evidence"),
+    [
+        (f"{LOSS} / (targets * 0)", "the loss is inf"),
+        (f"{LOSS} - float('nan')", "the loss is nan"),
+        (LOSS.replace("(outputs,", "(outputs * 0,"), "the gradient norm is 0.0"),
+        (LOSS.replace("(outputs,", "(outputs.detach(),"), "does not require grad"),
+    ],
+    ids=["infinite", "not_a_number", "no_gradient", "detached"],
+)
+def test_loss_that_cannot_be_trained_on_stops_before_all_other_parts(splits, tmp_path, loss, evidence):
+    found = tried(splits, tmp_path, (LOSS, loss))
+    first = found.pop("one_batch.train")
+    assert first.status in ("fail", "error")
+    assert evidence in first.evidence
+    assert {trial.status for trial in found.values()} == {"insufficient"}
+
+
+# The first pass makes what later ones need, and a buffer remembers that it did; a checkpoint holds the buffer alone.
+MADE_ONCE = (
+    (
+        "        self.layers = ",
+        "        self.register_buffer('made', torch.tensor(False))\n        self.scale = SCALE\n        self.layers = ",
+    ),
+    (
+        "    def forward(self, inputs):\n",
+        "    def forward(self, inputs):\n        if self.training and not self.made:\n"
+        "            self.scale = torch.ones(1)\n            self.made.fill_(True)\n",
+    ),
+    (".squeeze(1)\n", ".squeeze(1) * (self.scale if self.training else 1.0)\n"),
+)
+
+
+@pytest.mark.parametrize(
+    ("scale", "failed"), [("None", {"one_batch.resume"}), ("torch.ones(1)", set())], ids=["made_once", "always_there"]
+)
+def test_model_that_makes_a_part_at_its_first_pass_alone_cannot_resume(splits, tmp_path, scale, failed):
+    (buffer, made), *rest = MADE_ONCE
+    found = tried(splits, tmp_path, (buffer, made.replace("SCALE", scale)), *rest)
+    assert {id for id, trial in found.items() if trial.status != "pass"} == failed
+
+
 def test_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path):
     state = toy_jobs.plain_state()
     state.step = 1

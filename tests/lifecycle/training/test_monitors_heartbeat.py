@@ -11,8 +11,10 @@ import toy_jobs
 
 from lifecycle.identity import canonical_json
 from lifecycle.jobs import JobFile
+from lifecycle.training import course
 from lifecycle.training.failure import EXIT_HANG, End, cause_of
 from lifecycle.training.monitors.heartbeat import STACKS, Heartbeat
+from lifecycle.training.stage import run_stage
 
 
 class Clocked:
@@ -103,6 +105,28 @@ def test_heartbeat_of_a_stopped_process_or_a_machine_that_slept_is_quiet(tmp_pat
     for _ in range(20):
         clocked.passes(36_000, wake=36_000)
     assert clocked.told == []
+
+
+@pytest.mark.parametrize(("seconds", "hangs"), [(250, []), (350, [("hang", 5, "warn")])])
+def test_training_whose_update_hangs_has_the_hang_as_an_alarm(splits, tmp_path, monkeypatch, seconds, hangs):
+    class Hand(Heartbeat):
+        """Goes by a clock that stands still, but for so many seconds within update 5."""
+
+        def __init__(self, folder, tell):
+            self.time = 1000.0
+            super().__init__(folder, tell, now=lambda: self.time, waits=lambda: None)
+
+        def begin(self, step):
+            super().begin(step)
+            for _ in range(seconds // 5 if step == 5 else 0):
+                self.time += 5
+                self.look()
+
+    monkeypatch.setattr(course, "Heartbeat", Hand)
+    result = run_stage(toy_jobs.train_job(splits, tmp_path / "out"))
+    assert [(alarm.monitor, alarm.step, alarm.action) for alarm in result.alarms] == hangs
+    assert (tmp_path / "out" / STACKS).exists() == bool(hangs)
+    assert result.steps == result.planned_steps
 
 
 def test_hang_ends_the_process_with_its_own_class_where_that_is_declared(splits, tmp_path):

@@ -70,6 +70,13 @@ def test_beyond_linear_tells_more_from_no_more_and_from_too_few_rows(low, high, 
     assert not check.stops
 
 
+@pytest.mark.parametrize("measured", [False, True], ids=["nothing", "all_but_that"])
+def test_beyond_linear_that_was_not_measured_is_insufficient_and_says_where_to_look(measured):
+    check = beyond_linear_check(learned(0.05, 0.05) if measured else None, "cpu")
+    assert (check.status, check.stops) == ("insufficient", False)
+    assert check.fix
+
+
 def test_learned_of_a_network_that_equals_logistic_regression_passes():
     labels, groups, logits = ranked_rows()
     measured = measure_learned(labels, sure := 1 / (1 + np.exp(-logits)), sure, groups, 0.5, 0, [sure] * 5, sure)
