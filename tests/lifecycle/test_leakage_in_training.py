@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.leakage import in_training
+from lifecycle.leakage import in_training, own_rows
 from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.leakage.split_gap import split_gap
@@ -52,29 +52,41 @@ def test_leakage_in_training_rows_read_beyond_the_given_ones_fail(splits, tmp_pa
 
 
 @contextmanager
-def another_process_reading(path: Path):
-    """Opens the file over and over, as a validation that reads a table in batches; the kernel does not tell by whom."""
-    code = f"import sys; print(flush=True)\nwhile True: open({str(path)!r}).close()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+def another_process_reading(path: Path, monkeypatch):
+    """Opens the file while files are watched, as a validation that reads a table in batches; the kernel does not tell
+    by whom. Asked each time, since one that reads over and over gets no core in time on a busy machine."""
+    watched_files = own_rows.watched_files
+    code = f"import sys\nfor line in sys.stdin: open({str(path)!r}).close(); print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield
-        finally:
-            process.kill()
+        asked, answered = process.stdin, process.stdout
+
+        @contextmanager
+        def read_meanwhile(folders):
+            with watched_files(folders) as watch:
+                asked.write(b"read\n")
+                asked.flush()
+                answered.readline()
+                yield watch
+
+        monkeypatch.setattr(own_rows, "watched_files", read_meanwhile)
+        yield
 
 
-def test_leakage_in_training_files_that_another_process_opens_are_not_held_against_the_model(splits, tmp_path):
-    with another_process_reading(splits / "validation.parquet"):
+def test_leakage_in_training_files_that_another_process_opens_are_not_held_against_the_model(
+    splits, tmp_path, monkeypatch
+):
+    with another_process_reading(splits / "validation.parquet", monkeypatch):
         finding = watched(splits, tmp_path)["data_files"]
     assert finding.status == "insufficient"
     assert "another process opens the same files: validation.parquet" in finding.evidence
     assert finding.fix
 
 
-def test_leakage_in_training_file_that_only_the_model_opens_fails_beside_another_process(splits, tmp_path):
+def test_leakage_in_training_file_that_only_the_model_opens_fails_beside_another_process(splits, tmp_path, monkeypatch):
     read = f"{FIT}    open({str(splits / 'calibration.parquet')!r}).close()\n"
-    with another_process_reading(splits / "validation.parquet"):
+    with another_process_reading(splits / "validation.parquet", monkeypatch):
         finding = watched(splits, tmp_path, (FIT, read))["data_files"]
     assert finding.status == "fail"
     assert "calibration.parquet" in finding.evidence
