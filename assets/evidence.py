@@ -59,9 +59,9 @@ def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
     snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     try:
-        result = launcher.run(
-            run.context, train_job(run, snapshot, training_run, "full", full.seed, rerun_steps=full.prefix_steps)
-        )
+        job = train_job(run, snapshot, training_run, "full", full.seed, rerun_steps=full.prefix_steps)
+        # Equal by itself, and not for what the two processes share.
+        result = launcher.run(run.context, job, fresh=True)
     except WorkerError as error:
         _raise_unless_about_the_model(error)
         run.context.log.error(f"reproducibility: {error}")

@@ -31,18 +31,20 @@ class Launcher(dg.ConfigurableResource):
         device = compute.device if self.device == "as_declared" else self.device
         return device == "cuda" or (device == "auto" and compute.gpus > 0)
 
-    def run(self, context: Context, job: AnyJob, seconds_left: float = math.inf) -> AnyResult:
+    def run(self, context: Context, job: AnyJob, seconds_left: float = math.inf, *, fresh: bool = False) -> AnyResult:
         """Run the job to its answer; a training goes on from its checkpoint while its end and `seconds_left` allow it.
+
+        `fresh`: in a process that shares nothing with those before it, not even the order of sets.
 
         Raises WorkerError if there is no answer, whatever the exit code was.
         """
         if self.device != "as_declared":
             job = job.model_copy(update={"device": self.device})
         if not isinstance(job, TrainJob):
-            return self._attempt(context, job)
-        return supervise(job, lambda: self._attempt(context, job), context.log.warning, seconds_left)
+            return self._attempt(context, job, fresh)
+        return supervise(job, lambda: self._attempt(context, job, fresh), context.log.warning, seconds_left)
 
-    def _attempt(self, context: Context, job: AnyJob) -> AnyResult:
+    def _attempt(self, context: Context, job: AnyJob, fresh: bool) -> AnyResult:
         with warnings.catch_warnings():
             # Dagster calls previews of its own when a session starts and ends, and warns whoever waits for a model.
             warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -52,7 +54,7 @@ class Launcher(dg.ConfigurableResource):
                 message_reader=dg.PipesTempFileMessageReader(),
             ) as session:
                 more, grace = session.get_bootstrap_env_vars(), self.grace_seconds
-                answer = run_worker(job, more=more, grace_seconds=grace, tell=context.log.info)
+                answer = run_worker(job, more=more, grace_seconds=grace, tell=context.log.info, fresh=fresh)
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)

@@ -1,4 +1,4 @@
-"""Runs a command as the leader of a process group of its own, and ends the whole group on any way out.
+"""Waits for the leader of a process group of its own, and ends the whole group on any way out.
 
 However this process ends, nothing of the group may live on: two trainers at once would waste money
 and write each other's files. Left by exception or signal: SIGTERM to the group, a grace period for
@@ -10,14 +10,13 @@ group (setsid) escapes.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 
-PR_SET_PDEATHSIG = 1
+from resources.fork_server import Leader
+
 # How often a caller may look at the leader while it lives.
 LOOK_SECONDS = 1.0
 # The first line is the group; the second `read` returns when the pipe's other end is closed. A shell, since it
@@ -26,27 +25,20 @@ _GUARD = 'read -r group; read -r _; kill -s KILL -- "-$group"'
 
 
 def run_group(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    grace_seconds: float,
-    *,
-    look: Callable[[int], None] = lambda leader: None,
-    descriptors: Sequence[int] = (),
+    start: Callable[[], Leader], grace_seconds: float, *, look: Callable[[int], None] = lambda leader: None
 ) -> int:
-    """Exit code of the command, negative if a signal killed it. Its output goes where this process's goes.
+    """Exit code of what `start` starts, negative if a signal killed it. Its output goes where this process's goes.
 
-    `look` is called with the leader's pid every LOOK_SECONDS; the leader inherits `descriptors` open.
+    `start` makes the leader of a group that the kernel ends with this thread (fork_server.py). `look` is called with
+    the leader's pid every LOOK_SECONDS.
     """
     with _guard() as watch:
-        process = subprocess.Popen(
-            command, env=environment, start_new_session=True, preexec_fn=_end_with_parent(), stdin=subprocess.DEVNULL,
-            pass_fds=descriptors,
-        )  # fmt: skip
+        leader = start()
         try:
-            watch(process.pid)
-            return _wait(process, look)
+            watch(leader.pid)
+            return _wait(leader, look)
         finally:
-            _end_group(process, grace_seconds)
+            _end_group(leader, grace_seconds)
 
 
 @contextlib.contextmanager
@@ -76,41 +68,26 @@ def _guard() -> Iterator[Callable[[int], None]]:
         pipe.close()
 
 
-def _wait(process: subprocess.Popen[bytes], look: Callable[[int], None]) -> int:
+def _wait(leader: Leader, look: Callable[[int], None]) -> int:
     while True:
-        look(process.pid)
+        look(leader.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(LOOK_SECONDS)
+            return leader.wait(LOOK_SECONDS)
 
 
-def _end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
+def _end_group(leader: Leader, grace_seconds: float) -> None:
     """SIGTERM to the group, wait for the leader, SIGKILL to what is left, also if a second Ctrl-C ends the wait."""
     try:
-        if process.poll() is None:
-            _signal_group(process.pid, signal.SIGTERM)
+        if leader.poll() is None:
+            _signal_group(leader.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(grace_seconds)
+                leader.wait(grace_seconds)
     finally:
         # Helpers that the leader left behind still belong to its group.
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait()
+        _signal_group(leader.pid, signal.SIGKILL)
+        leader.wait()
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """A function for the child to run before exec: the kernel kills it when this thread's process dies."""
-    if sys.platform != "linux":
-        return None
-    # The signal follows the thread that starts the child: steps run in the main thread of their process.
-    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
-
-    def run_in_child() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)  # The parent died between fork and prctl.
-
-    return run_in_child

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lifecycle.progress import say
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.failure import End, MemorySeen, error_of
 from lifecycle.worker import read_result
+from resources.fork_server import start_worker
 from resources.memory_seen import MemoryWatch
 from resources.process_group import run_group
 from resources.settings import PROJECT
@@ -34,8 +35,11 @@ def run_worker(
     more: Mapping[str, str] | None = None,
     grace_seconds: float = 10.0,
     tell: Callable[[str], None] = say,
+    fresh: bool = False,
 ) -> AnyResult:
     """Run the job to its answer; `more` is added to the environment. Raises WorkerError if there is no answer.
+
+    `fresh` is as in fork_server.py: a process that shares nothing with this run's other workers.
 
     Waits as long as another run does the same; `tell` says so. An answer that was there already cost no GPU seconds.
     """
@@ -52,9 +56,9 @@ def run_worker(
         write_atomic(path, canonical_json(JobFile(job=job).model_dump(mode="json")))
         environment = {**ENVIRONMENT, **os.environ, **(more or {}), "PYTHONPATH": _python_path()}
         # The worker holds the lock too: if this process is killed, nobody gets the folder before the worker is gone.
-        given = ["--lock", str(lock), "--queued", str(meter.queue_seconds), "--job", str(path)]
-        command, earlier = [sys.executable, "-m", "lifecycle.worker", *given], _written(out)
-        code = run_group(command, environment, grace_seconds, look=memory.look, descriptors=(lock,))
+        given, earlier = ["--queued", str(meter.queue_seconds), "--job", str(path)], _written(out)
+        start = functools.partial(start_worker, given, environment, lock, fresh=fresh)
+        code = run_group(start, grace_seconds, look=memory.look)
         if code != 0:
             batch = (job.training.batch_size, job.training.accumulate) if isinstance(job, TrainJob) else None
             raise worker_error(out, code, memory.seen(), batch)

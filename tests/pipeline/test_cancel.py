@@ -103,7 +103,8 @@ def test_kill_under_dagster_dev_while_training_leaves_nobody(slow_from_scratch, 
         until(lambda: training(toy, flag, set()), 400, "until the smoke stage trains")
         workers = toy.workers()
         (trainer,) = [process for process in workers if "lifecycle.worker" in process.cmdline()]
-        run_worker, started = trainer.parent(), psutil.Process(server.pid).children(recursive=True)
+        # Its parent is the server that forked it.
+        run_worker, started = trainer.parents()[1], psutil.Process(server.pid).children(recursive=True)
         assert run_worker in started
         victims = [run_worker] if killed == "run worker" else [psutil.Process(server.pid), *started]
         # Neither the trainer nor what it started, nor the guard beside it: they have to go by themselves.

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from resources.fork_server import ends_with
 from resources.process_group import run_group
 
 ROOT = Path(__file__).parents[2]
@@ -35,19 +36,36 @@ while time.monotonic() < end:
     time.sleep(1)
 """
 PARENT = """
-import os, sys
-from resources.process_group import run_group
-run_group([sys.executable, "-c", sys.argv[2], *sys.argv[3:], sys.argv[2]], dict(os.environ), float(sys.argv[1]))
-"""
-# As an executor with threads does: the kernel's signal follows the thread that started the leader.
-PARENT_IN_THREAD = """
-import os, sys, threading
+import os, subprocess, sys
+from resources.fork_server import ends_with
 from resources.process_group import run_group
 command = [sys.executable, "-c", sys.argv[2], *sys.argv[3:], sys.argv[2]]
-thread = threading.Thread(target=run_group, args=(command, dict(os.environ), float(sys.argv[1])))
+def start():
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with(os.getpid()))
+if __name__ == "__main__":
+    run_group(start, float(sys.argv[1]))
+"""
+# As an executor with threads does: the kernel's signal follows the thread that started the leader.
+PARENT_IN_THREAD = (
+    PARENT.replace('"__main__"', '"in a thread"')
+    + """
+import threading
+thread = threading.Thread(target=run_group, args=(start, float(sys.argv[1])))
 thread.start()
 thread.join()
 """
+)
+
+
+def run_command(command, grace_seconds, look=lambda leader: None, pass_fds=()):
+    """The command as leader of a group."""
+
+    def start():
+        return subprocess.Popen(
+            command, start_new_session=True, preexec_fn=ends_with(os.getpid()), pass_fds=pass_fds
+        )  # fmt: skip
+
+    return run_group(start, grace_seconds, look=look)
 
 
 def until(condition, seconds=60.0):
@@ -88,7 +106,7 @@ def started(tmp_path):
 
 @pytest.mark.parametrize(("command", "code"), [("exit 0", 0), ("exit 65", 65), ("kill -s KILL $$", -signal.SIGKILL)])
 def test_group_command_that_ends_gives_its_exit_code(command, code):
-    assert run_group(["/bin/sh", "-c", command], dict(os.environ), 1.0) == code
+    assert run_command(["/bin/sh", "-c", command], 1.0) == code
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
@@ -103,13 +121,13 @@ def test_group_started_in_a_thread_ends_with_its_process(started, tmp_path):
     until(lambda: not alive(tmp_path))
 
 
-def test_group_leader_is_looked_at_while_it_lives_and_inherits_what_it_is_given(tmp_path):
+def test_group_leader_is_looked_at_while_it_lives(tmp_path):
     seen = []
     with (tmp_path / "file").open("w") as file:
         # Not by a shell: dash knows descriptors of one digit only.
         write = f"import os, time; os.write({file.fileno()}, b'told'); time.sleep(1.5)"
         command = [sys.executable, "-c", write]
-        assert run_group(command, dict(os.environ), 1.0, look=seen.append, descriptors=(file.fileno(),)) == 0
+        assert run_command(command, 1.0, seen.append, (file.fileno(),)) == 0
     assert (tmp_path / "file").read_text() == "told"
     assert len(seen) >= 2
     assert len(set(seen)) == 1
@@ -125,11 +143,11 @@ def test_group_second_interrupt_during_the_grace_leaves_nobody(started, tmp_path
 
 def test_group_leader_that_leaves_a_child_behind_ends_it_too(tmp_path):
     command = [sys.executable, "-c", LEADER, str(tmp_path), "leaves", LEADER]
-    assert run_group(command, dict(os.environ), 1.0) == 3
+    assert run_command(command, 1.0) == 3
     until(lambda: not alive(tmp_path))
 
 
 def test_group_that_ended_leaves_no_guard(tmp_path):
     before = {process.pid for process in psutil.Process().children(recursive=True)}
-    run_group(["/bin/sh", "-c", "true"], dict(os.environ), 1.0)
+    run_command(["/bin/sh", "-c", "true"], 1.0)
     assert {process.pid for process in psutil.Process().children(recursive=True)} <= before

@@ -229,7 +229,8 @@ def test_second_run_never_trains_beside_a_cancelled_one_whose_worker_ignores_sig
     try:
         checkpoints = tmp_path / "out" / "checkpoints"
         until(lambda: list(checkpoints.glob("step-*")))
-        (worker,) = [p for p in psutil.Process(first.pid).children() if "lifecycle.worker" in p.cmdline()]
+        started = psutil.Process(first.pid).children(recursive=True)
+        (worker,) = [process for process in started if "lifecycle.worker" in process.cmdline()]
         first.send_signal(signal.SIGINT)
         second = start_parent(job, tmp_path / "second.json")
         assert second.stderr is not None
