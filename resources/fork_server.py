@@ -18,6 +18,7 @@ import ctypes
 import gc
 import importlib
 import json
+import math
 import os
 import select
 import signal
@@ -25,6 +26,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -38,6 +40,8 @@ IMPORTED = (
 # imported already, so a worker that needs another value of one is a process of its own.
 READ_LATE = ("TRAINWORTHY_", "DAGSTER_", "MLFLOW_", "PYTEST_", "PYTHONPATH")
 PR_SET_PDEATHSIG = 1
+# A signal that another thread of this process takes interrupts no wait; Python acts on it after this long at most.
+SLICE_SECONDS = 0.2
 # An environment of more bytes than this takes a process of its own.
 MOST_BYTES = 100_000
 
@@ -120,12 +124,13 @@ class Forked:
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code. Raises subprocess.TimeoutExpired."""
-        code = self._ended(timeout)
-        if code is None:
-            raise subprocess.TimeoutExpired("lifecycle.worker", timeout or 0.0)
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while (code := self._ended(max(0.0, min(SLICE_SECONDS, deadline - time.monotonic())))) is None:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired("lifecycle.worker", timeout or 0.0)
         return code
 
-    def _ended(self, timeout: float | None) -> int | None:
+    def _ended(self, timeout: float) -> int | None:
         if self.code is None and select.select([self.channel], [], [], timeout)[0]:
             told = b""
             with contextlib.suppress(OSError):

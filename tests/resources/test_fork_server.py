@@ -127,7 +127,13 @@ def test_workers_that_cannot_be_forked_are_processes_of_their_own(place):
     busy, _ = begun(place, "waits")
     assert isinstance(busy, Forked)
     others = [begun(place, "beside")[0], begun(place, "threads", OMP_NUM_THREADS="7")[0]]
-    thread = threading.Thread(target=lambda: others.append(begun(place, "thread")[0]))
+
+    def in_thread():
+        # To its end: the kernel ends it with the thread.
+        others.append(begun(place, "thread")[0])
+        others[-1].wait(60)
+
+    thread = threading.Thread(target=in_thread)
     thread.start()
     thread.join()
     os.killpg(busy.pid, signal.SIGKILL)
