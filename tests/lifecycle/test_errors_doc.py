@@ -1,10 +1,11 @@
 """docs/errors.md: an entry for each error class, its example as the code says it, no message that does not exist."""
 
 import ast
-import os
+import functools
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +107,8 @@ def incident_error(folder: Path) -> None:
 
 def worker_error(folder: Path) -> None:
     kill = f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})"
-    raise error_of_worker(folder, run_group([sys.executable, "-c", kill], os.environ, 1.0))
+    killed = functools.partial(subprocess.Popen, [sys.executable, "-c", kill], start_new_session=True)
+    raise error_of_worker(folder, run_group(killed, 1.0))
 
 
 def lease_lost_error(folder: Path) -> None:

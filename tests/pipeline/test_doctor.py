@@ -517,7 +517,8 @@ def test_doctor_slot_of_a_deleted_run_is_freed(instance):
     assert bad(runs.pools) == []
 
 
-def test_doctor_worker_without_dagster_is_told(place):
+# pytest-xdist shows a test's name as its process's command, and a parent named after Dagster counts as one of its.
+def test_doctor_worker_that_nobody_started_is_told(place):
     assert bad(runs.workers) == []
     script = "import time; time.sleep(600)"
     command = [sys.executable, "-c", script, "lifecycle.worker", f"{place}/state/training/job.json"]
