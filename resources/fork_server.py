@@ -106,6 +106,10 @@ class ForkServer:
             pid = self.channel.recv(64)
         except OSError:
             return None
+        except BaseException:
+            # Interrupted before anybody knew the child: the server goes, and takes it along.
+            self.process.kill()
+            raise
         self.child = Forked(int(pid), self.channel) if pid else None
         return self.child
 

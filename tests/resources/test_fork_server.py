@@ -148,6 +148,32 @@ def test_workers_that_cannot_be_forked_are_processes_of_their_own(place):
     assert again.wait(60) == 0
 
 
+class Interrupted:
+    """A socket on which Ctrl-C comes while the child's number is waited for."""
+
+    def __init__(self, channel):
+        self.channel = channel
+
+    def __getattr__(self, name):
+        return getattr(self.channel, name)
+
+    def recv(self, size):
+        raise KeyboardInterrupt
+
+
+def test_start_that_is_interrupted_leaves_neither_worker_nor_server(place):
+    first, _ = begun(place, "first")
+    assert first.wait(60) == 0
+    (server,) = fork_server._started
+    server.channel = Interrupted(server.channel)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(KeyboardInterrupt):
+        begun(place, "waits")
+    assert server.process.wait(30) == -signal.SIGKILL
+    after, _ = begun(place, "after")
+    assert isinstance(after, Forked)
+    assert after.wait(60) == 0
+
+
 def test_server_that_is_killed_takes_its_worker_along(place):
     leader, _ = begun(place, "waits")
     (server,) = fork_server._started
