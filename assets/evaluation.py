@@ -53,11 +53,12 @@ def score_benchmark(run: StepRun) -> Outcome:
     body = evaluate(
         predictions,
         spec.benchmark,
+        job.rows.kind,
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
     )
     file = result.predictions
-    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path))
+    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), job.rows.kind)
     return Outcome(
         checks=(*body.checks, moved),
         fields={

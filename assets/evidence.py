@@ -7,7 +7,8 @@ from typing import Any
 
 from assets.comparable import champion_window
 from assets.step import StepRun
-from assets.training import job_base, train_job
+from assets.training import job_base, job_kind, train_job
+from lifecycle.artifact import artifact_kind
 from lifecycle.checks import CheckResult
 from lifecycle.errors import ChampionError, WorkerError
 from lifecycle.evaluation.comparison import paired_gain
@@ -16,6 +17,7 @@ from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.controls import ANSWER_TOLERANCE, largest_difference
 from lifecycle.records import Comparison, EvaluationReport, Snapshot, StageReport
+from lifecycle.tasks.kind import answer_columns, from_columns
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
 from resources.launcher import Launcher
 from resources.mlflow import RegisteredModel
@@ -41,9 +43,13 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
         _raise_unless_about_the_model(error)
         run.context.log.error(f"deployment: {error}")
         return evidence
-    evaluated = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
-    served = pd.read_parquet(result.predictions.path)["candidate"].to_numpy()
-    difference = largest_difference(evaluated["candidate"].head(COMPARED_ROWS).to_numpy(), served)
+    kind, evaluated = (
+        artifact_kind(model.artifact),
+        pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path)),
+    )
+    served = from_columns(kind, "candidate", pd.read_parquet(result.predictions.path))
+    expected = from_columns(kind, "candidate", evaluated.head(COMPARED_ROWS))
+    difference = largest_difference(expected, served, kind.answer_scale(expected))
     return evidence | {
         "loaded": True,
         "rows_compared": len(served),
@@ -86,9 +92,11 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
         return None, error.problem
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     theirs = pd.read_parquet(result.predictions.path)
-    metric = run.use_case.spec.benchmark.primary.metric
-    gain = paired_gain(mine["label"], mine["candidate"], theirs["candidate"], mine["group"], metric, name="champion")
-    return gain, ""
+    metric, kind = run.use_case.spec.benchmark.primary.metric, job_kind(run)
+    if not set(answer_columns(kind, "candidate")) <= set(theirs.columns):
+        return None, "its answers are of another kind than the candidate's"
+    answers = (from_columns(kind, "candidate", table) for table in (mine, theirs))
+    return paired_gain(kind, mine["label"], *answers, mine["group"], metric, name="champion"), ""
 
 
 def own_features(champion: RegisteredModel) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ def host_of(run: StepRun) -> Host:
     return Host(
         spec=use_case.spec,
         training_rows=split.rows,
-        positives=split.positives,
+        positives=split.positives or 0,
         stores={
             "MLflow": run.tracking.reach,
             "records": lambda: is_writable(state.folder("records", use_case.name)),

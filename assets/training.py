@@ -23,6 +23,8 @@ from lifecycle.errors import CheckpointError, DatasetError, WorkerError
 from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.records import STAGES, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
+from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.target import target_of
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
 from lifecycle.training.checkpoints.interval import interruptions
 from lifecycle.training.judging.gate import stage_checks, training_checks
@@ -214,8 +216,14 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
             keys=tuple(name for name in contract.primary_key if name not in sensitive),
             sensitive=contract.sensitive_columns,
             weight=contract.weight_column,
+            target=target_of(run.use_case.spec.task, contract.label.classes),
         ),
     }
+
+
+def job_kind(run: StepRun) -> Kind:
+    """What the use case predicts."""
+    return kind_of(target_of(run.use_case.spec.task, load_contract(run.use_case.contract_path).label.classes))
 
 
 def device_of(use_case: UseCase) -> Literal["auto", "cpu", "cuda"]:
@@ -258,5 +266,5 @@ def _still_to_come(run: StepRun, snapshot: Snapshot, stage: Stage) -> Forecast |
     preflight = run.workspace.records.of_run(run.use_case.name, "preflight", run.run_id)
     preflight = preflight or run.workspace.records.newest(run.use_case.name, "preflight")
     spec, split = run.use_case.spec, snapshot.splits["training"]
-    updates = updates_of_stages(split.rows, split.positives, spec.training, spec.stages)
+    updates = updates_of_stages(split.rows, split.positives or 0, spec.training, spec.stages)
     return remaining_cost(preflight if isinstance(preflight, PreflightReport) else None, updates, stage)

@@ -21,8 +21,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import load_contract
-from lifecycle.evaluation.metrics import auc, log_loss
 from lifecycle.task import fit_preprocessing, load_task
+from lifecycle.tasks.probabilities import auc, log_loss
 from lifecycle.training.loop import train
 from lifecycle.training.plan import make_plan
 from lifecycle.training.prepare import seed_everything

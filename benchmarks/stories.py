@@ -35,12 +35,13 @@ from lifecycle.data.split import split_rows, splits_check
 from lifecycle.data.versions import refuse_changes
 from lifecycle.errors import DatasetError
 from lifecycle.evaluation.comparison import paired_gain
-from lifecycle.evaluation.metrics import auc, log_loss
 from lifecycle.evaluation.window import window_check
 from lifecycle.leakage.battery import follows_time
 from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.split_spec import HashSplit, Shares, SplitSpec
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.probabilities import auc, log_loss
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import PROJECT
 from use_cases.flight_delays import dataset
@@ -196,7 +197,7 @@ def flattery(rows: pd.DataFrame, features: list[str], label: str, months: tuple[
         held, honest = rows[rows["month"] == month], rows[rows["month"] < month]
         others = rows[rows["month"] != month].sample(len(honest), random_state=0)
         before, later = (fitted(part, features, label)(held) for part in (honest, others))
-        gain = paired_gain(held[label], later, before, held["date"], "log_loss", name="honest").gain
+        gain = paired_gain(BINARY, held[label], later, before, held["date"], "log_loss", name="honest").gain
         print(f"month {month}: gain of having seen later months {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]")
         found[f"flattery, month {month}"] = gain.value
     told(window_check({"training": "2013-12-31"}, "2013-09-01", "1d"))

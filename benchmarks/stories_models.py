@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from lifecycle.evaluation.baselines import fit_baselines
-from lifecycle.evaluation.metrics import auc
+from lifecycle.tasks.baselines import fit_baselines
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.probabilities import auc
 
 
 def fitted(rows: pd.DataFrame, columns: list[str] | tuple[str, ...], label: str):
     """The product's own gradient boosting, fitted on these rows and columns."""
-    return fit_baselines(rows, list(columns), label, ["gradient_boosting"], seed=0)["gradient_boosting"]
+    return fit_baselines(rows, list(columns), label, ["gradient_boosting"], seed=0, kind=BINARY)["gradient_boosting"]
 
 
 def held_back(rows: pd.DataFrame, month: int, columns: list[str], label: str) -> dict[str, float]:

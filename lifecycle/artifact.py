@@ -1,9 +1,9 @@
 """The artifact: what is evaluated, registered and shipped, byte for byte the same.
 
-A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, the use case's code,
-golden.parquet (requests with the artifact's own answers; golden.py) and, written last, manifest.json
-with every file's sha256. Loading verifies the manifest first. No pickle is read: pt2 holds a graph and
-weights. No row of the data is in any of these files.
+A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, target.json (what is predicted; an
+artifact without it is of a binary label), the use case's code, golden.parquet (requests with the artifact's own
+answers; golden.py) and, written last, manifest.json with every file's sha256. Loading verifies the manifest first. No
+pickle is read: pt2 holds a graph and weights. No row of the data is in any of these files.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from lifecycle.golden import write_golden
 from lifecycle.identity import canonical_json, python_sources, sha256_file
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.task import load_task
+from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.target import Target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +39,8 @@ def write_artifact(
     model: torch.nn.Module,
     example: dict[str, torch.Tensor],
     preprocessing: Mapping[str, Any],
-    calibration: Mapping[str, float],
+    calibration: Mapping[str, Any],
+    target: Target,
     requests: pd.DataFrame,
 ) -> tuple[str, str]:
     """Write the artifact to `folder`, replacing one from before; returns its path and its sha256.
@@ -49,15 +52,18 @@ def write_artifact(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     export_model(model, example, temporary / "model.pt2")
-    values = {"preprocessing": preprocessing, "calibration": calibration, "features": list(requests)}
+    values: dict[str, Any] = {
+        "preprocessing": preprocessing, "calibration": calibration, "features": list(requests),
+        "target": target.model_dump(mode="json"),
+    }  # fmt: skip
     for name, value in values.items():
         # In the order of the state: model.py may count on the order of a dict.
         (temporary / f"{name}.json").write_text(json.dumps(value, allow_nan=False))
     for name, source in python_sources(task_folder).items():
-        target = temporary / "code" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    write_golden(temporary, requests, _load(temporary))
+        copied = temporary / "code" / name
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copied)
+    write_golden(temporary, requests, _load(temporary), kind_of(target))
     write_atomic(temporary / "manifest.json", canonical_json(_hashes(temporary)))
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)
@@ -112,25 +118,30 @@ def verify_artifact(folder: Path, sha256: str) -> None:
 
 
 def load_artifact(folder: Path, sha256: str) -> Callable[[pd.DataFrame], np.ndarray]:
-    """Verify, then load: a function from rows (with the feature columns) to calibrated probabilities `(N,)`."""
+    """Verify, then load: a function from rows (with the feature columns) to calibrated answers `(N, *answer_shape)`."""
     verify_artifact(folder, sha256)
     return _load(folder)
+
+
+def artifact_kind(folder: Path) -> Kind:
+    """What a verified artifact predicts."""
+    path = folder / "target.json"
+    return kind_of(Target.model_validate_json(path.read_bytes()) if path.is_file() else Target())
 
 
 def _load(folder: Path) -> Callable[[pd.DataFrame], np.ndarray]:
     import torch
 
-    from lifecycle.evaluation.calibration import apply_platt
     from lifecycle.training.scoring import in_chunks
 
     task = load_task(folder / "code")
     preprocessing, calibration, features = (
         json.loads((folder / f"{name}.json").read_text()) for name in ("preprocessing", "calibration", "features")
     )
-    model = torch.export.load(folder / "model.pt2").module()
+    model, kind = torch.export.load(folder / "model.pt2").module(), artifact_kind(folder)
 
     def score(rows: pd.DataFrame) -> np.ndarray:
-        return apply_platt(in_chunks(rows[features], task, preprocessing, model, "cpu"), calibration)
+        return kind.calibrated(in_chunks(rows[features], task, preprocessing, model, "cpu"), calibration)
 
     return score
 

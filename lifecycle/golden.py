@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.promotion.controls import largest_difference
 from lifecycle.records import Frozen
+from lifecycle.tasks.kind import Kind, answer_columns, as_columns, from_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,14 +29,17 @@ _ANSWER = "golden:answer"
 
 
 class Golden(NamedTuple):
-    """Requests, a row each, and the answers on record, shape `(N,)`."""
+    """Requests, a row each, and the answers on record, shape `(N, ...)`."""
 
     requests: pd.DataFrame
-    answers: pd.Series
+    answers: np.ndarray
 
 
 class GoldenAnswers(Frozen):
-    """How many requests were answered, and the largest difference from the answers on record, at most 2."""
+    """How many requests were answered, and the largest difference from the answers on record, at most 2.
+
+    The difference is a share of Kind.answer_scale: as it is for probabilities, of the largest answer for numbers.
+    """
 
     requests: int
     difference: float
@@ -91,24 +95,24 @@ def _hashes(frame: pd.DataFrame) -> pd.Series:
     return pd.util.hash_pandas_object(frame, index=False)
 
 
-def write_golden(folder: Path, requests: pd.DataFrame, score: Score) -> None:
+def write_golden(folder: Path, requests: pd.DataFrame, score: Score, kind: Kind) -> None:
     """Write the requests with the artifact's answers to them."""
-    requests.assign(**{_ANSWER: score(requests)}).to_parquet(folder / FILE, index=False)
+    requests.assign(**as_columns(kind, _ANSWER, score(requests))).to_parquet(folder / FILE, index=False)
 
 
-def read_golden(folder: Path) -> Golden | None:
-    """Requests and answers on record of a verified artifact; None if it was written without."""
+def read_golden(folder: Path, kind: Kind) -> Golden | None:
+    """Requests and answers on record of a verified artifact of this kind; None if it was written without."""
     import pandas as pd
 
     path = folder / FILE
     if not path.is_file():
         return None
     table = pd.read_parquet(path)
-    return Golden(table.drop(columns=_ANSWER), table[_ANSWER])
+    return Golden(table.drop(columns=answer_columns(kind, _ANSWER)), from_columns(kind, _ANSWER, table))
 
 
-def answer_golden(golden: Golden, score: Score) -> GoldenAnswers:
+def answer_golden(golden: Golden, score: Score, kind: Kind) -> GoldenAnswers:
     """Answer the requests again."""
-    difference = largest_difference(golden.answers, score(golden.requests))
+    difference = largest_difference(golden.answers, score(golden.requests), kind.answer_scale(golden.answers))
     # JSON has no infinity; any difference above 1 fails all the same.
     return GoldenAnswers(requests=len(golden.requests), difference=min(difference, 2.0))

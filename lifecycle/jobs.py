@@ -18,6 +18,8 @@ from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
+from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.target import Target
 from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.use_case import SplitSpec
@@ -26,7 +28,7 @@ from lifecycle.use_case import SplitSpec
 class Rows(Frozen):
     """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship.
 
-    `weight` weighs training rows, and only these.
+    `weight` weighs training rows, and only these. `target` says what the label is and what the model answers.
     """
 
     features: tuple[str, ...]
@@ -35,6 +37,12 @@ class Rows(Frozen):
     keys: tuple[str, ...] = ()
     sensitive: tuple[str, ...] = ()
     weight: str | None = None
+    target: Target = Target()
+
+    @property
+    def kind(self) -> Kind:
+        """What is predicted."""
+        return kind_of(self.target)
 
     @property
     def sensitive_features(self) -> tuple[str, ...]:

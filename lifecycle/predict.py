@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.artifact import load_artifact
+from lifecycle.artifact import artifact_kind, load_artifact
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import CheckpointError
 from lifecycle.evaluation.slices import coded, slice_column
@@ -17,6 +17,7 @@ from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
 from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
+from lifecycle.tasks.kind import Kind, as_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +28,7 @@ def run_predict(job: PredictJob) -> PredictResult:
     """Score job.rows_file and write predictions.parquet. Raises CheckpointError, DatasetError."""
     import pandas as pd
 
-    score = load_artifact(Path(job.artifact), job.artifact_sha256)
+    score, kind = load_artifact(Path(job.artifact), job.artifact_sha256), artifact_kind(Path(job.artifact))
     rows = read_rows(job.rows_file, job.rows, extra=job.columns)
     if job.limit is not None:
         rows = rows.head(job.limit)
@@ -36,20 +37,20 @@ def run_predict(job: PredictJob) -> PredictResult:
             "row": range(len(rows)),
             "group": rows[job.rows.group].to_numpy(),
             "label": rows[job.rows.label].to_numpy(),
-            "candidate": score(rows),
+            **as_columns(kind, "candidate", score(rows)),
             **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
         }
     )
-    for name, probabilities in _baselines(job, rows).items():
-        table[name] = probabilities
+    for name, answers in _baselines(job, rows).items():
+        table = table.assign(**as_columns(kind, name, answers))
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
-    golden = read_golden(Path(job.artifact))
+    golden = read_golden(Path(job.artifact), kind)
     return PredictResult(
         predictions=_stored(path),
-        reference=_reference(job, score) if job.reference_files else None,
+        reference=_reference(job, score, kind) if job.reference_files else None,
         rows=len(table),
-        golden=answer_golden(golden, score) if golden else None,
+        golden=answer_golden(golden, score, kind) if golden else None,
         latency=_latency(score, rows, job.latency_limit_ms),
         device="cpu",
     )
@@ -65,15 +66,16 @@ def run_verify(job: VerifyJob) -> VerifyResult:
     folder, started = Path(job.artifact), time.perf_counter()
     score = load_artifact(folder, job.artifact_sha256)
     load_seconds = time.perf_counter() - started
-    golden = read_golden(folder)
+    kind = artifact_kind(folder)
+    golden = read_golden(folder, kind)
     if golden is None:
         fix = "train the model again: every artifact that is written now has them"
         raise CheckpointError("the artifact has no golden requests to verify it by", value=folder.name, fix=fix)
-    answered, latency = answer_golden(golden, score), _latency(score, golden.requests)
+    answered, latency = answer_golden(golden, score, kind), _latency(score, golden.requests)
     return VerifyResult(golden=answered, load_seconds=load_seconds, latency=latency)
 
 
-def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray]) -> StoredFile:
+def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray], kind: Kind) -> StoredFile:
     """What the artifact says of rows from before the benchmark."""
     import pandas as pd
 
@@ -81,7 +83,8 @@ def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray]) -> 
     tables = []
     for file in job.reference_files:
         rows = read_rows(file, job.rows)
-        tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), "candidate": score(rows)}))
+        answers = as_columns(kind, "candidate", score(rows))
+        tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), **answers}))
     pd.concat(tables, ignore_index=True).to_parquet(path, index=False)
     return _stored(path)
 
@@ -91,14 +94,13 @@ def _stored(path: Path) -> StoredFile:
 
 
 def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Probabilities of each baseline, fitted on the training rows and calibrated on the calibration rows.
+    """Answers of each baseline, fitted on the training rows and calibrated on the calibration rows.
 
     The candidate was calibrated on the same rows. Against baselines as they come from training, a network that
     gives one constant gained 0.043 nats on flights: the base rate had drifted, and only one side had seen it.
     The prior becomes the base rate of the calibration rows.
     """
-    from lifecycle.evaluation.baselines import fit_baselines
-    from lifecycle.evaluation.calibration import apply_platt, fit_platt
+    from lifecycle.tasks.baselines import fit_baselines
 
     if not job.baselines:
         return {}
@@ -107,9 +109,10 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     training, calibration = read_rows(job.training_file, job.rows), read_rows(job.calibration_file, job.rows)
     say(f"evaluation: fitting baselines {', '.join(job.baselines)} on {len(training):,} rows")
     features, labels = list(job.rows.features), calibration[job.rows.label].to_numpy()
-    fitted = fit_baselines(training[[*features, job.rows.label]], features, job.rows.label, job.baselines, job.seed)
-    platt = {name: fit_platt(labels, predict(calibration[features])) for name, predict in fitted.items()}
-    return {name: apply_platt(predict(rows[features]), platt[name]) for name, predict in fitted.items()}
+    label, kind = job.rows.label, job.rows.kind
+    fitted = fit_baselines(training[[*features, label]], features, label, job.baselines, job.seed, kind)
+    states = {name: kind.fit_calibration(labels, predict(calibration[features])) for name, predict in fitted.items()}
+    return {name: kind.calibrated(predict(rows[features]), states[name]) for name, predict in fitted.items()}
 
 
 def _latency(score: Callable[[pd.DataFrame], np.ndarray], rows: pd.DataFrame, limit_ms: float | None = None) -> Latency:

@@ -138,13 +138,15 @@ class Split(Frozen):
     """One split of a snapshot.
 
     `start` and `end` are the first and last value of the split column; of a split that time does not order,
-    the first and last prediction time, empty where the rows hold none.
+    the first and last prediction time, empty where the rows hold none. `positives` are the rows of label 1, None where
+    the label is no event; `labels` then says in words what the labels are.
     """
 
     name: str
     file: StoredFile
     rows: int
-    positives: int
+    positives: int | None
+    labels: str = ""
     groups: int
     start: str
     end: str

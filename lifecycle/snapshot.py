@@ -49,8 +49,8 @@ def make_snapshot(
     del labelled  # the splits hold their own copy
     hashes = key_hashes(source, contract.primary_key)
     checks += (
-        splits_check(splits, spec.split, label, contract.primary_key, labelled_rows, hashes),
-        class_balance_check(splits["training"][label], spec.training.imbalance),
+        splits_check(splits, spec.split, contract.label, contract.primary_key, labelled_rows, hashes),
+        class_balance_check(splits["training"][label], spec.training.imbalance, contract.label.kind.classes),
     )
     if stopping(checks):
         return checks, None

@@ -56,18 +56,27 @@ class Task(Protocol):
         ...
 
     def loss_fn(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of each row, shape (N,); targets are float32 of shape (N,)."""
+        """Loss of each row, shape (N,). Targets have shape (N,): float32, of classes int64 places among them."""
         ...
 
     def predict(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Probability of the positive label, shape (N,), each in [0, 1]."""
+        """The answer of each row. binary: the probability of label 1, (N,). multiclass: a probability of each class,
+        (N, classes), which add up to 1. regression: a number, (N,), or rising quantiles, (N, quantiles).
+        """
         ...
 
 
-def fit_preprocessing(task: Task, training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+# What Trainworthy adds to the fitted state, for kinds whose network has to know something of the label.
+TARGET_STATE = "target"
+
+
+def fit_preprocessing(
+    task: Task, training: pd.DataFrame, hyperparameters: Mapping[str, Any], target: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The fitted state as it comes back from JSON, so that what is trained on is what will be shipped.
 
-    Raises UseCaseError if the state is no finite JSON object.
+    `target` is what the kind of task tells of the training rows' labels (Kind.target_state); it becomes the state's key
+    `target`. Raises UseCaseError if the state is no finite JSON object, or has that key itself.
     """
     state = task.fit_preprocessing(training, hyperparameters)
     try:
@@ -77,7 +86,15 @@ def fit_preprocessing(task: Task, training: pd.DataFrame, hyperparameters: Mappi
         problem = Problem("model.py: fit_preprocessing", f"the state is no JSON: {error}", fix)
         raise UseCaseError(Path(getattr(task, "__file__", "model.py")).parent.name, [problem]) from None
     assert isinstance(found, dict), "fit_preprocessing must return a dict"
-    return found
+    if target and TARGET_STATE in found:
+        problem = Problem(
+            "model.py: fit_preprocessing",
+            "the state has a key that Trainworthy fills in",
+            "use another key",
+            TARGET_STATE,
+        )
+        raise UseCaseError(Path(getattr(task, "__file__", "model.py")).parent.name, [problem])
+    return found | ({TARGET_STATE: dict(target)} if target else {})
 
 
 def line_of(error: BaseException, folder: Path) -> str:

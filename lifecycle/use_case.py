@@ -29,6 +29,9 @@ from lifecycle.records import Frozen
 from lifecycle.spec_problems import spec_problem
 from lifecycle.split_spec import SplitSpec
 from lifecycle.task import REQUIRED_FUNCTIONS
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.declared import metric_problems
+from lifecycle.tasks.target import TaskSpec, target_of
 from lifecycle.trainers import script
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.unique_keys import unique_keys_loader
@@ -69,7 +72,10 @@ class DatasetSpec(Frozen):
 class PrimarySpec(Frozen):
     """The metric that decides."""
 
-    metric: Literal["log_loss", "brier"] = Field(description="A loss of each row.")
+    metric: str = Field(
+        description="A metric of the task's kind that ranks models, for example log_loss, auc, accuracy, macro_f1, "
+        "rmse, mae, r2 or pinball; docs/how-to/tasks.md lists them."
+    )
     margin: float = Field(
         gt=0, allow_inf_nan=False, description="By how much a model may be worse and still count as no worse."
     )
@@ -80,7 +86,7 @@ class Guardrail(Frozen):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["at_most"]}, {"required": ["at_least"]}]})
 
-    metric: Literal["log_loss", "brier", "auc", "calibration_error"] = Field(description="What is bounded.")
+    metric: str = Field(description="A metric of the task's kind; of one class or quantile as recall[name].")
     at_most: float | None = Field(default=None, allow_inf_nan=False, description="Upper bound.")
     at_least: float | None = Field(default=None, allow_inf_nan=False, description="Lower bound.")
 
@@ -165,6 +171,7 @@ class UseCaseSpec(Frozen):
         description="team:name or an e-mail address."
     )
     dataset: DatasetSpec
+    task: TaskSpec = Field(description="What the label is and what the model answers.")
     prediction_time: str | None = Field(
         default=None,
         description="The column that says when the model is asked; left out where the rows hold no times, which a "
@@ -197,6 +204,13 @@ class UseCaseSpec(Frozen):
                 f"prediction_time is missing, and split.by: {self.split.by} needs it: name the column that says when "
                 "the model is asked; rows without times are split by group, stratified or hash"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _training_is_of_the_kind(self) -> UseCaseSpec:
+        unfit = kind_of(target_of(self.task)).unfit_settings(self.training)
+        if unfit:
+            raise ValueError("; ".join(unfit))
         return self
 
     @model_validator(mode="after")
@@ -313,6 +327,7 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
     if isinstance(name, str) and name != folder.name:
         fix = f"write name: {folder.name}, or rename the folder"
         problems.append(Problem("use_case.yaml: name", "differs from the folder's name", fix, name))
+    problems += metric_problems(values)
     try:
         return UseCaseSpec.model_validate(values), problems, values
     except ValidationError as error:

@@ -20,6 +20,7 @@ from lifecycle.data.versions import published_version
 from lifecycle.declarations import declaration_problems
 from lifecycle.errors import DatasetError, Problem, UseCaseError
 from lifecycle.jobs import FunctionsJob, FunctionsResult, Rows, TriedFunction
+from lifecycle.tasks.target import target_of
 from lifecycle.training.plan import make_plan
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import Settings, read_settings, use_case_folder
@@ -120,7 +121,12 @@ def _tried(
             use_case_folder=str(folder),
             out=out,
             device="cpu",
-            rows=Rows(features=contract.feature_columns, label=contract.label.name, group=""),
+            rows=Rows(
+                features=contract.feature_columns,
+                label=contract.label.name,
+                group="",
+                target=target_of(use_case.spec.task, contract.label.classes) if use_case else contract.label.target,
+            ),
             hyperparameters=dict(hyperparameters),
             **(_training(use_case) if use_case else {}),
         )

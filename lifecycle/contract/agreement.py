@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lifecycle.contract.model import Contract
 from lifecycle.errors import Problem, did_you_mean
 from lifecycle.split_spec import HashSplit, StratifiedSplit
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.target import KIND_OF_LABEL, LABEL_TYPES, target_of
 from lifecycle.use_case import UseCase, UseCaseSpec
 
 
@@ -25,9 +29,37 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
     if spec.target != contract.label.name:
         fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
+    problems += _task_problems(spec, contract)
     if not contract.feature_columns:
         problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
     return problems
+
+
+def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
+    """A kind of task that does not predict such a label, and metrics of classes that the label has not."""
+    kind, label = spec.task.kind, contract.label
+    if LABEL_TYPES[kind] != label.type:
+        fits = (
+            f"write task: {{kind: {KIND_OF_LABEL[label.type]}}}, or {_LABEL_FIXES[LABEL_TYPES[kind]]} in contract.yaml"
+        )
+        yield Problem("use_case.yaml: task.kind", f"the contract's label is of type {label.type}", fits, kind)
+        return
+    metrics, benchmark = kind_of(target_of(spec.task, label.classes)).metrics, spec.benchmark
+    named = {"primary": benchmark.primary.metric}
+    named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
+    for place, metric in named.items():
+        if metric not in metrics:
+            fix = did_you_mean(metric, metrics)
+            yield Problem(
+                f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric
+            )
+
+
+_LABEL_FIXES = {
+    "event": "give the label greaterThan or a column of 0 and 1",
+    "class": "give the label type: class and classes",
+    "number": "give the label type: number",
+}
 
 
 def _split_problems(spec: UseCaseSpec, contract: Contract) -> list[Problem]:

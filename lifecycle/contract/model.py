@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from lifecycle.contract import rules as compiler
 from lifecycle.contract.availability import PREDICTION, is_known_instant
@@ -23,11 +23,16 @@ from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
 from lifecycle.errors import Problem, UseCaseError, did_you_mean
 from lifecycle.identity import sha256_json
 from lifecycle.records import Frozen
+from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.target import KIND_OF_LABEL, Target
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
 _COLUMN_PROPERTIES = ("role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel")
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
-_LABEL_KEYS = {"name": "name", "version": "version", "column": "column", "greaterThan": "greater_than"}
+_LABEL_KEYS = {
+    "name": "name", "version": "version", "column": "column", "greaterThan": "greater_than", "type": "type",
+    "classes": "classes",
+}  # fmt: skip
 
 
 class Column(Frozen):
@@ -49,16 +54,53 @@ class Column(Frozen):
     reviewed: bool | str = True
 
 
-class Label(Frozen):
-    """The label's definition: column > greater_than or, without greater_than, the column's own 0/1 value.
+LabelType = Literal["event", "class", "number"]
+# Strict, or 1 and True and "1" would be one class.
+ClassValue = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, min_length=1)]
 
-    A row whose column is null has no label.
+
+class Label(Frozen):
+    """The label's definition. A row whose column is null has no label.
+
+    An event is column > greater_than or, without greater_than, the column's own 0/1 value. A class is one of `classes`,
+    stored as its place among them. A number is the column's own.
     """
 
     name: str = Field(min_length=1)
     version: int = Field(ge=1, strict=True)
     column: str
     greater_than: float | None = Field(default=None, strict=True, allow_inf_nan=False)
+    type: LabelType = "event"
+    classes: tuple[ClassValue, ...] = ()
+
+    @model_validator(mode="after")
+    def _of_one_type(self) -> Label:
+        if self.type != "event" and self.greater_than is not None:
+            raise ValueError(
+                f"greaterThan makes an event of a number, and the type is {self.type}: remove one of the two"
+            )
+        if self.classes and self.type != "class":
+            raise ValueError(f"classes belong to type: class, and the type is {self.type}: write type: class")
+        if self.type == "class" and len(self.classes) < 2:
+            raise ValueError("type: class needs at least two classes: write classes: [first, second, …]")
+        if len(set(map(str, self.classes))) < len(self.classes):
+            raise ValueError("a class is named twice: name each once")
+        return self
+
+    @property
+    def target(self) -> Target:
+        """What a task that predicts such a label answers; a number by one number."""
+        return Target(kind=KIND_OF_LABEL[self.type], classes=self.classes)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of that task."""
+        return kind_of(self.target)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """All that says what a label is; events keep the form of before there were other types."""
+        return self.model_dump(mode="json", exclude={"type", "classes"} if self.type == "event" else None)
 
 
 class Contract(Frozen):
@@ -76,7 +118,9 @@ class Contract(Frozen):
     @cached_property
     def sha256(self) -> str:
         """Hash of all that decides what is accepted; name, version, freshness, owners and words do not count."""
-        values = self.model_dump(mode="json", exclude={"name", "version", "freshness"})
+        values = self.model_dump(mode="json", exclude={"name", "version", "freshness"}) | {
+            "label": self.label.definition
+        }
         for column in values["columns"]:
             # Contracts that say nothing of a review keep the hash that they had before there was one.
             if column["reviewed"] is True:
@@ -86,7 +130,7 @@ class Contract(Frozen):
     @cached_property
     def label_sha256(self) -> str:
         """Hash of the label's definition, with the unit of its column: 15 minutes are not 15 hours."""
-        return sha256_json({"label": self.label.model_dump(), "unit": self.column(self.label.column).unit})
+        return sha256_json({"label": self.label.definition, "unit": self.column(self.label.column).unit})
 
     @property
     def feature_columns(self) -> tuple[str, ...]:
@@ -257,7 +301,7 @@ def _label(
     place = where("customProperties", "label")
     values = custom_properties(document.values).get("label")
     if not isinstance(values, dict):
-        fix = "add the property label with value {name, version, column, greaterThan}"
+        fix = "add the property label with value {name, version, column} and greaterThan, type: number or classes"
         return None, [Problem(place, "the label's definition is missing", fix, values)]
     unknown = [
         Problem(f"{place}.{key}", "unknown key", did_you_mean(str(key), _LABEL_KEYS))
@@ -278,23 +322,43 @@ def _label(
 
 def _misfit(label: Label, column: Column) -> Iterator[Problem]:
     """What keeps a column from being the label's: its type, or a role that would let the model read it."""
-    number = column.logical_type in ("integer", "number")
-    if not number and (label.greater_than is not None or column.logical_type != "boolean"):
-        fix = "name a column of integers or numbers (or, without greaterThan, of booleans)"
-        yield Problem(where(column.name), "can't make the label", fix, column.logical_type)
+    fitting: dict[LabelType, tuple[LogicalType, ...]] = {
+        "event": ("integer", "number", *(("boolean",) if label.greater_than is None else ())),
+        "class": ("string", "integer"),
+        "number": ("integer", "number"),
+    }
+    if column.logical_type not in fitting[label.type]:
+        fix = {
+            "event": "name a column of integers or numbers (or, without greaterThan, of booleans)",
+            "class": "name a column of texts or integers",
+            "number": "name a column of integers or numbers",
+        }[label.type]
+        yield Problem(where(column.name), f"can't make a label of type {label.type}", fix, column.logical_type)
+    text = column.logical_type == "string"
+    if label.type == "class" and any(isinstance(value, str) != text for value in label.classes):
+        fix = f"write the classes as {'texts' if text else 'whole numbers'}, as the column holds them"
+        place = where("customProperties", "label")
+        yield Problem(f"{place}.classes", f"do not fit the column {column.name}", fix, list(label.classes))
     role = "target" if label.greater_than is None else "target_source"
     if column.role != role:
         yield Problem(where(column.name, "role"), "is not the role of the label's column", f"write {role}", column.role)
 
 
 def _label_problem(place: str, item: Any) -> Problem:
+    if not item["loc"]:
+        problem, _, fix = item["msg"].removeprefix("Value error, ").partition(": ")
+        return Problem(place, problem, fix)
     key = next(written for written, field in _LABEL_KEYS.items() if field == item["loc"][0])
-    fix = "write {name: text, version: a whole number from 1, column: a declared column, greaterThan: a number}"
+    fix = (
+        "write {name: text, version: a whole number from 1, column: a declared column}, and of an event greaterThan: "
+        "a number, of classes type: class and classes: [first, second, …], of numbers type: number"
+    )
     return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
 
 
 def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
-    """Without a limit the column is the label itself, so it holds nothing but 0 and 1."""
-    if label.greater_than is not None or logical_type == "boolean":
+    """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes."""
+    if label.greater_than is not None or logical_type == "boolean" or label.type == "number":
         return ()
-    return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=[0, 1]),)
+    values = list(label.classes) if label.type == "class" else [0, 1]
+    return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=values),)

@@ -21,13 +21,19 @@ from lifecycle.storage.state import StateFolder, sync_folder
 from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 
 def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
-    """The rows that have a label, with it as int8 column `label.name`. Raises DatasetError if it is not 0 or 1."""
+    """The rows that have a label, with it as column `label.name`: an event as int8, a class as its place among the
+    declared ones, a number as float64. Raises DatasetError if a value is none of the label's."""
     labelled = frame[frame[label.column].notna()]
     values = labelled[label.column]
+    if label.type == "class":
+        return labelled.assign(**{label.name: _places(values, label)})
+    if label.type == "number":
+        return labelled.assign(**{label.name: _numbers(values, label)})
     if label.greater_than is not None:
         return labelled.assign(**{label.name: (values > label.greater_than).astype("int8")})
     if not values.isin([0, 1]).all():
@@ -36,6 +42,33 @@ def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
         problem = f"the label column {label.column} holds other values than 0 and 1"
         raise DatasetError(problem, value=str(other), fix=fix)
     return labelled.assign(**{label.name: values.astype("int8")})
+
+
+def _places(values: pd.Series, label: Label) -> np.ndarray:
+    """The place of each value among the declared classes, int16."""
+    import pandas as pd
+
+    places = pd.Index(label.classes).get_indexer(pd.Index(values))
+    if (places < 0).any():
+        other = values[places < 0].iloc[0]
+        problem = f"the label column {label.column} holds a value that is none of its {len(label.classes)} classes"
+        raise DatasetError(
+            problem, value=str(other), fix="name it in contract.yaml (label: classes), or correct the rows"
+        )
+    return places.astype("int16")
+
+
+def _numbers(values: pd.Series, label: Label) -> np.ndarray:
+    """The values as float64; infinite ones are no labels."""
+    import numpy as np
+
+    found = values.to_numpy(dtype=np.float64)
+    if not np.isfinite(found).all():
+        fix = "leave such rows without a label (null), or correct them"
+        wrong = found[~np.isfinite(found)]
+        problem = f"the label column {label.column} holds {len(wrong)} values that are no finite number"
+        raise DatasetError(problem, value=str(wrong[0]), fix=fix)
+    return found
 
 
 @contextmanager
@@ -82,7 +115,7 @@ def install_snapshot(
         "feature_columns": contract.feature_columns,
         "benchmark": f"{_benchmark(dataset, use_case.spec.split, splits['benchmark'])}, {label.name} v{label.version}",
         "splits": {
-            name: _split(state, use_case, SplitFiles(target).path(name), splits[name], label.name) for name in splits
+            name: _split(state, use_case, SplitFiles(target).path(name), splits[name], label) for name in splits
         },
     }
 
@@ -126,13 +159,14 @@ def _benchmark(dataset: DatasetVersion, spec: SplitSpec, rows: pd.DataFrame) -> 
     return f"{dataset.name}@{dataset.revision} {spec.shares.benchmark:g} of the {what} by {spec.by}, salt {spec.salt}"
 
 
-def _split(state: StateFolder, use_case: UseCase, path: Path, rows: pd.DataFrame, label: str) -> Split:
+def _split(state: StateFolder, use_case: UseCase, path: Path, rows: pd.DataFrame, label: Label) -> Split:
     column = use_case.spec.split.time_column or use_case.spec.prediction_time
     return Split(
         name=path.stem,
         file=StoredFile(path=state.relative(path), sha256=sha256_file(path), bytes=path.stat().st_size),
         rows=len(rows),
-        positives=int(rows[label].sum()),
+        positives=int(rows[label.name].sum()) if label.type == "event" else None,
+        labels="" if label.type == "event" else label.kind.in_words(rows[label.name]),
         groups=int(rows[use_case.spec.split.resample_by].nunique()),
         start="" if column is None else rows[column].min().isoformat(),
         end="" if column is None else rows[column].max().isoformat(),

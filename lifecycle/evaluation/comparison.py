@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lifecycle.evaluation.interval import mean_estimate
-from lifecycle.evaluation.metrics import row_loss
 from lifecycle.records import Comparison, Estimate
+from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.metric import gain
 
 
-def paired_gain(labels: Any, candidate: Any, reference: Any, groups: Any, metric: str, *, name: str) -> Comparison:
-    """Mean of reference loss - candidate loss per row, above 0 is better, with its interval by group.
+def paired_gain(
+    kind: Kind, labels: Any, candidate: Any, reference: Any, groups: Any, metric: str, *, name: str, weights: Any = None
+) -> Comparison:
+    """By how much the candidate is better than the reference in a metric of the kind, with its interval by group.
 
-    All arrays have shape `(N,)` and the same row order; `metric` is log_loss (nats) or brier; `name`
-    is the reference's. Raises EvaluationError on rows without a prediction and on fewer than 8 groups.
+    Labels `(N,)`, answers `(N, ...)` and groups have the same row order; `name` is the reference's. Raises
+    EvaluationError on rows without an answer and on fewer than 8 groups.
     """
-    gain = row_loss(metric, labels, reference) - row_loss(metric, labels, candidate)
-    return Comparison(reference=name, metric=metric, gain=mean_estimate(gain, groups))
+    labels, candidate = kind.checked(labels, candidate)
+    _, reference = kind.checked(labels, reference)
+    found = gain(kind.metrics[metric], labels, candidate, reference, groups, weights)
+    return Comparison(reference=name, metric=metric, gain=found)
 
 
 def standing(gain: Estimate) -> str:

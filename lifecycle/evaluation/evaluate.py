@@ -1,4 +1,4 @@
-"""The benchmark's figures from a table of predictions, and whether they were measured validly.
+"""The benchmark's figures from a table of answers, and whether they were measured validly.
 
 The gate asks only that: a bad model that was measured well passes it. Judging is promotion's part.
 """
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.comparison import paired_gain
-from lifecycle.evaluation.interval import MINIMUM_GROUPS, grouped_estimate, shortage
-from lifecycle.evaluation.metrics import METRICS, checked, checked_labels, reliability
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
+from lifecycle.tasks.interval import MINIMUM_GROUPS
+from lifecycle.tasks.kind import Kind, answer_columns, from_columns
+from lifecycle.tasks.metric import estimate
 from lifecycle.use_case import BenchmarkSpec
 
 if TYPE_CHECKING:
@@ -39,42 +40,45 @@ class EvaluationBody(Frozen):
 def evaluate(
     predictions: pd.DataFrame,
     spec: BenchmarkSpec,
+    kind: Kind,
     *,
     benchmark_rows: int,
     window: CheckResult,
 ) -> EvaluationBody:
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
-    `predictions` has the columns row (unique), group, label, candidate, one for each of the spec's
-    baselines, champion if there is one, and slice_column of the spec's slices; `benchmark_rows` is how many
-    rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid input is told by the checks
+    `predictions` has the columns row (unique), group, label, the answers (tasks/kind.py, answer_columns) of candidate,
+    of the spec's baselines, of champion if there is one, and slice_column of the spec's slices; `benchmark_rows` is how
+    many rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid input is told by the checks
     predictions and groups, not raised.
     """
-    models = [CANDIDATE, *spec.baselines, *([CHAMPION] if CHAMPION in predictions.columns else [])]
-    complete = _predictions_check(predictions, models, spec, benchmark_rows)
-    groups = _groups_check(predictions, complete)
+    named = [name for name in (CHAMPION,) if set(answer_columns(kind, name)) <= set(predictions.columns)]
+    models = [CANDIDATE, *spec.baselines, *named]
+    complete = _predictions_check(predictions, models, spec, kind, benchmark_rows)
+    groups = _groups_check(predictions, kind, complete)
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))
-    slices = slice_metrics(predictions, spec.slices, CANDIDATE, spec.slice_rows)
-    labels, by = predictions["label"], predictions["group"]
+    slices = slice_metrics(predictions, spec.slices, CANDIDATE, kind, spec.slice_rows)
+    labels, by = kind.checked_labels(predictions["label"]), predictions["group"]
+    answers = {model: kind.checked(labels, from_columns(kind, model, predictions))[1] for model in models}
+    wanted = dict.fromkeys((*kind.reported, spec.primary.metric, *(one.metric for one in spec.guardrails)))
     metrics = tuple(
         Metric(
             model=model,
             metric=metric,
-            estimate=grouped_estimate(metric, labels, predictions[model], by),
+            estimate=estimate(kind.metrics[metric], labels, answers[model], by),
             rows=len(predictions),
         )
         for model in models
-        for metric in METRICS
+        for metric in wanted
     )
-    comparisons = tuple(
-        paired_gain(labels, predictions[CANDIDATE], predictions[name], by, spec.primary.metric, name=name)
-        for name in models[1:]
-    )
+
+    def gain_over(model: str, reference: str, name: str) -> Comparison:
+        return paired_gain(kind, labels, answers[model], answers[reference], by, spec.primary.metric, name=name)
+
+    comparisons = tuple(gain_over(CANDIDATE, name, name) for name in models[1:])
     baseline_gains = tuple(
-        paired_gain(labels, predictions[name], predictions["prior"], by, spec.primary.metric, name=name)
-        for name in spec.baselines
-        if name != "prior" and "prior" in spec.baselines
+        gain_over(name, "prior", name) for name in spec.baselines if name != "prior" and "prior" in spec.baselines
     )
     body = _body(predictions, spec, (complete, _with_slices(groups, slices), window))
     return body.model_copy(
@@ -82,7 +86,7 @@ def evaluate(
             "metrics": metrics + slices.metrics,
             "comparisons": comparisons,
             "baseline_gains": baseline_gains,
-            "reliability": reliability(labels, predictions[CANDIDATE]),
+            "reliability": kind.reliability(labels, answers[CANDIDATE]),
         }
     )
 
@@ -93,13 +97,14 @@ def _body(predictions: pd.DataFrame, spec: BenchmarkSpec, checks: tuple[CheckRes
 
 
 def _predictions_check(
-    predictions: pd.DataFrame, models: list[str], spec: BenchmarkSpec, benchmark_rows: int
+    predictions: pd.DataFrame, models: list[str], spec: BenchmarkSpec, kind: Kind, benchmark_rows: int
 ) -> CheckResult:
-    """Every benchmark row once, with its label, its group and a probability of every model."""
-    wanted = ["row", "group", "label", *models, *map(slice_column, spec.slices)]
+    """Every benchmark row once, with its label, its group and an answer of every model."""
+    answers = [column for model in models for column in answer_columns(kind, model)]
+    wanted = ["row", "group", "label", *answers, *map(slice_column, spec.slices)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
-        problems = _row_problems(predictions, models, benchmark_rows)
+        problems = _row_problems(predictions, models, kind, benchmark_rows)
     return CheckResult(
         name="predictions",
         status="fail" if problems else "pass",
@@ -107,11 +112,11 @@ def _predictions_check(
         observed=len(predictions),
         threshold=benchmark_rows,
         evidence="; ".join(problems) or f"{len(predictions)} rows scored by {', '.join(models)}",
-        fix="score every row of the benchmark once with every model; probabilities lie in [0, 1]",
+        fix="score every row of the benchmark once with every model; answers are those of the task's kind",
     )
 
 
-def _row_problems(predictions: pd.DataFrame, models: list[str], benchmark_rows: int) -> list[str]:
+def _row_problems(predictions: pd.DataFrame, models: list[str], kind: Kind, benchmark_rows: int) -> list[str]:
     problems = []
     if len(predictions) != benchmark_rows or benchmark_rows < 1:
         problems.append(f"{len(predictions)} rows were scored, the benchmark has {benchmark_rows}")
@@ -120,23 +125,23 @@ def _row_problems(predictions: pd.DataFrame, models: list[str], benchmark_rows: 
     if predictions["group"].isna().any():
         problems.append(f"{int(predictions['group'].isna().sum())} rows have no group")
     try:
-        labels = checked_labels(predictions["label"])
+        labels = kind.checked_labels(predictions["label"])
     except EvaluationError as error:
         return [*problems, error.problem]
     for model in models:
         try:
-            checked(labels, predictions[model])
+            kind.checked(labels, from_columns(kind, model, predictions))
         except EvaluationError as error:
             problems.append(f"{model}: {error.problem}")
     return problems
 
 
-def _groups_check(predictions: pd.DataFrame, complete: CheckResult) -> CheckResult:
-    """Enough groups for an interval, with both labels in at least two of them."""
+def _groups_check(predictions: pd.DataFrame, kind: Kind, complete: CheckResult) -> CheckResult:
+    """Enough groups for an interval, with labels that differ as the kind's metrics need it."""
     if complete.stops:
         evidence = "not measured: the predictions are incomplete"
         return CheckResult(name="groups", status="insufficient", required=True, evidence=evidence, fix=complete.fix)
-    reason = shortage(predictions["label"], predictions["group"])
+    reason = kind.shortage(predictions["label"], predictions["group"])
     groups = int(predictions["group"].nunique())
     return CheckResult(
         name="groups",
@@ -144,7 +149,7 @@ def _groups_check(predictions: pd.DataFrame, complete: CheckResult) -> CheckResu
         required=True,
         observed=groups,
         threshold=MINIMUM_GROUPS,
-        evidence=reason or f"{groups} groups, both labels in at least two of them",
+        evidence=reason or f"{groups} groups, with labels that differ in at least two of them",
         fix="take a longer benchmark window, or resample by a finer column",
     )
 

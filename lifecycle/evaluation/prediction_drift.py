@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult
 from lifecycle.drift.statistics import psi
+from lifecycle.tasks.kind import Kind, answer_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,11 +27,20 @@ _BINS, _WEEK = 10, 7
 _LEAST_BLOCKS, _MOST_DEALS, _SEED = 8, 500, 0
 
 
-def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame) -> CheckResult:
-    """PSI of the candidate's probabilities, benchmark against reference; both have the columns group and candidate."""
+def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame, kind: Kind) -> CheckResult:
+    """PSI of the candidate's answers, benchmark against reference; both have the column group and the answers.
+
+    Of an answer of several numbers the one that moved most is told.
+    """
+    found = [_judged(benchmark, reference, column) for column in answer_columns(kind, "candidate")]
+    return max(found, key=lambda check: check.observed if isinstance(check.observed, float) else -1.0)
+
+
+def _judged(benchmark: pd.DataFrame, reference: pd.DataFrame, column: str) -> CheckResult:
     import numpy as np
 
-    sides = [frame[frame["candidate"].notna() & frame["group"].notna()] for frame in (reference, benchmark)]
+    wanted = {column: "candidate", "group": "group"}
+    sides = [frame[list(wanted)].rename(columns=wanted).dropna() for frame in (reference, benchmark)]
     groups = [int(side["group"].nunique()) for side in sides]
     length = max(1, min(_WEEK, sum(groups) // _LEAST_BLOCKS, min(groups) // 2))
     if min(groups) < 2 or sum(number // length for number in groups) < _LEAST_BLOCKS:
@@ -45,7 +55,7 @@ def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame) -> 
     threshold = max(PSI_FLOOR, _MARGIN * _null(np.vstack([before, after]), len(after)))
     means = [float(side["candidate"].mean()) for side in sides]
     told = (
-        f"PSI {observed:.3f} of the probabilities on the benchmark against validation and calibration, allowed "
+        f"PSI {observed:.3f} of the {_answers(column)} on the benchmark against validation and calibration, allowed "
         f"{threshold:.3f} ({_MARGIN:g} times what blocks of {length} groups dealt anew show, at least {PSI_FLOOR:g}); "
         f"mean {means[1]:.3f}, before {means[0]:.3f}"
     )
@@ -54,6 +64,10 @@ def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame) -> 
         observed=observed, threshold=threshold, evidence=told,
         fix="see the snapshot's drift check for the columns that moved; calibrate on newer rows",
     )  # fmt: skip
+
+
+def _answers(column: str) -> str:
+    return f"answers for {column.partition(':')[2]}" if ":" in column else "answers"
 
 
 def _block_counts(side: pd.DataFrame, edges: np.ndarray, length: int) -> np.ndarray:

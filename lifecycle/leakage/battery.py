@@ -40,13 +40,15 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     order, kept_apart = split.time_column, [split.group_column] if split.group_column else []
     keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
     extra = [*keys, split.resample_by, *([order] if order else [])]
-    rows = read_labelled(written, [*features, *extra], label)
+    kind = contract.label.kind
+    rows = read_labelled(written, [*features, *extra], label, kind)
+    event = kind.events(kind.checked_labels(written.read("training", [label])[label].to_numpy()))[0]
     cells = {name: cells_of(rows.training[name], rows.held[name]) for name in features}
     entities = [column.name for column in contract.columns if column.role == "entity"]
     found = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
         *entity_overlap(written, entities, kept_apart),
-        *duplicates(written, cells, label, order, by_time=by_time),
+        *duplicates(written, cells, label, order, event, by_time=by_time),
         *near_duplicates(rows, cells, order, by_time=by_time),
     ]
     few = shortage(rows.training_counts, rows.scored_counts)

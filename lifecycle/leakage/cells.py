@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.few_rows import evenly_spread
 from lifecycle.data.files import SplitFiles
+from lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,10 +42,11 @@ class Cells:
 class LabelledRows:
     """Rows of training and of the held splits, in the order in which they are written.
 
-    `scored` are the held rows whose labels a column may be measured by. An `even` row is one of a sample that is evenly
-    spread; the others are more rows of the rarer label, so shares of labels hold among even rows only, and rates
-    within a label among all. `counts` are all rows of each label in the whole split, (of 0, of 1), read or not;
-    `training_share` is that of the even rows.
+    Labels are those of the main event of the training rows' labels (Kind.events), 1 where it holds; `events` has the
+    labels of training and held rows for each event, the main one first. `scored` are the held rows whose labels a
+    column may be measured by. An `even` row is one of a sample that is evenly spread; the others are more rows of the
+    rarer label, so shares of labels hold among even rows only, and rates within a label among all. `counts` are all
+    rows of each label in the whole split, (of 0, of 1), read or not; `training_share` is that of the even rows.
     """
 
     training: pd.DataFrame
@@ -57,16 +60,19 @@ class LabelledRows:
     training_counts: np.ndarray
     scored_counts: np.ndarray
     training_share: float
+    events: tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
-def read_labelled(written: SplitFiles, columns: list[str], label: str) -> LabelledRows:
+def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kind) -> LabelledRows:
     """About TRAINING_ROWS training rows and HELD_ROWS of each held split, evenly spread, and more of a rare label."""
     import numpy as np
     import pandas as pd
 
     wanted = list(dict.fromkeys([*columns, label]))
     most = {"training": TRAINING_ROWS} | dict.fromkeys(HELD_SPLITS, HELD_ROWS)
-    labels = {name: written.read(name, [label])[label].to_numpy(np.int64) for name in most}
+    stored = {name: written.read(name, [label])[label].to_numpy() for name in most}
+    events = [event.of_labels for event in kind.events(kind.checked_labels(stored["training"]))]
+    labels = {name: events[0](found).astype(np.int64) for name, found in stored.items()}
     counts = {name: np.bincount(found, minlength=2) for name, found in labels.items()}
     chosen = {
         name: sampled(found, most[name], RARE_ROWS if name in ("training", *SCORED_SPLITS) else 0)
@@ -74,11 +80,16 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str) -> Labell
     }
     parts = {name: written.read(name, wanted, rows).reset_index(drop=True) for name, (rows, _) in chosen.items()}
     split = np.repeat(HELD_SPLITS, [len(parts[name]) for name in HELD_SPLITS])
+
+    def held(values: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([values[name][chosen[name][0]] for name in HELD_SPLITS])
+
+    training, others = stored["training"][chosen["training"][0]], held(stored)
     return LabelledRows(
         training=parts["training"],
         held=pd.concat([parts[name] for name in HELD_SPLITS], ignore_index=True),
         training_labels=labels["training"][chosen["training"][0]],
-        held_labels=np.concatenate([labels[name][chosen[name][0]] for name in HELD_SPLITS]),
+        held_labels=held(labels),
         held_split=split,
         scored=np.isin(split, SCORED_SPLITS),
         training_even=chosen["training"][1],
@@ -86,6 +97,7 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str) -> Labell
         training_counts=counts["training"],
         scored_counts=sum((counts[name] for name in SCORED_SPLITS), np.zeros(2, dtype=np.int64)),
         training_share=int(chosen["training"][1].sum()) / max(len(labels["training"]), 1),
+        events=tuple((of(training).astype(np.int64), of(others).astype(np.int64)) for of in events),
     )
 
 

@@ -13,7 +13,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.data.few_rows import evenly_spread
 from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
 from lifecycle.leakage.finding import Leak
-from lifecycle.leakage.power import DECIDES_YOUDEN, power
+from lifecycle.leakage.power import DECIDES_YOUDEN, power_over_events
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,7 @@ def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Le
         assert right is not None
         gaps.append(pd.Series(difference(left, right, _unit(contract, pair[0]))))
     cells: Cells = cells_of(gaps[0], gaps[1])
-    found = power(cells, rows.training_labels, rows.held_labels, rows.scored)
+    found = power_over_events(cells, rows)
     if not found.decides:
         return None
     evidence = (

@@ -15,7 +15,7 @@ from lifecycle.leakage.rows_apart import rows_apart
 from lifecycle.leakage.split_gap import FAMILY as GAP
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import Sample
-from lifecycle.task import Task, told_of
+from lifecycle.task import TARGET_STATE, Task, told_of
 from lifecycle.training.prepare import seed_everything
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def leakage_of_code(
 
     def watch() -> list[Leak]:
         watched = [Path(data) for data in job.data_folders]
-        return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file))
+        target = preprocessing.get(TARGET_STATE)
+        return own_rows(folder, features, job.hyperparameters, seed, watched, Path(job.training_file), target)
 
     def part() -> list[Leak]:
         return [rows_apart(task, features, preprocessing, None if build is None else build(), seed)]
@@ -71,7 +72,15 @@ def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
         told = "the rows hold no times (no prediction_time), so there is no later"
         return Leak(taxon="L3.1", family=GAP, status="not_applicable", evidence=told)
     times = pd.read_parquet(job.training_file, columns=[time])[time]
+    kind, labels = job.rows.kind, rows[job.rows.label].to_numpy()
+    event = kind.events(kind.checked_labels(labels))[0].of_labels(labels).astype("int64")
+    rows = rows.assign(**{time: times, job.rows.label: event})
     return split_gap(
-        rows.assign(**{time: times}), job.rows.features, job.rows.label, job.rows.group, time, job.training.seed,
+        rows,
+        job.rows.features,
+        job.rows.label,
+        job.rows.group,
+        time,
+        job.training.seed,
         by_time=follows_time(job.split),
-    )  # fmt: skip
+    )

@@ -6,6 +6,7 @@ for a third of the cancelled orders, and for no other, decides that third.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from lifecycle.leakage.cells import Cells, LabelledRows
@@ -30,10 +31,11 @@ def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
 
 def _judged(rows: LabelledRows, name: str, cells: Cells) -> Leak | None:
     """A finding if the mask, or its opposite, is found with one label only: in training and in held-out rows."""
-    for kind, nulls in (("null", True), ("filled in", False)):
+    asked = itertools.product((("null", True), ("filled in", False)), rows.events)
+    for (kind, nulls), (training_labels, held_labels) in asked:
         for label in (0, 1):
-            training = _odds((cells.training == 0) == nulls, rows.training_labels == label)
-            held = _odds(((cells.held == 0) == nulls)[rows.scored], (rows.held_labels == label)[rows.scored])
+            training = _odds((cells.training == 0) == nulls, training_labels == label)
+            held = _odds(((cells.held == 0) == nulls)[rows.scored], (held_labels == label)[rows.scored])
             # The held-out rows may be too few to show odds of 100; they must not contradict.
             if training is not None and training[0] >= TIMES and held is not None and held[0] >= TIMES / 5:
                 evidence = (

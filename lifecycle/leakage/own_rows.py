@@ -34,19 +34,23 @@ _IN_OPEN, _IN_Q_OVERFLOW, _EVENT = 0x20, 0x4000, struct.Struct("iIII")
 
 def own_rows(
     folder: Path, training: pd.DataFrame, hyperparameters: Mapping[str, Any], seed: Callable[[], None],
-    data_folders: Sequence[Path], allowed: Path,
+    data_folders: Sequence[Path], allowed: Path, target: Mapping[str, Any] | None = None,
 ) -> list[Leak]:  # fmt: skip
-    """One finding on files, one on the fitted state. `training` holds the features; `allowed` may be read."""
+    """One finding on files, one on the fitted state. `training` holds the features; `allowed` may be read.
+
+    `target` is what fit_preprocessing tells of the label.
+    """
     states: list[bytes] = []
 
     def fit(task: Task) -> bytes:
         seed()
-        return canonical_json(fit_preprocessing(task, training.copy(), hyperparameters))
+        return canonical_json(fit_preprocessing(task, training.copy(), hyperparameters, target))
 
     def use() -> None:
         task = load_task(folder)
         states.append(fit(task))
-        task.to_tensors(extreme_rows(training, OTHERS), fit_preprocessing(task, training.copy(), hyperparameters))
+        state = fit_preprocessing(task, training.copy(), hyperparameters, target)
+        task.to_tensors(extreme_rows(training, OTHERS), state)
         states.append(fit(task))
 
     on_files = _on_files(use, data_folders, allowed)

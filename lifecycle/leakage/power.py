@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.leakage.cells import Cells
+from lifecycle.leakage.cells import Cells, LabelledRows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +43,16 @@ class Power:
         """True if the column alone is as good as the label."""
         by_cut = self.youden - self.standard_error >= DECIDES_YOUDEN and self.held_youden >= HOLDS_YOUDEN
         return by_cut or min(self.auc, self.training_auc) >= DECIDES_AUC
+
+
+def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
+    """The least power over the events of the label: a copy of it decides them all, a strong feature only some.
+
+    One flower's petals tell its species from all others, and an hour's load is nearly the one before: neither is a
+    copy, which would decide each class, and the tails as well as the middle.
+    """
+    found = [power(cells, labels, held, rows.scored) for labels, held in rows.events]
+    return min(found, key=lambda one: (one.decides, one.auc))
 
 
 def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.ndarray) -> Power:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from lifecycle.leakage.cells import Cells, LabelledRows, values_of
 from lifecycle.leakage.finding import Leak
-from lifecycle.leakage.power import DECIDES_AUC, DECIDES_YOUDEN, Power, power
+from lifecycle.leakage.power import DECIDES_AUC, DECIDES_YOUDEN, Power, power_over_events
 
 FAMILY = "single_feature"
 _FIX = (
@@ -42,11 +42,11 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]
 
 def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
     """The larger power of a column's bins and of its single values."""
-    found = power(cells, rows.training_labels, rows.held_labels, rows.scored)
+    found = power_over_events(cells, rows)
     values = values_of(rows.training[name], rows.held[name], cells)
     if values is None:
         return found
-    other = power(values, rows.training_labels, rows.held_labels, rows.scored)
+    other = power_over_events(values, rows)
     return max(found, other, key=lambda one: (one.decides, one.auc))
 
 

@@ -29,11 +29,14 @@ _FIX = "split by time (split.by: time), which asks the model what it will be ask
 def split_gap(
     rows: pd.DataFrame, features: tuple[str, ...], label: str, group: str, time: str, seed: int, *, by_time: bool
 ) -> Leak:
-    """What learning from rows at random adds to the AUC on the newest training rows, with standard errors by group."""
+    """What learning from rows at random adds to the AUC on the newest training rows, with standard errors by group.
+
+    Labels are 0 or 1: of other kinds an event of the label.
+    """
     import numpy as np
     import pandas as pd
 
-    from lifecycle.evaluation.interval import shortage
+    from lifecycle.tasks.binary import BINARY
 
     if not pd.api.types.is_datetime64_any_dtype(rows[time]):
         return _untold(f"{time} holds no times, so there is no later")
@@ -42,7 +45,7 @@ def split_gap(
     if len(rows) > MOST_ROWS:
         rows = rows.iloc[np.sort(generator.choice(len(rows), MOST_ROWS, replace=False))]
     later = _newest(rows[time])
-    few = [shortage(rows.loc[part, label], rows.loc[part, group], MINIMUM_ROWS // 4) for part in (later, ~later)]
+    few = [BINARY.shortage(rows.loc[part, label], rows.loc[part, group], MINIMUM_ROWS // 4) for part in (later, ~later)]
     if len(rows) < MINIMUM_ROWS or any(few):
         return _untold(f"{len(rows)} rows, fewer than {MINIMUM_ROWS}" if len(rows) < MINIMUM_ROWS else max(few))
     fitted = _Trees(rows, features, label, seed)
@@ -78,8 +81,8 @@ class _Trees:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from threadpoolctl import threadpool_limits
 
-        from lifecycle.evaluation.baselines import MOST_TREE_CATEGORIES, tree_table
-        from lifecycle.evaluation.encoding import fit_encoding
+        from lifecycle.tasks.baselines import MOST_TREE_CATEGORIES, tree_table
+        from lifecycle.tasks.encoding import fit_encoding
 
         known, test = self.rows.iloc[training], self.rows.iloc[tested]
         encoding = fit_encoding(known, self.features, most_categories=MOST_TREE_CATEGORIES)
@@ -95,10 +98,11 @@ class _Trees:
 
 
 def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray, by_time: bool) -> Leak:
-    from lifecycle.evaluation.interval import auc_gain
-    from lifecycle.evaluation.metrics import auc
+    from lifecycle.tasks.binary import BINARY
+    from lifecycle.tasks.metric import gain
+    from lifecycle.tasks.probabilities import auc
 
-    found = auc_gain(labels, at_random, in_time, groups)
+    found = gain(BINARY.metrics["auc"], BINARY.checked_labels(labels), at_random, in_time, groups)
     gap, error = found.value, found.standard_error
     evidence = (
         f"quick trees have AUC {auc(labels, at_random):.3f} on the newest training rows if they learned from rows at "

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import load_contract
-from lifecycle.contract.sample import FIT_ROWS, sample_labels, sample_rows
-from lifecycle.errors import TrainingError
+from lifecycle.contract.sample import FIT_ROWS, sample_rows
+from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, Trials, Wrong
-from lifecycle.task import Task
+from lifecycle.task import TARGET_STATE, Task
+from lifecycle.tasks import Kind
+from lifecycle.tasks.kind import answer_shape
 from lifecycle.trainers.script import NETWORK_FUNCTIONS
 from lifecycle.training.techniques.recompute import checkpoint_activations
 
@@ -41,10 +43,11 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     task = trials.imported()
     if task is None:
         return trials.result()
-    rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
-    targets = torch.tensor(sample_labels(len(rows)), dtype=torch.float32)
+    rows, kind = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features), job.rows.kind
+    labels = kind.sample_labels(len(rows))
+    targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
-    state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters))
+    state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters, kind.target_state(labels)))
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
     if "build_model" not in needed:
         return trials.result()
@@ -53,14 +56,16 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     if "loss_fn" in needed:
         uses_labels = job.claims.labels == "used"
         trials.of("loss_fn", lambda: _loss(task, model, outputs, targets, uses_labels), outputs)
-    trials.of("predict", lambda: _predict(task, outputs), outputs)
+    trials.of("predict", lambda: _predict(task, outputs, kind), outputs)
     if job.trainer is None:
         try_optional(trials, task, job, model, inputs, targets)
     trials.found_only({check.id: check.question for check in own_checks(task)})
     return trials.result()
 
 
-def _fit(task: Task, rows: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> tuple[Any, str, list[Wrong]]:
+def _fit(
+    task: Task, rows: pd.DataFrame, hyperparameters: Mapping[str, Any], target: Mapping[str, Any]
+) -> tuple[Any, str, list[Wrong]]:
     state = task.fit_preprocessing(rows.head(FIT_ROWS).copy(), hyperparameters)
     if not isinstance(state, dict):
         return None, "", [(f"gives {type(state).__name__}, not a dict", FIXES["fit_preprocessing"])]
@@ -73,7 +78,10 @@ def _fit(task: Task, rows: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> 
     changed = again != state
     fix = "write keys as text: JSON has no others, and what is shipped comes back from JSON"
     wrong = [("the state differs after a way through JSON", fix)] if changed else []
-    return again, f"{len(text):,} bytes of JSON", wrong
+    if target and TARGET_STATE in again:
+        fix = f"use another key: Trainworthy fills in {TARGET_STATE!r}"
+        wrong.append((f"the state has a key {TARGET_STATE!r} of its own", fix))
+    return again | ({TARGET_STATE: dict(target)} if target else {}), f"{len(text):,} bytes of JSON", wrong
 
 
 def _tensors(task: Task, rows: pd.DataFrame, state: dict[str, Any]) -> tuple[Any, str, list[Wrong]]:
@@ -168,7 +176,8 @@ def _loss(
     wrong: list[Wrong] = []
     if not loss.isfinite().all():
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
-    swapped = task.loss_fn(outputs, 1 - targets).detach() if uses_labels else None
+    # Each row gets the label of the row before: of two labels in turn the other one.
+    swapped = task.loss_fn(outputs, targets.roll(1)).detach() if uses_labels else None
     if swapped is not None and float(outputs.detach().std()) > 0 and _close(loss.detach(), swapped):
         wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:
@@ -195,14 +204,17 @@ def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:
     return reached, len(trained), [name for name, grad in found.items() if not grad.isfinite().all()]
 
 
-def _predict(task: Task, outputs: Tensor) -> tuple[Any, str, list[Wrong]]:
+def _predict(task: Task, outputs: Tensor, kind: Kind) -> tuple[Any, str, list[Wrong]]:
     found = task.predict(outputs.detach())
-    if tuple(found.shape) != (len(outputs),):
-        return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}", FIXES["predict"])]
-    low, high = float(found.min()), float(found.max())
-    inside = bool(((found >= 0) & (found <= 1)).all())
-    wrong = [] if inside else [(f"probabilities from {low:.3g} to {high:.3g}, outside 0 to 1", FIXES["predict"])]
-    return found, f"probabilities from {low:.3f} to {high:.3f}", wrong
+    wanted = (len(outputs), *answer_shape(kind))
+    if tuple(found.shape) != wanted:
+        return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}, not {wanted}", kind.predict_fix)]
+    try:
+        kind.checked(kind.sample_labels(len(found)), found.double().cpu().numpy())
+        wrong = []
+    except EvaluationError as error:
+        wrong = [(f"{error.problem} (for example {error.value})", error.fix)]
+    return found, f"{kind.answers} from {float(found.min()):.3f} to {float(found.max()):.3f}", wrong
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -63,7 +63,9 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     validation = read_rows(job.validation_file, job.rows)
     drawn, held_out = _drawn(job, rows), _drawn(job, validation)
     seed_everything(job.training.seed)
-    preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters)
+    kind = job.rows.kind
+    target = kind.target_state(drawn[job.rows.label].to_numpy())
+    preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
 
     def build() -> nn.Module:
         seed_everything(job.training.seed)
@@ -78,7 +80,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     # The first time that these rows are read: files that were read before may come from memory.
     training, made = spent(lambda: to_train_data(task, drawn, preprocessing, job, device))
     given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = _weights(drawn[job.rows.label].to_numpy(), job.training, given)
+    weights = _weights(drawn[job.rows.label].to_numpy(), job.training, given, len(kind.classes))
     if weights is not None:
         training = replace(training, weights=torch.tensor(weights, dtype=torch.float32, device=device))
     held_out_data = to_train_data(task, held_out, preprocessing, job, device)
@@ -115,19 +117,19 @@ def _parts(job: PreflightJob, task: Task, held_out: TrainData) -> Callable[[nn.M
     def parts(model: nn.Module) -> dict[str, Stateful]:
         def loss() -> float:
             on = few.to(next(model.parameters()).device)
-            return loss_of(task, model, on, gamma=training.focal_gamma)()
+            return loss_of(task, model, on, job.rows.kind, gamma=training.focal_gamma)()
 
         return make_parts(training, model, lambda: loss)
 
     return parts
 
 
-def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | None) -> np.ndarray | None:
+def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | None, classes: int) -> np.ndarray | None:
     """A stage's weights. Rows that it draws more often count as much more here: the sample's batches draw each once."""
     import numpy as np
 
     oversampled = oversample(labels, training.oversampling)
-    weights = row_weights(labels, training.class_weights, given, oversampled)
+    weights = row_weights(labels, training.class_weights, given, oversampled, classes)
     if oversampled is None:
         return weights
     drawn = oversampled.draws_of(len(labels)) * (np.ones(len(labels)) if weights is None else weights)
@@ -142,4 +144,4 @@ def drawn_rows(job: PreflightJob, rows: pd.DataFrame) -> np.ndarray:
     """Numbers of the sample's rows."""
     most = SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
     fraction = min(1.0, most / len(rows))
-    return stage_rows(rows[job.rows.label].to_numpy(), fraction, job.training.seed)
+    return stage_rows(job.rows.kind.strata(rows[job.rows.label].to_numpy()), fraction, job.training.seed)

@@ -151,7 +151,7 @@ def deployment_control(
 ) -> Control:
     """The shipped artifact loads in a fresh process, answers as evaluated, and is quick and small enough.
 
-    `difference` is the largest absolute difference of probabilities (largest_difference) over
+    `difference` is the largest difference of answers, as a share of their scale (largest_difference), over
     `rows_compared` rows, `golden_difference` that over the artifact's own golden requests, by which it
     would be verified if it were rolled back to.
     """
@@ -169,15 +169,18 @@ def deployment_control(
     )
 
 
-def largest_difference(evaluated: Any, served: Any) -> float:
-    """Largest absolute difference of two arrays `(N,)`; infinite if shapes differ or a value is not finite."""
+def largest_difference(evaluated: Any, served: Any, scale: float = 1.0) -> float:
+    """Largest absolute difference of two arrays, as a share of `scale`.
+
+    Infinite if shapes differ or a value is not finite.
+    """
     import numpy as np
 
     evaluated, served = np.asarray(evaluated, dtype=np.float64), np.asarray(served, dtype=np.float64)
     if evaluated.shape != served.shape or not evaluated.size:
         return math.inf
     difference = np.abs(evaluated - served)
-    return float(difference.max()) if np.isfinite(difference).all() else math.inf
+    return float(difference.max()) / scale if np.isfinite(difference).all() else math.inf
 
 
 def _control(name: str, passed: str, *findings: Finding) -> Control:

@@ -27,11 +27,11 @@ from typing import Literal, NamedTuple
 
 from lifecycle.errors import ChampionError
 from lifecycle.evaluation.comparison import not_better_than_prior, standing
-from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
 from lifecycle.run_config import first_model_fix
+from lifecycle.tasks.interval import groups_to_show
 from lifecycle.wording import count, reference_name, words
 
 Outcome = Literal["promote", "shadow", "reject"]

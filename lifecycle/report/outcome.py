@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from lifecycle.checks import CheckResult, stopping
-from lifecycle.evaluation.interval import groups_to_show
 from lifecycle.records import (
     STAGES,
     STEPS,
@@ -25,6 +24,7 @@ from lifecycle.records import (
     Verdict,
 )
 from lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
+from lifecycle.tasks.interval import groups_to_show
 from lifecycle.wording import count, reference_name, words
 
 Records = Mapping[Step, Record]

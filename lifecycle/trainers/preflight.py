@@ -95,7 +95,8 @@ def without_network(
 def _leakage(job: PreflightJob, rows: pd.DataFrame, task: Task) -> tuple[Leak, ...]:
     drawn = rows.iloc[drawn_rows(job, rows)].reset_index(drop=True)
     seed_everything(job.training.seed)
-    preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters)
+    target = job.rows.kind.target_state(drawn[job.rows.label].to_numpy())
+    preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
     return leakage_of_code(job, task, drawn, preprocessing, None, rows)
 
 

@@ -83,7 +83,7 @@ def train_by_script(
     state, checkpoint, metrics, learned, unreviewed, artifact = None, None, {}, None, None, None
     if whole:
         # Weights that the script never read have moved nothing.
-        prepared = prepared if flown.flight.read_weights else replace(prepared, log_odds_shift=0.0)
+        prepared = prepared if flown.flight.read_weights else replace(prepared, raised=None)
         state = TrainState(answering_model(flown.returned, job, prepared, device), (), step=log.done)
         checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
         seconds.lap(clock.CHECKPOINT)

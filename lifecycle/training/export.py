@@ -19,14 +19,13 @@ def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) ->
     Raises UseCaseError if the code on disk, which is copied, is no longer the code that was trained.
     """
     from lifecycle.artifact import write_artifact
-    from lifecycle.evaluation.calibration import fit_platt
     from lifecycle.golden import draw_requests
 
     require_same_code(job, prepared)
     rows = read_rows(job.calibration_file, job.rows)
     features = rows[list(job.rows.features)]
-    probabilities = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
-    calibration = fit_platt(rows[job.rows.label].to_numpy(), probabilities)
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
+    calibration = job.rows.kind.fit_calibration(rows[job.rows.label].to_numpy(), answers)
     validation = read_rows(job.validation_file, job.rows)[list(job.rows.features)]
     return write_artifact(
         Path(job.out) / "artifact",
@@ -35,5 +34,6 @@ def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) ->
         example=prepared.task.to_tensors(features.head(MIN_STEPS), prepared.preprocessing),
         preprocessing=prepared.preprocessing,
         calibration=calibration,
+        target=job.rows.target,
         requests=draw_requests(validation, job.rows.sensitive, job.training.seed, (prepared.rows, features)),
     )

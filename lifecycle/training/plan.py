@@ -92,7 +92,7 @@ def make_plan(
 
 
 def rows_of_stage(rows: int, training: TrainingSpec, stages: StagesSpec, stage: str) -> int:
-    """How many of all training rows a stage's plan is made for; stage_rows rounds up once a label value."""
+    """How many of all training rows a stage's plan is made for; stage_rows rounds up once a stratum."""
     chosen = rows if stages.mode == "continue" else math.ceil(stages.fraction(stage) * rows)
     return chosen - round(training.reserve * chosen)
 
@@ -135,33 +135,33 @@ def learning_rate(step: int, horizon_steps: int, training: TrainingSpec) -> floa
     return peak * (1 - share) if schedule.decay == "linear" else peak * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def stage_rows(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Row numbers of a stage, ascending: stratified by label, and nested.
+def stage_rows(strata: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """Row numbers of a stage, ascending: stratified by codes `(N,)` of the label (Kind.strata), and nested.
 
-    A larger fraction holds a smaller one of the same seed. At least one row of every label value is kept.
+    A larger fraction holds a smaller one of the same seed. At least one row of every stratum is kept.
     """
     import numpy as np
 
     generator = np.random.default_rng(seed)
     chosen = []
-    for value in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == value))
+    for value in np.unique(strata):
+        members = generator.permutation(np.flatnonzero(strata == value))
         chosen.append(members[: max(1, math.ceil(fraction * len(members)))])
     return np.sort(np.concatenate(chosen))
 
 
-def without_reserve(chosen: np.ndarray, labels: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def without_reserve(chosen: np.ndarray, strata: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A stage's `chosen` rows without the reserve, and those of them that are the reserve; both ascending.
 
     The reserve is a share of all rows, the same for every stage, stratified, and a larger share holds a smaller one. It
-    never takes the last row of a label value.
+    never takes the last row of a stratum.
     """
     import numpy as np
 
     # Of a stream of its own: that of the seed alone has chosen the stage's rows.
-    held_back = np.isin(chosen, stage_rows(labels, share, step_seed(seed, -1)), assume_unique=True)
-    for value in np.unique(labels[chosen]):
-        members = labels[chosen] == value
+    held_back = np.isin(chosen, stage_rows(strata, share, step_seed(seed, -1)), assume_unique=True)
+    for value in np.unique(strata[chosen]):
+        members = strata[chosen] == value
         if held_back[members].all():
             held_back[members] = False
     return chosen[~held_back], chosen[held_back]

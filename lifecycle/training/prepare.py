@@ -18,11 +18,12 @@ from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.plan import stage_rows, without_reserve
 from lifecycle.training.rows.features import prepared_features
 from lifecycle.training.rows.loading import LoadedRows, usual_loaders
-from lifecycle.training.rows.oversampling import Oversampled, log_odds_of_draws, oversample
-from lifecycle.training.rows.weights import log_odds_shift, row_weights
+from lifecycle.training.rows.oversampling import Oversampled, oversample
+from lifecycle.training.rows.weights import raised_by_class, row_weights
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import torch
 
@@ -39,7 +40,8 @@ class Prepared:
     rows: pd.DataFrame
     preprocessing: dict[str, Any]
     data: TrainData | LoadedRows
-    log_odds_shift: float = 0.0
+    # By how much weights and draws raise the logarithm of each class's probability, (classes,); None where they do not.
+    raised: np.ndarray | None = None
     oversampled: Oversampled | None = None
     reserve: TrainData | None = None
     notes: tuple[str, ...] = ()
@@ -54,17 +56,17 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
     rows, held_back, rows_sha256 = _chosen(rows, job)
     seed_everything(job.training.seed)
-    features = rows[list(job.rows.features)]
-    preprocessing = fit_preprocessing(task, features, job.hyperparameters)
+    features, labels = rows[list(job.rows.features)], rows[job.rows.label].to_numpy()
+    preprocessing = fit_preprocessing(task, features, job.hyperparameters, job.rows.kind.target_state(labels))
     data, notes = _data(job, task, rows, preprocessing, rows_sha256, code, device)
-    labels, given = rows[job.rows.label].to_numpy(), rows[job.rows.weight].to_numpy() if job.rows.weight else None
+    given = rows[job.rows.weight].to_numpy() if job.rows.weight else None
     oversampled = oversample(labels, job.training.oversampling)
-    weights = row_weights(labels, job.training.class_weights, given, oversampled)
+    weights = row_weights(labels, job.training.class_weights, given, oversampled, len(job.rows.kind.classes))
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
     reserve = to_train_data(task, held_back, preprocessing, job, device) if len(held_back) else None
-    shift = log_odds_shift(labels, weights) + log_odds_of_draws(labels, oversampled)
-    return Prepared(task, code, rows, preprocessing, data, shift, oversampled, reserve, notes)
+    raised = raised_by_class(labels, weights, oversampled, len(job.rows.kind.classes))
+    return Prepared(task, code, rows, preprocessing, data, raised, oversampled, reserve, notes)
 
 
 def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFrame, str]:
@@ -76,12 +78,12 @@ def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFra
 
     if job.stages.mode == "continue" and not job.training.reserve:
         return rows, rows.iloc[:0], "all"
-    labels, chosen = rows[job.rows.label].to_numpy(), np.arange(len(rows))
+    strata, chosen = job.rows.kind.strata(rows[job.rows.label].to_numpy()), np.arange(len(rows))
     if job.stages.mode == "restart":
-        chosen = stage_rows(labels, job.stages.fraction(job.stage), job.training.seed)
+        chosen = stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)
     held_back = chosen[:0]
     if job.training.reserve:
-        chosen, held_back = without_reserve(chosen, labels, job.training.reserve, job.training.seed)
+        chosen, held_back = without_reserve(chosen, strata, job.training.reserve, job.training.seed)
     trained = rows.iloc[chosen].reset_index(drop=True)
     return trained, rows.iloc[held_back], hashlib.sha256(chosen.tobytes()).hexdigest()
 
@@ -100,18 +102,16 @@ def _data(
     if job.training.tensors == "per_batch":
         return loaded_rows(task, rows, preprocessing, job, device), ()
     inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
-    return _on_device(inputs, rows[job.rows.label], device), notes
+    return _on_device(inputs, rows[job.rows.label], job, device), notes
 
 
 def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> LoadedRows:
     """Rows that become tensors batch by batch; the model's code sees the declared features and nothing else."""
-    import torch
-
     return LoadedRows(
         to_tensors=lambda some: dict(task.to_tensors(some, preprocessing)),
         folder=Path(job.use_case_folder),
         features=rows[list(job.rows.features)],
-        targets=torch.tensor(rows[job.rows.label].to_numpy(), dtype=torch.float32),
+        targets=_targets(rows[job.rows.label], job),
         device=device,
         loaders=job.loaders or usual_loaders(),
         seed=job.training.seed,
@@ -121,14 +121,18 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
     """Whole tensors on the device; the model's code sees the declared features and nothing else."""
     inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
-    return _on_device(inputs, rows[job.rows.label], device)
+    return _on_device(inputs, rows[job.rows.label], job, device)
 
 
-def _on_device(inputs: Mapping[str, torch.Tensor], labels: pd.Series, device: str) -> TrainData:
+def _on_device(inputs: Mapping[str, torch.Tensor], labels: pd.Series, job: Any, device: str) -> TrainData:
+    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, _targets(labels, job).to(device))
+
+
+def _targets(labels: pd.Series, job: Any) -> torch.Tensor:
+    """What loss_fn gets of these labels, (N,)."""
     import torch
 
-    targets = torch.tensor(labels.to_numpy(), dtype=torch.float32)
-    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, targets.to(device))
+    return torch.tensor(labels.to_numpy(), dtype=getattr(torch, job.rows.kind.target_dtype))
 
 
 def seed_everything(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Where to run, and probabilities of rows under a model."""
+"""Where to run, and the answers of a model to rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def choose_device(declared: str) -> str:
 def predict_rows(
     task: Task, model: torch.nn.Module, preprocessing: Mapping[str, Any], features: pd.DataFrame, device: str
 ) -> np.ndarray:
-    """Probabilities `(N,)`, float64, in evaluation mode; the model's mode is put back."""
+    """Answers `(N,)` or `(N, K)`, float64, in evaluation mode; the model's mode is put back."""
     was_training = model.training
     model.eval()
     try:
@@ -53,7 +53,7 @@ def in_chunks(
     model: Callable[[dict[str, Tensor]], Tensor],
     device: str,
 ) -> np.ndarray:
-    """Probabilities `(N,)` of any callable model, at most CHUNK_ROWS rows and CHUNK_BYTES of inputs at a time."""
+    """What predict makes of any callable's outputs, at most CHUNK_ROWS rows and CHUNK_BYTES of inputs at a time."""
     import numpy as np
     import torch
 
@@ -62,7 +62,7 @@ def in_chunks(
         for start in range(0, len(features), chunk):
             inputs = task.to_tensors(features.iloc[start : start + chunk], preprocessing)
             outputs = model({name: tensor.to(device) for name, tensor in inputs.items()})
-            parts.append(task.predict(outputs).double().cpu().numpy().reshape(-1))
+            parts.append(task.predict(outputs).double().cpu().numpy())
     return np.concatenate(parts) if parts else np.zeros(0)
 
 

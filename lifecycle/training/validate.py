@@ -15,10 +15,12 @@ from lifecycle.training.techniques.focal import class_probabilities
 from lifecycle.training.watching.progressive import undisturbed
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import torch
 
     from lifecycle.task import Task
+    from lifecycle.tasks import Kind
 
 
 def validate(
@@ -26,42 +28,43 @@ def validate(
 ) -> tuple[dict[str, float], Learned | None]:
     """Metrics on the validation split, and from the pilot on whether the network has learned something.
 
-    Every row counts once. What a focal loss and the training's weights did to the probabilities is taken out.
+    Every row counts once. What a focal loss and the training's weights did to the answers is taken out.
     """
-    import numpy as np
-
-    from lifecycle.evaluation.baselines import fit_baselines
-    from lifecycle.evaluation.calibration import apply_platt
-    from lifecycle.evaluation.metrics import auc, log_loss
-    from lifecycle.training.judging.learned import cross_fitted_linear, measure_learned, refitted_linear
-
-    rows = read_rows(job.validation_file, job.rows)
-    labels, groups = rows[job.rows.label].to_numpy(), rows[job.rows.group].to_numpy()
-    probabilities = predict_rows(
-        prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device
+    from lifecycle.tasks.metric import value
+    from lifecycle.training.judging.learned import (
+        constant_answers,
+        cross_fitted_linear,
+        fitted_linear,
+        measure_learned,
+        refitted_linear,
     )
-    if job.training.focal_gamma is not None:
-        probabilities = class_probabilities(probabilities, job.training.focal_gamma)
-    if prepared.log_odds_shift:
-        probabilities = apply_platt(probabilities, {"slope": 1.0, "intercept": -prepared.log_odds_shift})
-    prior = float(prepared.rows[job.rows.label].mean())
+
+    kind, rows = job.rows.kind, read_rows(job.validation_file, job.rows)
+    groups = rows[job.rows.group].to_numpy()
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device)
+    answers = as_trained_for(kind, answers, prepared.raised, job.training.focal_gamma)
+    labels, answers = kind.checked(rows[job.rows.label].to_numpy(), answers)
+    prior = kind.prior(kind.checked_labels(prepared.rows[job.rows.label].to_numpy()))
     metrics = {
-        "val_loss": float(log_loss(labels, probabilities).mean()),
-        "val_auc": float(auc(labels, probabilities)),
-        "val_loss_of_prior": float(log_loss(labels, np.full(len(labels), prior)).mean()),
+        "val_loss": float(kind.row_loss(labels, answers).mean()),
+        f"val_{kind.score}": value(kind.metrics[kind.score], labels, answers),
+        "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
     if job.stage == "smoke":
         return metrics, None
-    columns, seen, seed = list(job.rows.features), _seen(job, prepared), job.training.seed
+    seen, seed = _seen(job, prepared), job.training.seed
     most = min(len(seen), len(rows) // 2)
-    reference, refits = (
-        cross_fitted_linear(rows, job.rows, seed, most),
-        refitted_linear(seen, job.rows, rows, seed, most),
-    )
-    linear = None
-    if job.stage == "pilot":
-        linear = fit_baselines(seen, columns, job.rows.label, ("linear",), seed)["linear"](rows[columns])
-    return metrics, measure_learned(labels, probabilities, reference, groups, prior, seed, refits, linear)
+    reference = cross_fitted_linear(rows, job.rows, seed, most)
+    refits = refitted_linear(seen, job.rows, rows, seed, most)
+    linear = fitted_linear(seen, job.rows, rows, seed) if job.stage == "pilot" else None
+    return metrics, measure_learned(kind, labels, answers, reference, groups, prior, seed, refits, linear)
+
+
+def as_trained_for(kind: Kind, answers: np.ndarray, raised: np.ndarray | None, gamma: float | None) -> np.ndarray:
+    """Answers without what the training did to them: a focal loss of `gamma`, and `raised` (rows/weights.py)."""
+    if gamma is not None:
+        answers = class_probabilities(answers, gamma)
+    return answers if raised is None else kind.without_weights(answers, raised)
 
 
 def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> UnreviewedInputs | None:
@@ -73,7 +76,7 @@ def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, devi
     return measure_unreviewed(
         lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device),
         _seen(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
-        job.rows.label, job.training.seed,
+        job.rows.label, job.training.seed, job.rows.kind,
     )  # fmt: skip
 
 
@@ -81,39 +84,37 @@ def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
     """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
     if job.stages.mode == "restart":
         return prepared.rows
-    labels = prepared.rows[job.rows.label].to_numpy()
-    return prepared.rows.iloc[stage_rows(labels, job.stages.fraction(job.stage), job.training.seed)]
+    strata = job.rows.kind.strata(prepared.rows[job.rows.label].to_numpy())
+    return prepared.rows.iloc[stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)]
 
 
 def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> Callable[[], float]:
-    """What gives the log loss of the model, as it is then, on the validation split, and draws no random number.
+    """What gives the loss of the model, as it is then, on the validation split, and draws no random number.
 
-    The rows are made to tensors once. What the training did to the probabilities is taken out, as in validate.
+    The rows are made to tensors once. What the training did to the answers is taken out, as in validate.
     """
     rows = read_rows(job.validation_file, job.rows)
     data = to_train_data(prepared.task, rows, prepared.preprocessing, job, device)
-    return loss_of(prepared.task, model, data, prepared.log_odds_shift, job.training.focal_gamma)
+    return loss_of(prepared.task, model, data, job.rows.kind, prepared.raised, job.training.focal_gamma)
 
 
 def loss_of(
-    task: Task, model: torch.nn.Module, data: TrainData, log_odds_shift: float = 0.0, gamma: float | None = None
-) -> Callable[[], float]:
-    """What gives the log loss of the model, as it is then, on rows that lie on its device. `gamma`: of a focal loss."""
+    task: Task, model: torch.nn.Module, data: TrainData, kind: Kind, raised: np.ndarray | None = None,
+    gamma: float | None = None,
+) -> Callable[[], float]:  # fmt: skip
+    """What gives the kind's loss of the model, as it is then, on rows that lie on its device, as in as_trained_for."""
+    import numpy as np
     import torch
 
-    from lifecycle.evaluation.calibration import apply_platt
-    from lifecycle.evaluation.metrics import log_loss
-
-    shift, chunk = {"slope": 1.0, "intercept": -log_odds_shift}, chunk_rows(data.inputs)
+    chunk = chunk_rows(data.inputs)
 
     def loss() -> float:
         parts, labels = [], data.targets.double().cpu().numpy()
         with undisturbed(model), torch.no_grad():
             for chosen in torch.arange(len(data.targets), device=data.device).split(chunk):
                 outputs = model({name: tensor[chosen] for name, tensor in data.inputs.items()})
-                parts.append(task.predict(outputs).double().reshape(-1))
-        found = torch.cat(parts).cpu().numpy()
-        found = found if gamma is None else class_probabilities(found, gamma)
-        return float(log_loss(labels, apply_platt(found, shift)).mean())
+                parts.append(task.predict(outputs).double().cpu().numpy())
+        answers = as_trained_for(kind, np.concatenate(parts), raised, gamma)
+        return float(kind.row_loss(*kind.checked(labels, answers)).mean())
 
     return loss

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from lifecycle.contract.draft import ColumnDraft
 from lifecycle.contract.model import Role
-from lifecycle.evaluation.metrics import auc
 from lifecycle.leakage.later_times import is_later, share_words
+from lifecycle.tasks.probabilities import auc
 
 if TYPE_CHECKING:
     import pandas as pd

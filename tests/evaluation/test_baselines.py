@@ -3,8 +3,9 @@ import pandas as pd
 import pytest
 
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.baselines import fit_baselines
-from lifecycle.evaluation.metrics import auc
+from lifecycle.tasks.baselines import fit_baselines
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.probabilities import auc
 
 NAMES = ("prior", "linear", "gradient_boosting")
 FEATURES = ("number", "carrier", "plane", "weekend", "sched", "empty", "nothing", "taxi")
@@ -28,7 +29,7 @@ def flights(rows: int = 4000, seed: int = 0) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def fitted():
-    return fit_baselines(flights(), FEATURES, "late", NAMES, seed=0)
+    return fit_baselines(flights(), FEATURES, "late", NAMES, seed=0, kind=BINARY)
 
 
 def test_prior_predicts_the_share_of_positives(fitted):
@@ -48,7 +49,7 @@ def test_baseline_learns_numbers_categories_and_hours(fitted, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_baseline_fitted_twice_predicts_the_same_bits(fitted, name):
-    again = fit_baselines(flights(), FEATURES, "late", [name], seed=0)[name]
+    again = fit_baselines(flights(), FEATURES, "late", [name], seed=0, kind=BINARY)[name]
     rows = flights(500, 1)
     assert again(rows).tobytes() == fitted[name](rows).tobytes()
 
@@ -86,7 +87,7 @@ def test_trees_keep_more_than_255_categories_apart_from_failing():
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"plane": random.integers(0, 300, 12_000).astype(str)})
     frame["late"] = (random.random(12_000) < np.where(frame["plane"].astype(int) % 2, 0.8, 0.2)).astype(int)
-    predict = fit_baselines(frame, ["plane"], "late", ["gradient_boosting"], seed=0)["gradient_boosting"]
+    predict = fit_baselines(frame, ["plane"], "late", ["gradient_boosting"], seed=0, kind=BINARY)["gradient_boosting"]
     assert auc(frame["late"], predict(frame)) > 0.7
 
 
@@ -109,13 +110,13 @@ def test_baselines_ignore_the_label_at_prediction(fitted):
 )
 def test_baselines_of_wrong_columns_or_names_are_refused(columns, label, names, message):
     with pytest.raises(EvaluationError, match=message):
-        fit_baselines(flights(100), columns, label, names, seed=0)
+        fit_baselines(flights(100), columns, label, names, seed=0, kind=BINARY)
 
 
 def test_baselines_of_one_class_or_a_missing_label_are_refused():
     for label, message in ((1, "labels are the same"), (np.nan, "not finite")):
         with pytest.raises(EvaluationError, match=message):
-            fit_baselines(flights(100).assign(late=label), FEATURES, "late", ["prior"], seed=0)
+            fit_baselines(flights(100).assign(late=label), FEATURES, "late", ["prior"], seed=0, kind=BINARY)
 
 
 def test_baseline_of_a_number_that_became_text_or_a_lost_column_is_refused(fitted):

@@ -6,8 +6,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.calibration import apply_platt, fit_platt
-from lifecycle.evaluation.metrics import calibration_error, log_loss
+from lifecycle.tasks.platt import apply_platt, fit_platt
+from lifecycle.tasks.probabilities import calibration_error, log_loss
 
 
 def overconfident(rows: int = 20_000) -> tuple[np.ndarray, np.ndarray]:

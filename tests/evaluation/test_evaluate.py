@@ -6,6 +6,7 @@ from lifecycle.checks import CheckResult, stopping
 from lifecycle.evaluation.comparison import not_better_than_prior
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.identity import canonical_json
+from lifecycle.tasks.binary import BINARY
 from lifecycle.use_case import BenchmarkSpec
 
 SPEC = BenchmarkSpec.model_validate(
@@ -34,7 +35,7 @@ def predictions(days: int = 20, rows: int = 2000) -> pd.DataFrame:
 
 
 def run(frame: pd.DataFrame, rows: int = 2000, **changed):
-    return evaluate(frame, SPEC, benchmark_rows=rows, **{"window": WINDOW, **changed})
+    return evaluate(frame, SPEC, BINARY, benchmark_rows=rows, **{"window": WINDOW, **changed})
 
 
 def status(body) -> dict[str, str]:
@@ -73,7 +74,7 @@ def test_evaluate_lists_thin_slices_in_the_groups_check():
 def test_evaluate_slices_by_a_column_named_like_one_of_the_predictions(name):
     spec = SPEC.model_copy(update={"slices": (name,)})
     frame = predictions().rename(columns={"slice:carrier": f"slice:{name}"})
-    body, plain = evaluate(frame, spec, benchmark_rows=2000, window=WINDOW), run(predictions())
+    body, plain = evaluate(frame, spec, BINARY, benchmark_rows=2000, window=WINDOW), run(predictions())
     assert status(body) == status(plain)
     assert {m.slice for m in body.metrics if m.slice} == {f"{name}=A", f"{name}=B"}
     assert [m for m in body.metrics if not m.slice] == [m for m in plain.metrics if not m.slice]

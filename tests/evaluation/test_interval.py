@@ -5,8 +5,15 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation import metrics
-from lifecycle.evaluation.interval import grouped_estimate, jackknife_estimate, mean_estimate, shortage
+from lifecycle.records import Estimate
+from lifecycle.tasks import probabilities as metrics
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.interval import jackknife_estimate, mean_estimate
+from lifecycle.tasks.metric import estimate
+
+
+def grouped_estimate(metric: str, labels, probabilities, groups) -> Estimate:
+    return estimate(BINARY.metrics[metric], *BINARY.checked(labels, probabilities), groups)
 
 
 def clustered(groups: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -70,7 +77,7 @@ def test_calibration_error_estimate_has_the_metric_as_value_and_stays_in_range()
 def test_estimate_depends_on_groups_and_not_on_their_names():
     labels, probabilities, codes = clustered(12, 3)
     names = pd.Series(pd.Timestamp("2013-01-01") + pd.to_timedelta(codes, unit="D"))
-    for metric in metrics.METRICS:
+    for metric in BINARY.reported:
         plain = grouped_estimate(metric, labels, probabilities, codes)
         dated = grouped_estimate(metric, labels, probabilities, names.dt.date)
         assert plain == dated
@@ -104,7 +111,7 @@ def test_auc_that_is_undefined_without_one_group_is_refused_and_told_as_shortage
     groups = np.repeat(np.arange(10), 2)
     with pytest.raises(EvaluationError, match="undefined"):
         grouped_estimate("auc", labels, np.linspace(0, 1, 20), groups)
-    assert shortage(labels, groups) == "label 1 occurs in 1 groups, fewer than 2"
+    assert BINARY.shortage(labels, groups) == "label 1 occurs in 1 groups, fewer than 2"
 
 
 @pytest.mark.parametrize(
@@ -112,9 +119,4 @@ def test_auc_that_is_undefined_without_one_group_is_refused_and_told_as_shortage
     [(100, 10, "100 rows, fewer than 200"), (400, 7, "7 groups, fewer than 8"), (400, 10, "")],
 )
 def test_shortage_of_rows_or_groups_is_told(rows, groups, reason):
-    assert shortage(np.arange(rows) // groups % 2, np.arange(rows) % groups, 200) == reason
-
-
-def test_estimate_of_an_unknown_metric_is_refused():
-    with pytest.raises(EvaluationError, match="did you mean 'brier'"):
-        grouped_estimate("breir", [0], [0.5], [0])
+    assert BINARY.shortage(np.arange(rows) // groups % 2, np.arange(rows) % groups, 200) == reason

@@ -7,7 +7,7 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation import metrics
+from lifecycle.tasks import probabilities as metrics
 
 
 def scored(rows: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -81,8 +81,3 @@ def test_reliability_bins_hold_equal_rows_and_keep_ties_together():
 def test_metric_of_bad_input_is_refused(metric, labels, probabilities, message):
     with pytest.raises(EvaluationError, match=message):
         metric(labels, probabilities)
-
-
-def test_row_loss_of_an_unknown_name_offers_the_nearest():
-    with pytest.raises(EvaluationError, match="did you mean 'log_loss'"):
-        metrics.row_loss("logloss", [0], [0.5])

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
+from lifecycle.tasks.binary import BINARY
 
 
 def predictions(days, seed, shift=0.0, first=0, rows=200):
@@ -18,24 +19,24 @@ def predictions(days, seed, shift=0.0, first=0, rows=200):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_prediction_drift_of_days_that_vary_is_quiet(seed):
-    check = prediction_drift_check(predictions(30, seed, first=30), predictions(28, seed + 100))
+    check = prediction_drift_check(predictions(30, seed, first=30), predictions(28, seed + 100), BINARY)
     assert check.status == "pass"
     assert 0 <= check.observed <= check.threshold
 
 
 @pytest.mark.parametrize("shift", [1.0, -1.0, 3.0])
 def test_prediction_drift_of_shifted_probabilities_warns(shift):
-    check = prediction_drift_check(predictions(30, 0, shift, first=30), predictions(28, 100))
+    check = prediction_drift_check(predictions(30, 0, shift, first=30), predictions(28, 100), BINARY)
     assert (check.status, check.severity, check.stops) == ("fail", "warning", False)
     assert check.fix
 
 
 def test_prediction_drift_of_a_constant_is_quiet():
     constant = predictions(30, 0).assign(candidate=0.2)
-    assert prediction_drift_check(constant, constant).status == "pass"
+    assert prediction_drift_check(constant, constant, BINARY).status == "pass"
 
 
 @pytest.mark.parametrize(("benchmark", "reference"), [(3, 3), (30, 1), (1, 30)])
 def test_prediction_drift_of_too_few_days_is_insufficient_and_holds_nothing_back(benchmark, reference):
-    check = prediction_drift_check(predictions(benchmark, 0), predictions(reference, 1))
+    check = prediction_drift_check(predictions(benchmark, 0), predictions(reference, 1), BINARY)
     assert (check.status, check.severity, check.stops) == ("insufficient", "warning", False)

@@ -3,8 +3,9 @@ import pandas as pd
 import pytest
 
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.metrics import auc
 from lifecycle.evaluation.slices import coded, is_coded, slice_codes, slice_metrics
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.probabilities import auc
 
 
 def predictions(rows: int = 3000) -> pd.DataFrame:
@@ -22,7 +23,7 @@ def predictions(rows: int = 3000) -> pd.DataFrame:
 
 def test_slices_of_text_show_the_planted_bad_one():
     frame = predictions()
-    results = slice_metrics(frame, ["carrier"], "candidate")
+    results = slice_metrics(frame, ["carrier"], "candidate", BINARY)
     aucs = {m.slice: m for m in results.metrics if m.metric == "auc"}
     assert set(aucs) == {"carrier=A", "carrier=B"}
     assert aucs["carrier=B"].estimate.high < 0.5 < aucs["carrier=A"].estimate.low
@@ -32,20 +33,20 @@ def test_slices_of_text_show_the_planted_bad_one():
 
 
 def test_slices_that_are_too_small_are_listed_and_tiny_ones_not_named():
-    results = slice_metrics(predictions(), ["carrier"], "candidate")
+    results = slice_metrics(predictions(), ["carrier"], "candidate", BINARY)
     named, tiny = results.insufficient
     assert named == {"slice": "carrier=C", "rows": 50, "reason": "50 rows, fewer than 200"}
     assert tiny == {"slice": "carrier: small values", "rows": 5, "reason": "1 value of 5 rows"}
 
 
 def test_slices_of_fewer_rows_are_measured_where_that_is_declared():
-    metrics = slice_metrics(predictions(), ["carrier"], "candidate", least_rows=40)
+    metrics = slice_metrics(predictions(), ["carrier"], "candidate", BINARY, least_rows=40)
     assert "carrier=C" in {metric.slice for metric in metrics.metrics}
 
 
 def test_slices_hold_every_row_once():
     frame = predictions()
-    results = slice_metrics(frame, ["carrier"], "candidate")
+    results = slice_metrics(frame, ["carrier"], "candidate", BINARY)
     measured = sum(m.rows for m in results.metrics if m.metric == "brier")
     assert measured + sum(item["rows"] for item in results.insufficient) == len(frame)
 
@@ -54,7 +55,7 @@ def test_slices_of_a_column_with_many_values_name_twenty_and_count_the_rest():
     frame = predictions()
     frame["slice:plane"] = np.arange(len(frame)) % 100
     frame["slice:plane"] = frame["slice:plane"].astype(str)
-    insufficient = slice_metrics(frame, ["plane"], "candidate").insufficient
+    insufficient = slice_metrics(frame, ["plane"], "candidate", BINARY).insufficient
     assert len(insufficient) == 21
     assert insufficient[-1] == {
         "slice": "plane: small values",
@@ -68,7 +69,8 @@ def test_slice_of_few_groups_or_one_class_is_listed():
     frame["slice:late"] = np.where(frame["group"] < 7, "few", "many")
     frame["slice:sure"] = np.where(frame["label"] == 1, "yes", "no")
     reasons = {
-        item["slice"]: item["reason"] for item in slice_metrics(frame, ["late", "sure"], "candidate").insufficient
+        item["slice"]: item["reason"]
+        for item in slice_metrics(frame, ["late", "sure"], "candidate", BINARY).insufficient
     }
     assert reasons == {
         "late=few": "7 groups, fewer than 8",

@@ -8,10 +8,10 @@ import toy_jobs
 
 from lifecycle.artifact import load_artifact, verify_artifact
 from lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
-from lifecycle.evaluation.calibration import apply_platt
-from lifecycle.evaluation.metrics import auc
 from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
+from lifecycle.tasks.platt import apply_platt
+from lifecycle.tasks.probabilities import auc
 from lifecycle.training.stage import run_stage
 
 

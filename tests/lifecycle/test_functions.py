@@ -67,7 +67,7 @@ def test_functions_of_the_toy_are_well(tmp_path):
         ("loss_fn", LOSS, LOSS.replace("outputs,", "outputs.detach(),"), "no gradient"),
         ("loss_fn", LOSS, "return outputs**2", "same for swapped targets"),
         ("loss_fn", LOSS, LOSS + ".log() * float('inf')", "not finite"),
-        ("predict", "return torch.sigmoid(outputs)", "return outputs * 100", "outside 0 to 1"),
+        ("predict", "return torch.sigmoid(outputs)", "return outputs * 100", "outside [0, 1]"),
         (
             "predict",
             "return torch.sigmoid(outputs)",

@@ -16,6 +16,7 @@ from lifecycle.jobs import TrainResult, VerifyJob
 from lifecycle.predict import run_predict, run_verify
 from lifecycle.promotion.controls import ANSWER_TOLERANCE
 from lifecycle.storage.state import write_atomic
+from lifecycle.tasks.binary import BINARY
 from lifecycle.training.stage import run_stage
 
 FEATURES = list(toy_jobs.ROWS.features)
@@ -38,7 +39,7 @@ def copied(trained, tmp_path) -> Path:
 
 
 def requests_of(artifact: Path) -> pd.DataFrame:
-    golden = read_golden(artifact)
+    golden = read_golden(artifact, BINARY)
     assert golden is not None
     return golden.requests
 

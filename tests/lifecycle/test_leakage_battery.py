@@ -13,6 +13,7 @@ from lifecycle.leakage.duplicates import duplicates
 from lifecycle.leakage.entities import entity_overlap
 from lifecycle.leakage.finding import Leak, leakage_check
 from lifecycle.leakage.label_window import label_window
+from lifecycle.tasks.binary import BINARY
 
 SEED = 5
 
@@ -73,7 +74,9 @@ def with_turned_benchmark(rows: pd.DataFrame) -> pd.DataFrame:
 def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_path):
     rows = tables.table(SEED, tables.oversampled)
     cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
-    found = duplicates(tables.written(rows, tmp_path), cells, "label", None, by_time=False)
+    found = duplicates(
+        tables.written(rows, tmp_path), cells, "label", None, BINARY.events(np.arange(2))[0], by_time=False
+    )
     assert {one.status for one in found} == {"fail"}
 
 

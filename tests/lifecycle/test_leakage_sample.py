@@ -12,6 +12,7 @@ from lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_lab
 from lifecycle.leakage.duplicates import duplicates
 from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import power
+from lifecycle.tasks.binary import BINARY
 
 ROWS = 400_000
 
@@ -70,7 +71,7 @@ def test_leakage_of_a_large_table_with_too_few_rows_of_one_label_stays_insuffici
 def test_power_of_a_feature_is_that_of_all_rows_though_a_rare_label_is_sampled_more_often(tmp_path):
     rows = large(0.01, by_label=True)
     files = written(rows, tmp_path)
-    few = read_labelled(files, ["honest"], "label")
+    few = read_labelled(files, ["honest"], "label", BINARY)
     assert few.training_labels.mean() > 0.03 > 2 * few.training_labels[few.training_even].mean()
     assert few.training_share == pytest.approx(TRAINING_ROWS / few.training_counts.sum())
     measured = power(
@@ -128,5 +129,7 @@ def test_duplicates_of_rows_of_one_day_or_two_are_found(tmp_path, times):
     day = pd.to_datetime(np.array(times)[place]).tz_localize("UTC").tz_convert("Asia/Tokyo")
     rows = rows.assign(day=day)
     cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
-    found = duplicates(tables.written(rows, tmp_path), cells, "label", "day", by_time=True)
+    found = duplicates(
+        tables.written(rows, tmp_path), cells, "label", "day", BINARY.events(np.arange(2))[0], by_time=True
+    )
     assert {one.status for one in found} == {"fail"}

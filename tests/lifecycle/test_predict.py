@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.evaluation.calibration import fit_platt
-from lifecycle.evaluation.metrics import log_loss
 from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
+from lifecycle.tasks.platt import fit_platt
+from lifecycle.tasks.probabilities import log_loss
 from lifecycle.training.stage import run_stage
 
 # The toy's network, with its answer replaced by one number for every row.

@@ -166,7 +166,52 @@ def test_wrong_action_of_a_monitor_is_told_with_what_was_meant(folder, monitors,
 def test_misspelt_metric_is_told_with_what_was_meant(folder, written, meant):
     guardrail = {"metric": written, "at_most": 0.5}
     change(folder, benchmark={"guardrails": [guardrail]})
-    assert any("metric: Input should be" in line and f"did you mean '{meant}'?" in line for line in problems(folder))
+    line = only_problem(folder)
+    assert line.startswith("use_case.yaml: benchmark.guardrails.0.metric: no metric of kind binary")
+    assert f"did you mean '{meant}'?" in line
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "told"),
+    [
+        ({"kind": "regression"}, "auc", "known: bias, mae"),
+        ({"kind": "regression", "quantiles": [0.5, 0.9]}, "coverage[0.9]", "no metric that ranks models"),
+        ({"kind": "multiclass"}, "recal", "known: accuracy"),
+    ],
+)
+def test_primary_metric_is_one_of_the_kind_that_ranks_models(folder, task, metric, told):
+    change(folder, task=task, benchmark={"primary": {"metric": metric, "margin": 0.1}, "guardrails": []})
+    line = only_problem(folder)
+    assert line.startswith("use_case.yaml: benchmark.primary.metric: no metric that ranks models of kind")
+    assert told in line
+
+
+def test_metric_of_one_class_is_left_to_the_contract(folder):
+    change(
+        folder,
+        task={"kind": "multiclass"},
+        benchmark={"primary": {"metric": "recall[north]", "margin": 0.1}, "guardrails": []},
+    )
+    assert load_use_case(folder).spec.benchmark.primary.metric == "recall[north]"
+
+
+@pytest.mark.parametrize(
+    ("task", "training", "told"),
+    [
+        ({"kind": "regression"}, {"class_weights": "balanced"}, "numbers (kind: regression) have none"),
+        ({"kind": "multiclass"}, {"focal_gamma": 2.0}, "belongs to a label of two values"),
+        ({"kind": "multiclass"}, {"oversampling": "balanced"}, "training.class_weights: balanced weighs all classes"),
+        ({"kind": "binary", "quantiles": [0.5]}, {}, "quantiles belong to kind: regression"),
+        ({"kind": "regression", "quantiles": [0.9, 0.1]}, {}, "quantiles must rise: write [0.1, 0.9]"),
+    ],
+)
+def test_setting_that_the_kind_does_not_know_is_told(folder, task, training, told):
+    metric = {"regression": "rmse", "multiclass": "log_loss", "binary": "log_loss"}[task["kind"]]
+    metric = "pinball" if "quantiles" in task and task["kind"] == "regression" else metric
+    change(
+        folder, task=task, training=training, benchmark={"primary": {"metric": metric, "margin": 0.1}, "guardrails": []}
+    )
+    assert told in only_problem(folder)
 
 
 @pytest.mark.parametrize("key", ["name", "owner", "training", "hyperparameters", "budget"])

@@ -48,6 +48,6 @@ def split_rows(rows: pd.DataFrame, spec: SplitSpec, contract: Contract) -> dict[
         case HashSplit():
             return split_by_hash(rows, spec, contract.primary_key)
         case StratifiedSplit():
-            return split_by_stratum(rows, spec, contract.primary_key, contract.label.name)
+            return split_by_stratum(rows, spec, contract.primary_key, contract.label)
         case _:
             assert_never(spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lifecycle.contract.model import Label
 from lifecycle.data.split.hashing import deciding_hashes
 from lifecycle.split_spec import SPLITS, StratifiedSplit
 
@@ -17,7 +18,7 @@ _ORDER = ("benchmark", "calibration", "validation", "training")
 
 
 def split_by_stratum(
-    rows: pd.DataFrame, spec: StratifiedSplit, primary_key: Sequence[str], label: str
+    rows: pd.DataFrame, spec: StratifiedSplit, primary_key: Sequence[str], label: Label
 ) -> dict[str, pd.DataFrame]:
     """Rows of each split; in a stratum of n rows each has its share of n, rounded up or down to a whole row."""
     import numpy as np
@@ -33,6 +34,10 @@ def split_by_stratum(
     return {name: rows[split == name] for name in SPLITS}
 
 
-def stratum_codes(rows: pd.DataFrame, spec: StratifiedSplit, label: str) -> np.ndarray:
-    """The stratum of each row as a code from 0, shape (N,); a missing value is a value of its own."""
-    return rows.groupby([label, *spec.strata], sort=True, dropna=False, observed=True).ngroup().to_numpy()
+def stratum_codes(rows: pd.DataFrame, spec: StratifiedSplit, label: Label) -> np.ndarray:
+    """The stratum of each row as a code from 0, shape (N,): by its label, or the part of it, and the spec's columns.
+
+    A missing value of these is a value of its own.
+    """
+    parts = rows[list(spec.strata)].assign(**{label.name: label.kind.strata(rows[label.name])})
+    return parts.groupby([label.name, *spec.strata], sort=True, dropna=False, observed=True).ngroup().to_numpy()

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult, holds
+from lifecycle.contract.model import Label
 from lifecycle.data.split.by_stratum import stratum_codes
 from lifecycle.data.split.by_time import Ticks, ticks_of
 from lifecycle.data.split.overlap import disjoint_columns, shared, shared_values
-from lifecycle.evaluation.interval import MINIMUM_GROUPS
 from lifecycle.split_spec import SPLITS, RollEvery, SplitSpec, StratifiedSplit, Windows
+from lifecycle.tasks.interval import MINIMUM_GROUPS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,12 +25,13 @@ _SHARE_MISSED = 0.01
 def splits_check(
     splits: Mapping[str, pd.DataFrame],
     spec: SplitSpec,
-    label: str,
+    label: Label,
     primary_key: Sequence[str] = (),
     labelled_rows: int | None = None,
     key_hashes: np.ndarray | None = None,
 ) -> CheckResult:
-    """Fails if a split is empty, has one class or too few groups, or if two share what is declared to lie in one.
+    """Fails if a split is empty, has labels that are all alike or of a class that training lacks, has too few groups,
+    or if two splits share what is declared to lie in one.
 
     That is rows (by number and by primary key), groups, time up to the embargo. Validation and benchmark are judged
     with intervals by group: found missing after the pilot, too few would have cost the pilot. `labelled_rows` are all
@@ -54,11 +56,22 @@ def splits_check(
     return holds("splits", not problems, evidence=told, fix=fix, details=_details(splits, label))
 
 
-def _emptiness(splits: Mapping[str, pd.DataFrame], label: str) -> Iterator[str]:
+def _emptiness(splits: Mapping[str, pd.DataFrame], label: Label) -> Iterator[str]:
     yield from (f"{name} has no rows" for name in SPLITS if not len(splits[name]))
-    yield from (
-        f"{name} has one class only" for name in SPLITS if len(splits[name]) and splits[name][label].nunique() < 2
-    )
+    filled = {name: splits[name][label.name] for name in SPLITS if len(splits[name])}
+    yield from (f"{name} has {why}" for name, labels in filled.items() if (why := label.kind.one_valued(labels)))
+    yield from _unlearnt_classes(filled, label)
+
+
+def _unlearnt_classes(labels: Mapping[str, pd.Series], label: Label) -> Iterator[str]:
+    """Classes that a held-out split has and training has not: nothing can be learned of them."""
+    if label.type != "class" or "training" not in labels:
+        return
+    known = set(labels["training"].unique())
+    for name, found in labels.items():
+        missing = [str(label.classes[place]) for place in sorted(set(found.unique()) - known)]
+        if missing:
+            yield f"{name} has classes that training lacks: {', '.join(missing[:5])}"
 
 
 def _few_groups(splits: Mapping[str, pd.DataFrame], spec: SplitSpec) -> Iterator[str]:
@@ -93,12 +106,12 @@ def _in_time(spans: Mapping[str, Ticks], spec: Windows) -> Iterator[str]:
             yield f"benchmark is not the end of a period of {policy.roll.every} from {policy.roll.from_}"
 
 
-def _shares(splits: Mapping[str, pd.DataFrame], spec: StratifiedSplit, label: str) -> Iterator[str]:
+def _shares(splits: Mapping[str, pd.DataFrame], spec: StratifiedSplit, label: Label) -> Iterator[str]:
     """Shares that miss the declared ones by more than rounding, in a stratum or in all."""
     import numpy as np
     import pandas as pd
 
-    rows = pd.concat([splits[name][[label, *spec.strata]] for name in SPLITS], ignore_index=True)
+    rows = pd.concat([splits[name][[label.name, *spec.strata]] for name in SPLITS], ignore_index=True)
     strata = stratum_codes(rows, spec, label)
     split = np.repeat(np.arange(len(SPLITS)), [len(splits[name]) for name in SPLITS])
     sizes = np.bincount(strata)
@@ -126,10 +139,14 @@ def _told(splits: Mapping[str, pd.DataFrame], spec: SplitSpec, labelled_rows: in
     return f"{told}; {left_out} of {labelled_rows} labelled rows ({left_out / labelled_rows:.1%}) lie in no split"
 
 
-def _details(splits: Mapping[str, pd.DataFrame], label: str) -> tuple[dict[str, object], ...]:
-    return tuple(
-        {"split": name, "rows": len(splits[name]), "positives": int(splits[name][label].sum())} for name in SPLITS
-    )
+def _details(splits: Mapping[str, pd.DataFrame], label: Label) -> tuple[dict[str, object], ...]:
+    return tuple({"split": name, "rows": len(splits[name]), **_labels(splits[name], label)} for name in SPLITS)
+
+
+def _labels(rows: pd.DataFrame, label: Label) -> dict[str, object]:
+    if label.type == "event":
+        return {"positives": int(rows[label.name].sum())}
+    return {"labels": label.kind.in_words(rows[label.name]) if len(rows) else ""}
 
 
 def span(rows: pd.DataFrame, column: str) -> str:

@@ -57,7 +57,7 @@ def _standard_error(values: np.ndarray, groups: np.ndarray) -> float:
     """Of the mean; by group where these are enough for it."""
     import numpy as np
 
-    from lifecycle.evaluation.interval import MINIMUM_GROUPS, mean_estimate
+    from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
     if len(np.unique(groups)) >= MINIMUM_GROUPS:
         return mean_estimate(values, groups).standard_error

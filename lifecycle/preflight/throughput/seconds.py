@@ -86,7 +86,7 @@ def _evaluate_seconds(job: PreflightJob, sample: Sample) -> float:
     if job.training.early_stopping is None:
         return 0.0
     held_out = sample.subject.held_out
-    return _second_call(loss_of(sample.task, sample.subject.model(), held_out)) / len(held_out.targets)
+    return _second_call(loss_of(sample.task, sample.subject.model(), held_out, job.rows.kind)) / len(held_out.targets)
 
 
 def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:

@@ -3,11 +3,12 @@
 The loss on validation rows, against the loss when predictions are permuted within their group (for example a day). A
 model that knows only the base rate loses nothing by the permutation, however wrong the base rate is; a comparison with
 the label prior stops healthy networks in months whose base rate moved. Size decides, not significance alone: shuffled
-labels reach a small significant rise as well. So the rise is held against that of logistic regression.
+labels reach a small significant rise as well. So the rise is held against that of the kind's linear model.
 
 A short pilot ranks well long before it is as sure as it may be, and a regression of few rows is surer than it may be:
-the rise counts both. So the logits of all are first stretched by Platt scaling, each half of the groups by a fit on the
-other half; a ranking that would have to be turned round counts as none.
+the rise counts both. So the answers of all are first stretched (Kind.stretched: Platt scaling of probabilities, a line
+through numbers), each half of the groups by a fit on the other half; an order that would have to be turned round counts
+as none.
 
 The reference is fitted on the validation rows themselves, each half of the groups for the other half, on no more rows
 than the stage has. Fitted on the stage's rows it would be fooled by whatever is wrong with these: with shuffled
@@ -21,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.evaluation.interval import mean_estimate
-from lifecycle.evaluation.metrics import log_loss
 from lifecycle.jobs import Learned, Rows
 from lifecycle.records import Estimate
+from lifecycle.tasks import Kind
+from lifecycle.tasks.interval import mean_estimate
 from lifecycle.training.plan import stage_rows
 
 if TYPE_CHECKING:
@@ -36,37 +37,43 @@ REFITS = 5
 
 
 def measure_learned(
+    kind: Kind,
     labels: np.ndarray,
     network: np.ndarray,
     reference: np.ndarray,
     groups: np.ndarray,
-    prior: float,
+    prior: np.ndarray,
     seed: int,
     refits: Sequence[np.ndarray] = (),
     trained_linear: np.ndarray | None = None,
 ) -> Learned:
-    """Rises of the network's and of the references' probabilities, each `(N,)`, in nats a row.
+    """Rises of the kind's loss of each row, by the network's and the references' answers, each `(N, ...)`.
 
-    `prior` is the training rows' share of positives. `reference` is logistic regression cross-fitted on validation
+    `prior` is the best constant answer of the training rows. `reference` is the linear model cross-fitted on validation
     rows, `refits` several of resampled rows of the stage, `trained_linear` one of all rows that the network saw.
     """
-    import numpy as np
-
     judged = {"network": network, "reference": reference} | {str(number): refit for number, refit in enumerate(refits)}
     if trained_linear is not None:
         judged["trained_linear"] = trained_linear
-    judged = {name: stretched(labels, probabilities, groups) for name, probabilities in judged.items()}
-    rises = permutation_rises(labels, judged, groups, seed)
+    judged = {name: stretched(kind, labels, answers, groups) for name, answers in judged.items()}
+    rises = permutation_rises(kind, labels, judged, groups, seed)
     beyond = None if trained_linear is None else rises["network"] - rises["trained_linear"]
     return Learned(
         network=mean_estimate(rises["network"], groups),
         reference=mean_estimate(rises["reference"], groups),
         stage_reference=_over_fits([rises[str(number)] for number in range(len(refits))], groups) if refits else None,
         beyond_linear=None if beyond is None else mean_estimate(beyond, groups),
-        label_entropy=float(log_loss(labels, np.full(len(labels), labels.mean())).mean()),
-        network_loss=float(log_loss(labels, network).mean()),
-        prior_loss=float(log_loss(labels, np.full(len(labels), prior)).mean()),
+        label_entropy=float(kind.row_loss(labels, constant_answers(kind.prior(labels), len(labels))).mean()),
+        network_loss=float(kind.row_loss(labels, network).mean()),
+        prior_loss=float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     )
+
+
+def constant_answers(answer: np.ndarray, rows: int) -> np.ndarray:
+    """One answer for so many rows, `(rows, *answer_shape)`."""
+    import numpy as np
+
+    return np.broadcast_to(answer, (rows, *answer.shape)).copy()
 
 
 def _over_fits(rises: Sequence[np.ndarray], groups: np.ndarray) -> Estimate:
@@ -87,67 +94,67 @@ def _over_fits(rises: Sequence[np.ndarray], groups: np.ndarray) -> Estimate:
 def refitted_linear(
     stage: pd.DataFrame, columns: Rows, rows: pd.DataFrame, seed: int, most_rows: int
 ) -> list[np.ndarray]:
-    """Probabilities of `rows`, each `(N,)`, of REFITS logistic regressions of the `stage`'s rows, drawn with repeats.
+    """Answers to `rows`, each `(N, ...)`, of REFITS linear models of the `stage`'s rows, drawn with repeats.
 
-    Each fit draws at most `most_rows` rows. A draw of one class tells nothing, and its share is the prediction.
+    Each fit draws at most `most_rows` rows.
     """
     import numpy as np
 
-    from lifecycle.evaluation.baselines import fit_baselines
-
-    features, label, generator = list(columns.features), columns.label, np.random.default_rng(seed)
-    fits = []
-    for _ in range(REFITS):
-        drawn = stage.iloc[generator.integers(0, len(stage), min(len(stage), most_rows))]
-        if drawn[label].nunique() < 2:
-            fits.append(np.full(len(rows), drawn[label].mean()))
-        else:
-            fits.append(fit_baselines(drawn, features, label, ("linear",), seed)["linear"](rows[features]))
-    return fits
+    generator = np.random.default_rng(seed)
+    draws = (generator.integers(0, len(stage), min(len(stage), most_rows)) for _ in range(REFITS))
+    return [fitted_linear(stage.iloc[drawn], columns, rows, seed) for drawn in draws]
 
 
-def stretched(labels: np.ndarray, probabilities: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Probabilities `(N,)` as sure as they may be: Platt scaling of each half of the groups, fitted on the other.
+def fitted_linear(training: pd.DataFrame, columns: Rows, rows: pd.DataFrame, seed: int) -> np.ndarray:
+    """Answers to `rows`, `(N, ...)`, of a linear model of the training rows; labels that are all alike tell nothing,
+    and the best constant is the answer."""
+    from lifecycle.tasks.baselines import fit_baselines
 
-    Where the fit would turn the ranking round, or sees one class only, the prediction is the half's share.
+    features, label, kind = list(columns.features), columns.label, columns.kind
+    labels = kind.checked_labels(training[label].to_numpy())
+    if kind.one_valued(labels):
+        return constant_answers(kind.prior(labels), len(rows))
+    return fit_baselines(training[[*features, label]], features, label, ("linear",), seed, kind)["linear"](
+        rows[features]
+    )
+
+
+def stretched(kind: Kind, labels: np.ndarray, answers: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Answers `(N, ...)` as sure as they may be: each half of the groups stretched by a fit on the other.
+
+    Where the fit would turn the order round, or can't be made, the answer is the best constant of the other half.
     """
     import numpy as np
 
-    from lifecycle.evaluation.calibration import apply_platt, fit_platt
-
-    result = np.empty(len(labels))
+    result = np.empty(answers.shape)
     for scored in _halves(groups):
-        fitted = ~scored
-        state = fit_platt(labels[fitted], probabilities[fitted]) if len(set(labels[fitted])) == 2 else None
-        if state is None or state["slope"] <= 0:
-            result[scored] = labels[fitted].mean()
+        stretch = kind.stretched(labels[~scored], answers[~scored])
+        if stretch is None:
+            result[scored] = kind.prior(labels[~scored])
         else:
-            result[scored] = apply_platt(probabilities[scored], state)
+            result[scored] = stretch(answers[scored])
     return result
 
 
 def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int, most_rows: int | None = None) -> np.ndarray:
-    """Probabilities `(N,)` of logistic regression, each half of the groups scored by a fit on the other half.
+    """Answers `(N, ...)` of a linear model, each half of the groups scored by a fit on the other half.
 
     The halves take turns group by group, so that both span all of the time. Each fit sees at most `most_rows` rows,
-    stratified by label. A half with one class only tells nothing, and its share of positives is the prediction.
+    stratified by label.
     """
     import numpy as np
 
-    from lifecycle.evaluation.baselines import fit_baselines
+    from lifecycle.tasks.kind import answer_shape
 
-    features, label = list(columns.features), columns.label
-    probabilities = np.empty(len(rows))
+    kind = columns.kind
+    answers = np.empty((len(rows), *answer_shape(kind)))
     for scored in _halves(rows[columns.group].to_numpy()):
         fitted = rows[~scored]
         if most_rows is not None and most_rows < len(fitted):
-            fitted = fitted.iloc[stage_rows(fitted[label].to_numpy(), most_rows / len(fitted), seed)]
-        if fitted[label].nunique() < 2:
-            probabilities[scored] = fitted[label].mean()
-            continue
-        predict = fit_baselines(fitted[[*features, label]], features, label, ("linear",), seed)["linear"]
-        probabilities[scored] = predict(rows.loc[scored, features])
-    return probabilities
+            strata = kind.strata(fitted[columns.label].to_numpy())
+            fitted = fitted.iloc[stage_rows(strata, most_rows / len(fitted), seed)]
+        answers[scored] = fitted_linear(fitted, columns, rows.loc[scored], seed)
+    return answers
 
 
 def _halves(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -159,15 +166,15 @@ def _halves(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def permutation_rises(
-    labels: np.ndarray, predictions: dict[str, np.ndarray], groups: np.ndarray, seed: int
+    kind: Kind, labels: np.ndarray, predictions: dict[str, np.ndarray], groups: np.ndarray, seed: int
 ) -> dict[str, np.ndarray]:
-    """Rise of each row's log loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model."""
+    """Rise of each row's loss, `(N,)`, averaged over the same PERMUTATIONS within groups for every model."""
     import numpy as np
 
     rises = {name: np.zeros(len(labels)) for name in predictions}
     for permuted in permutations_within(groups, seed):
-        for name, probabilities in predictions.items():
-            rises[name] += log_loss(labels, probabilities[permuted]) - log_loss(labels, probabilities)
+        for name, answers in predictions.items():
+            rises[name] += kind.row_loss(labels, answers[permuted]) - kind.row_loss(labels, answers)
     return {name: rise / PERMUTATIONS for name, rise in rises.items()}
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
-from lifecycle.evaluation.interval import MINIMUM_GROUPS, mean_estimate
-from lifecycle.evaluation.metrics import log_loss
 from lifecycle.jobs import Progress, TrainJob
+from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, seed_everything
 from lifecycle.training.random_state import random_kept
@@ -39,7 +38,8 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
     import numpy as np
 
     groups, labels = prepared.rows[job.rows.group].to_numpy(), prepared.rows[job.rows.label].to_numpy()
-    chosen = stage_rows(labels, min(1.0, MOST_ROWS / len(labels)), job.training.seed)
+    strata = job.rows.kind.strata(labels)
+    chosen = stage_rows(strata, min(1.0, MOST_ROWS / len(labels)), job.training.seed)
     if job.trainer is not None or len(np.unique(groups[chosen])) < MINIMUM_GROUPS:
         return None
     seed, training = job.training.seed, job.training
@@ -51,7 +51,7 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
         fall=mean_estimate(before - now, groups[chosen]),
         share_of_full=job.stages.fraction(job.stage),
         reweighted=prepared.data.weights is not None or bool(prepared.oversampled) or training.focal_gamma is not None,
-        untrained_loss=_log_loss(job, prepared, _untrained(job, prepared, state, seed + 1), device),
+        untrained_loss=_validation_loss(job, prepared, _untrained(job, prepared, state, seed + 1), device),
     )
 
 
@@ -74,11 +74,12 @@ def _untrained(job: TrainJob, prepared: Prepared, state: TrainState, seed: int) 
     return model
 
 
-def _log_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> float:
+def _validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> float:
     """Of the validation rows, as it is: calibrated, a ranking by luck would look like knowledge."""
     rows = read_rows(job.validation_file, job.rows)
     predicted = predict_rows(prepared.task, model, prepared.preprocessing, rows[list(job.rows.features)], device)
-    return float(log_loss(rows[job.rows.label].to_numpy(), predicted).mean())
+    kind = job.rows.kind
+    return float(kind.row_loss(*kind.checked(rows[job.rows.label].to_numpy(), predicted)).mean())
 
 
 def _losses(prepared: Prepared, model: torch.nn.Module, rows: np.ndarray) -> np.ndarray:

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 from lifecycle.checks import CheckResult
 from lifecycle.jobs import InputGain, UnreviewedInputs
 from lifecycle.leakage.power import DECIDES_AUC
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,21 +50,30 @@ MOST_NAMED = 3
 
 def measure_unreviewed(
     predict: Callable[[pd.DataFrame], np.ndarray], training: pd.DataFrame, validation: pd.DataFrame,
-    features: Sequence[str], unreviewed: Sequence[str], label: str, seed: int,
+    features: Sequence[str], unreviewed: Sequence[str], label: str, seed: int, kind: Kind,
 ) -> UnreviewedInputs | None:  # fmt: skip
-    """The figures, on rows with the columns `features` and the label; `predict` gives probabilities `(N,)` of features.
+    """The figures, on rows with the columns `features` and the label; `predict` gives the kind's answers of features.
 
-    None where a table holds one label only.
+    An AUC is that of the label's main event (Kind.events). None where a table holds one side of it only.
     """
     import numpy as np
 
-    from lifecycle.evaluation.metrics import auc
+    from lifecycle.tasks.probabilities import ranking
 
+    event = kind.events(kind.checked_labels(training[label].to_numpy()))[0]
+    training, validation = (
+        rows.assign(**{label: event.of_labels(rows[label].to_numpy()).astype(np.int64)})
+        for rows in (training, validation)
+    )
     training = _few_rows(training, label, TRAINING_ROWS)
     validation = _few_rows(validation, label, VALIDATION_ROWS).reset_index(drop=True)
     if min(training[label].nunique(), validation[label].nunique()) < 2:
         return None
     labels, rows = validation[label].to_numpy(), validation[list(features)]
+
+    def ranked(some: pd.DataFrame) -> float:
+        return float(ranking(labels, event.of_answers(predict(some))))
+
     generator = np.random.default_rng(seed)
     orders = [generator.permutation(len(rows)) for _ in range(min(MOST_SHUFFLES, -(-VALIDATION_ROWS // len(rows))))]
 
@@ -71,9 +82,9 @@ def measure_unreviewed(
         if len(columns) == len(features):
             return 0.5  # nothing is left in its place
         left = (rows.assign(**{name: rows[name].array.take(order) for name in columns}) for order in orders)
-        return float(np.mean([auc(labels, predict(changed)) for changed in left]))
+        return float(np.mean([ranked(changed) for changed in left]))
 
-    reached = float(auc(labels, predict(rows)))
+    reached = ranked(rows)
     alone = alone_aucs(training, validation, features, label)
     strongest = sorted(unreviewed, key=lambda name: -alone[name])
     lost = {name: reached - shuffled([name]) for name in strongest[:MOST_SHUFFLED]}
@@ -122,15 +133,15 @@ def _auc_of_nulls(
     training: pd.DataFrame, validation: pd.DataFrame, unreviewed: Sequence[str], label: str, seed: int
 ) -> float | None:
     """The AUC of quick trees that see only which of these inputs are null; None if none ever is in training."""
-    from lifecycle.evaluation.baselines import fit_baselines
-    from lifecycle.evaluation.metrics import auc
+    from lifecycle.tasks.baselines import fit_baselines
+    from lifecycle.tasks.probabilities import auc
 
     masked = [name for name in unreviewed if training[name].isna().any()]
     if not masked:
         return None
     seen, held = (rows[masked].isna().astype("float64") for rows in (training, validation))
     name = "gradient_boosting"
-    trees = fit_baselines(seen.assign(**{label: training[label]}), masked, label, (name,), seed)[name]
+    trees = fit_baselines(seen.assign(**{label: training[label]}), masked, label, (name,), seed, BINARY)[name]
     return float(auc(validation[label].to_numpy(), trees(held)))
 
 

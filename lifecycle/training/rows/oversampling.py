@@ -7,7 +7,6 @@ update has seen it.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from lifecycle.training_spec import Oversampling
@@ -70,11 +69,3 @@ def oversample(labels: np.ndarray, declared: Oversampling | None) -> Oversampled
         return None
     rare = 0 if isinstance(declared, str) and 2 * positives > len(labels) else 1
     return Oversampled(np.flatnonzero(labels == rare), repeats)
-
-
-def log_odds_of_draws(labels: np.ndarray, oversampled: Oversampled | None) -> float:
-    """By how much the draws raise the log-odds that a network learns, as log_odds_shift does for weights."""
-    if oversampled is None:
-        return 0.0
-    sign = 1 if labels[int(oversampled.rare[0])] == 1 else -1
-    return sign * math.log(oversampled.times)

@@ -34,7 +34,7 @@ def regression_seconds(job: TrainJob, prepared: Prepared, validation_rows: int) 
     """The regressions that the pilot's network is held against: of each half of the validation rows, and of its own."""
     if job.stage != "pilot":
         return 0.0
-    from lifecycle.evaluation.baselines import fit_baselines
+    from lifecycle.tasks.baselines import fit_baselines
 
     columns, rows = list(job.rows.features), prepared.rows
 
@@ -42,7 +42,9 @@ def regression_seconds(job: TrainJob, prepared: Prepared, validation_rows: int) 
         some = rows.iloc[:: max(1, len(rows) // count)]
         # Rows of one class only say nothing of the time.
         with contextlib.suppress(EvaluationError):
-            fit_baselines(some, columns, job.rows.label, ("linear",), job.training.seed)["linear"](some[columns])
+            fit_baselines(some, columns, job.rows.label, ("linear",), job.training.seed, job.rows.kind)["linear"](
+                some[columns]
+            )
 
     share = job.stages.fraction(job.stage) if job.stages.mode == "continue" else 1.0
     with random_kept():

@@ -11,7 +11,6 @@ from lifecycle.incidents import record
 from lifecycle.incidents.find import find_incident, known_incidents
 from lifecycle.incidents.incident import FOLDER, as_kept, incident_name, is_incident, read_incident, write_manifest
 
-
 # Of ten digits, exact in float32: "1000000" was once met in the digits of a signal.
 ODD_VALUE = 9876543488.0
 

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from split_specs import CONTRACT, LABEL, rows, spec
+from split_specs import CONTRACT, rows, spec
 
 from lifecycle.checks import CheckResult
 from lifecycle.data.split import split_rows, splits_check
@@ -17,7 +17,7 @@ def until(day: str, benchmark: dict, **changes) -> tuple[dict, CheckResult]:
     """The splits of a version whose newest rows are of that day, and their check."""
     declared = spec("time", benchmark=benchmark, **changes)
     splits = split_rows(ROWS[ROWS["day"] <= day], declared, CONTRACT)
-    return splits, splits_check(splits, declared, LABEL, CONTRACT.primary_key)
+    return splits, splits_check(splits, declared, CONTRACT.label, CONTRACT.primary_key)
 
 
 def days(splits: dict, name: str = "benchmark") -> tuple[str, str]:
@@ -66,7 +66,7 @@ def test_first_period_that_has_not_wholly_arrived_is_refused():
 def test_rows_that_reach_into_or_past_the_frozen_window_are_found(name, day):
     splits, _ = until("2024-06-20", PINNED)
     splits[name] = pd.concat([splits[name], ROWS[ROWS["day"] == day].assign(row_id=-ROWS["row_id"]).head(1)])
-    check = splits_check(splits, spec("time", benchmark=PINNED), LABEL, CONTRACT.primary_key)
+    check = splits_check(splits, spec("time", benchmark=PINNED), CONTRACT.label, CONTRACT.primary_key)
     assert check.stops
     assert f"{name} ends -" in check.evidence
 
@@ -77,6 +77,6 @@ def test_rows_that_reach_into_or_past_the_frozen_window_are_found(name, day):
 )
 def test_benchmark_that_lies_elsewhere_than_declared_is_found(benchmark, told):
     splits, _ = until("2024-06-11", {"window": "20d", "roll": "each_version"})
-    check = splits_check(splits, spec("time", benchmark=benchmark), LABEL, CONTRACT.primary_key)
+    check = splits_check(splits, spec("time", benchmark=benchmark), CONTRACT.label, CONTRACT.primary_key)
     assert check.stops
     assert told in check.evidence

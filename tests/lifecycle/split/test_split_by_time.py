@@ -20,6 +20,7 @@ def spec(**values) -> TimeSplit:
 
 
 SPEC = spec()
+POSITIVE = Label(name="positive", version=1, column="positive")
 
 
 def rows(days: int = 60, per_day: int = 10, seed: int = 0) -> pd.DataFrame:
@@ -69,7 +70,7 @@ def test_split_column_of_parquet_dates_is_cut_like_timestamps(tmp_path):
     for name, part in split_by_time(dates, SPEC).items():
         assert part.index.equals(split_by_time(frame, SPEC)[name].index)
         assert part["day"].dtype == object
-    assert splits_check(split_by_time(dates, SPEC), SPEC, "positive").status == "pass"
+    assert splits_check(split_by_time(dates, SPEC), SPEC, POSITIVE).status == "pass"
 
 
 def test_rows_of_too_few_days_are_refused():
@@ -97,7 +98,7 @@ def test_split_column_without_dates_is_refused(change, message):
 
 
 def test_splits_check_passes_on_healthy_splits():
-    check = splits_check(healthy(), SPEC, "positive")
+    check = splits_check(healthy(), SPEC, POSITIVE)
     assert check.status == "pass"
     assert all(name in check.evidence for name in SPLITS)
 
@@ -109,13 +110,13 @@ def test_splits_check_finds_an_empty_split_and_one_of_one_class(name):
         (lambda part: part.head(0), f"{name} has no rows"),
         (lambda part: part.assign(positive=1), f"{name} has one class only"),
     ):
-        check = splits_check({**splits, name: change(splits[name])}, SPEC, "positive")
+        check = splits_check({**splits, name: change(splits[name])}, SPEC, POSITIVE)
         assert check.stops
         assert told in check.evidence
 
 
 def test_splits_check_tells_every_empty_split():
-    check = splits_check({name: part.head(0) for name, part in healthy().items()}, SPEC, "positive")
+    check = splits_check({name: part.head(0) for name, part in healthy().items()}, SPEC, POSITIVE)
     assert all(f"{name} has no rows" in check.evidence for name in SPLITS)
 
 
@@ -123,19 +124,19 @@ def test_splits_check_tells_every_empty_split():
 def test_splits_check_finds_overlapping_rows(before, after):
     splits = healthy()
     splits[before] = pd.concat([splits[before], splits[after].head(1)])
-    check = splits_check(splits, SPEC, "positive")
+    check = splits_check(splits, SPEC, POSITIVE)
     assert check.stops
     assert f"{before} ends -" in check.evidence
 
 
 def test_splits_check_finds_a_gap_that_is_shorter_than_the_embargo():
-    check = splits_check(healthy(), spec(embargo="2d"), "positive")
+    check = splits_check(healthy(), spec(embargo="2d"), POSITIVE)
     assert check.stops
     assert "training ends 1 whole days before validation; the embargo is 2d" in check.evidence
 
 
 def test_splits_check_finds_a_window_of_too_few_groups():
-    check = splits_check(split_by_time(rows(), spec(validation="7d")), spec(validation="7d"), "positive")
+    check = splits_check(split_by_time(rows(), spec(validation="7d")), spec(validation="7d"), POSITIVE)
     assert check.stops
     assert "validation has 7 groups of day" in check.evidence
 

@@ -13,7 +13,7 @@ def checked(by: str, change=lambda splits: None, **changes):
     declared = spec(by, **changes)
     splits = split_rows(ROWS, declared, CONTRACT)
     change(splits)
-    return splits_check(splits, declared, LABEL, CONTRACT.primary_key, len(ROWS))
+    return splits_check(splits, declared, CONTRACT.label, CONTRACT.primary_key, len(ROWS))
 
 
 def found(check, told: str) -> None:
@@ -85,7 +85,7 @@ def test_window_that_is_longer_than_declared_is_found(name):
     declared = spec("time")
     splits = split_rows(ROWS, declared, CONTRACT)
     windows = {"validation": "13d", "calibration": "9d", "benchmark": {"window": "19d"}}
-    check = splits_check(splits, spec("time", **{name: windows[name]}), LABEL, CONTRACT.primary_key)
+    check = splits_check(splits, spec("time", **{name: windows[name]}), CONTRACT.label, CONTRACT.primary_key)
     found(check, f"{name} is longer than")
 
 
@@ -118,6 +118,6 @@ def test_strata_that_are_too_small_for_their_shares_are_found():
 def test_healthy_splits_without_a_key_are_compared_by_row_number():
     declared = spec("time")
     splits = split_rows(ROWS, declared, CONTRACT)
-    assert splits_check(splits, declared, LABEL).status == "pass"
+    assert splits_check(splits, declared, CONTRACT.label).status == "pass"
     splits["validation"] = pd.concat([splits["validation"], splits["training"].tail(1)])
-    found(splits_check(splits, declared, LABEL), "training and validation share 1 rows")
+    found(splits_check(splits, declared, CONTRACT.label), "training and validation share 1 rows")

@@ -22,7 +22,7 @@ def test_kind_gives_four_sound_splits_of_the_columns_that_it_names(by):
     columns = list(dict.fromkeys([*split_columns(spec(by), CONTRACT), *CONTRACT.primary_key, LABEL]))
     splits = split(by, ROWS[columns])
     assert tuple(splits) == SPLITS
-    check = splits_check(splits, spec(by), LABEL, CONTRACT.primary_key, len(ROWS))
+    check = splits_check(splits, spec(by), CONTRACT.label, CONTRACT.primary_key, len(ROWS))
     assert check.status == "pass", check.evidence
     left_out = len(ROWS) - sum(map(len, splits.values()))
     assert f"{left_out} of {len(ROWS)} labelled rows" in check.evidence
@@ -129,7 +129,7 @@ def test_hours_cut_between_instants_and_never_inside_a_tie():
         assert ends[after][0] - ends[before][1] == pd.Timedelta("37h")
     times = [set(part["when"]) for part in splits.values()]
     assert sum(map(len, times)) == len(set.union(*times))
-    assert splits_check(splits, spec("time", **HOURS), LABEL, ("row_id",)).status == "pass"
+    assert splits_check(splits, spec("time", **HOURS), CONTRACT.label, ("row_id",)).status == "pass"
 
 
 def test_hours_of_a_column_of_days_are_refused():

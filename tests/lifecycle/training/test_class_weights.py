@@ -15,7 +15,7 @@ from lifecycle.errors import DatasetError
 from lifecycle.records import STAGES
 from lifecycle.training.loop import train_step
 from lifecycle.training.prepare import prepare
-from lifecycle.training.rows.weights import log_odds_shift, row_weights
+from lifecycle.training.rows.weights import raised_by_class, row_weights
 from lifecycle.training.stage import run_stage
 from lifecycle.training.state import Recipe, TrainData, TrainState
 from lifecycle.training_spec import ClassWeights
@@ -26,7 +26,7 @@ LABELS = np.array([1, 0, 0, 0])
 @pytest.mark.parametrize("declared", [None, "none"])
 def test_no_weights_are_no_weights(declared):
     assert row_weights(LABELS, declared) is None
-    assert log_odds_shift(LABELS, None) == 0.0
+    assert raised_by_class(LABELS, None, None, 2) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,9 @@ def test_weights_are_those_of_the_formula_and_have_mean_one(declared, given, wan
     assert weights.tolist() == pytest.approx(wanted)
     assert weights.mean() == pytest.approx(1)
     shift = math.log(np.mean(np.array(wanted)[:1]) / np.mean(np.array(wanted)[1:]))
-    assert log_odds_shift(LABELS, weights) == pytest.approx(shift)
+    raised = raised_by_class(LABELS, weights, None, 2)
+    assert raised is not None
+    assert raised[1] - raised[0] == pytest.approx(shift)
 
 
 @pytest.mark.parametrize("given", [[1, -1, 1, 1], [1, math.nan, 1, 1], [1, math.inf, 1, 1], [0, 1, 1, 1], [0] * 4])
@@ -187,7 +189,7 @@ def labels(share: float) -> pd.Series:
 )
 def test_rare_class_that_nobody_declared_is_a_warning_with_the_figure(share, declared, status):
     given = declared if isinstance(declared, dict) and "positive" not in declared else {"class_weights": declared}
-    check = class_balance_check(labels(share), toy_jobs.spec_with(training=given).training.imbalance)
+    check = class_balance_check(labels(share), toy_jobs.spec_with(training=given).training.imbalance, (0, 1))
     assert (check.status, check.severity, check.stops) == (status, "warning", False)
     assert f"{min(share, 1 - share):.2%} of 10000 training rows" in check.evidence
     assert bool(check.fix) == (status == "fail")

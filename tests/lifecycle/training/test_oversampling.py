@@ -17,8 +17,8 @@ from lifecycle.records import STAGES
 from lifecycle.training.flight import PreemptedError
 from lifecycle.training.plan import make_plan, plan_of_counts
 from lifecycle.training.prepare import prepare
-from lifecycle.training.rows.oversampling import log_odds_of_draws, oversample, repeated_draws
-from lifecycle.training.rows.weights import row_weights
+from lifecycle.training.rows.oversampling import Oversampled, oversample, repeated_draws
+from lifecycle.training.rows.weights import raised_by_class, row_weights
 from lifecycle.training.stage import run_stage
 from lifecycle.training_spec import OversampledClass
 from lifecycle.use_case import load_use_case
@@ -102,8 +102,14 @@ def test_weights_have_mean_one_over_the_draws_and_the_shift_is_that_of_both():
     assert found is not None
     weights = row_weights(LABELS, None, given, found)
     assert np.average(weights, weights=found.draws_of(10)) == pytest.approx(1)
-    assert log_odds_of_draws(LABELS, found) == pytest.approx(np.log(4))
-    assert log_odds_of_draws(1 - LABELS, oversample(1 - LABELS, "balanced")) == pytest.approx(-np.log(4))
+    assert _shift(LABELS, found) == pytest.approx(np.log(4))
+    assert _shift(1 - LABELS, oversample(1 - LABELS, "balanced")) == pytest.approx(-np.log(4))
+
+
+def _shift(labels: np.ndarray, drawn: Oversampled | None) -> float:
+    raised = raised_by_class(labels, None, drawn, 2)
+    assert raised is not None
+    return float(raised[1] - raised[0])
 
 
 def test_oversampled_training_is_judged_and_shipped_as_if_each_row_counted_once(rare_splits, tmp_path):  # noqa: F811

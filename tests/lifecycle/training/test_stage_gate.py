@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lifecycle.checks import CheckResult
 from lifecycle.jobs import Learned, Progress, TrainResult
 from lifecycle.records import Alarm, CurvePoint, Estimate
+from lifecycle.tasks.binary import BINARY
 from lifecycle.training.judging.gate import (
     CHECKS,
     finite_check,
@@ -79,7 +80,9 @@ def test_beyond_linear_that_was_not_measured_is_insufficient_and_says_where_to_l
 
 def test_learned_of_a_network_that_equals_logistic_regression_passes():
     labels, groups, logits = ranked_rows()
-    measured = measure_learned(labels, sure := 1 / (1 + np.exp(-logits)), sure, groups, 0.5, 0, [sure] * 5, sure)
+    measured = measure_learned(
+        BINARY, labels, sure := 1 / (1 + np.exp(-logits)), sure, groups, np.array(0.5), 0, [sure] * 5, sure
+    )
     assert learned_check(measured, moved(0.2), "cpu", FALLING).status == "pass"
     assert beyond_linear_check(measured, "cpu").status == "fail"
 
@@ -199,7 +202,7 @@ def ranked_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def rise_of(labels, network, logits, groups) -> Learned:
-    return measure_learned(labels, network, 1 / (1 + np.exp(-logits)), groups, 0.5, 0)
+    return measure_learned(BINARY, labels, network, 1 / (1 + np.exp(-logits)), groups, np.array(0.5), 0)
 
 
 @pytest.mark.parametrize(

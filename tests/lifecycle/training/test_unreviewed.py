@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.evaluation.baselines import fit_baselines
 from lifecycle.jobs import InputGain, UnreviewedInputs
+from lifecycle.tasks.baselines import fit_baselines
+from lifecycle.tasks.binary import BINARY
 from lifecycle.training.judging.unreviewed import (
     _few_rows,
     discriminability,
@@ -59,8 +60,8 @@ def measured(rows: pd.DataFrame, unreviewed: tuple[str, ...]) -> UnreviewedInput
     features = [str(name) for name in rows if name != "label"]
     training, validation = rows.head(ROWS // 2), rows.tail(ROWS // 2)
     name = "gradient_boosting"
-    predict = fit_baselines(training, features, "label", (name,), 0)[name]
-    found = measure_unreviewed(predict, training, validation, features, unreviewed, "label", 0)
+    predict = fit_baselines(training, features, "label", (name,), 0, BINARY)[name]
+    found = measure_unreviewed(predict, training, validation, features, unreviewed, "label", 0, BINARY)
     assert found is not None
     return found
 
@@ -152,5 +153,5 @@ def test_few_rows_keep_a_rare_label_and_one_label_alone_is_not_measured():
     assert _few_rows(rows, "label", 4_000)["label"].sum() == 40
     assert len(_few_rows(rows, "label", 4_000)) == 4_000
     of_one = rows.assign(label=0)
-    asked = measure_unreviewed(lambda some: some["x"].to_numpy(), of_one, of_one, ["x"], ["x"], "label", 0)
+    asked = measure_unreviewed(lambda some: some["x"].to_numpy(), of_one, of_one, ["x"], ["x"], "label", 0, BINARY)
     assert asked is None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.metrics import SMALLEST_PROBABILITY, checked, require_both_classes
+from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, checked, require_both_classes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError, did_you_mean
+from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
 
 if TYPE_CHECKING:
     import numpy as np
 
-METRICS = ("log_loss", "brier", "auc", "calibration_error")
-ROW_LOSSES = ("log_loss", "brier")
 # Bins of the calibration error and of the reliability table.
 BINS = 10
 # float32 cannot hold a probability nearer to 1 than 6e-8, so a saturated model is not infinitely wrong
@@ -38,18 +36,15 @@ def brier(labels: Any, probabilities: Any) -> np.ndarray:
     return (probabilities - labels) ** 2
 
 
-def row_loss(metric: str, labels: Any, probabilities: Any) -> np.ndarray:
-    """The per-row loss of that name, shape `(N,)`; less is better."""
-    if metric not in ROW_LOSSES:
-        raise EvaluationError("no per-row loss of that name", value=metric, fix=did_you_mean(metric, ROW_LOSSES))
-    return {"log_loss": log_loss, "brier": brier}[metric](labels, probabilities)
-
-
 def auc(labels: Any, probabilities: Any) -> float:
     """Area under the ROC curve in [0, 1]: the share of (positive, negative) pairs in order, ties count half."""
-    labels, probabilities = checked(labels, probabilities)
+    return ranking(*checked(labels, probabilities))
+
+
+def ranking(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The AUC of any scores `(N,)`, for labels `(N,)` of 0 and 1."""
     require_both_classes(labels)
-    positive, negative = probabilities[labels == 1], probabilities[labels == 0]
+    positive, negative = scores[labels == 1], scores[labels == 0]
     return float(pair_wins(positive, negative).sum() / (len(positive) * len(negative)))
 
 

@@ -1,0 +1,140 @@
+"""Simple models on the raw feature columns, which a network has to beat to be worth its cost.
+
+prior: the best constant answer. linear: logistic regression or ridge on one-hot categories and standardised numbers
+with missing indicators. gradient_boosting: scikit-learn's histogram trees. Which of them a kind of task asks, and what
+an answer is, says the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import EvaluationError, did_you_mean
+from lifecycle.tasks.encoding import Encoding, fit_encoding
+from lifecycle.tasks.kind import Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from lifecycle.tasks.kind import Predictor
+
+BASELINES = ("prior", "linear", "gradient_boosting")
+# scikit-learn's trees take codes below 255; one of them is for rare and unseen categories.
+MOST_TREE_CATEGORIES = 254
+
+
+def fit_baselines(
+    training: pd.DataFrame, feature_columns: Sequence[str], label: str, names: Sequence[str], seed: int, kind: Kind
+) -> dict[str, Predictor]:
+    """The named baselines fitted on the training rows; equal rows and seed give equal answers.
+
+    Each predictor takes rows with the feature columns (a label column is ignored) and gives answers of the kind.
+    Columns may hold numbers, text, booleans, times and nulls (encoding.py says how each is used). Raises
+    EvaluationError for an unknown name, a missing column, a label among the features or labels that nothing can be
+    learned from.
+    """
+    for name in names:
+        if name not in BASELINES:
+            raise EvaluationError("no baseline of that name", value=name, fix=did_you_mean(name, BASELINES))
+    if label in feature_columns or label not in training.columns:
+        raise EvaluationError(
+            "the label must be a column of the training rows and no feature", value=label, fix="mend the columns' roles"
+        )
+    labels = kind.checked_labels(training[label])
+    return {name: kind.fit_baseline(name, training, list(feature_columns), labels, seed) for name in names}
+
+
+def logistic_regression(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
+    """Probabilities of the label values that occur, in rising order."""
+    from sklearn.linear_model import LogisticRegression
+
+    model, design = LogisticRegression(C=1.0, solver="lbfgs", max_iter=1000), _fit_design(training, columns)
+    model.fit(design(training), labels)
+    return lambda rows: model.predict_proba(design(rows))
+
+
+def ridge(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
+    """Numbers `(N,)`."""
+    from sklearn.linear_model import Ridge
+
+    model, design = Ridge(alpha=1.0), _fit_design(training, columns)
+    model.fit(design(training), labels)
+    return lambda rows: model.predict(design(rows))
+
+
+def boosted_classes(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
+    """Probabilities of the label values that occur, in rising order."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    encoding, options = _trees(training, columns, seed)
+    model = HistGradientBoostingClassifier(**options)
+    model.fit(tree_table(encoding, training), labels)
+    return lambda rows: model.predict_proba(tree_table(encoding, rows))
+
+
+def boosted_numbers(
+    training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int, quantiles: tuple[float, ...] = ()
+) -> Predictor:
+    """Numbers `(N,)`, or rising quantiles `(N, quantiles)`, of trees of their own each."""
+    import numpy as np
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    encoding, options = _trees(training, columns, seed)
+    losses: list[dict[str, Any]] = [{"loss": "quantile", "quantile": level} for level in quantiles]
+    table = tree_table(encoding, training)
+    models = [HistGradientBoostingRegressor(**options, **loss).fit(table, labels) for loss in losses or [{}]]
+
+    def answers(rows: pd.DataFrame) -> np.ndarray:
+        table = tree_table(encoding, rows)
+        found = np.stack([model.predict(table) for model in models], axis=1)
+        return np.sort(found, axis=1) if quantiles else found[:, 0]
+
+    return answers
+
+
+def _trees(training: pd.DataFrame, columns: list[str], seed: int) -> tuple[Encoding, dict[str, Any]]:
+    """The encoding of the columns for trees, and the trees' options."""
+    encoding = fit_encoding(training, columns, most_categories=MOST_TREE_CATEGORIES)
+    categorical = [False] * len(encoding.numeric) + [True] * len(encoding.categories)
+    # Early stopping would take its validation rows at random, across time.
+    return encoding, {"categorical_features": categorical, "early_stopping": False, "random_state": seed}
+
+
+def _fit_design(training: pd.DataFrame, columns: list[str]) -> Callable[[pd.DataFrame], Any]:
+    """What turns rows into the design of a linear model, by the mean and spread of the training rows."""
+    import numpy as np
+
+    encoding = fit_encoding(training, columns)
+    numbers, _ = encoding.encode(training)
+    known = ~np.isnan(numbers)
+    count = np.maximum(known.sum(0), 1)
+    mean = np.where(known, numbers, 0.0).sum(0) / count
+    scale = np.sqrt(np.where(known, (numbers - mean) ** 2, 0.0).sum(0) / count)
+    scale[scale == 0] = 1.0
+    return lambda rows: _design(encoding, rows, mean, scale)
+
+
+def _design(encoding: Encoding, rows: pd.DataFrame, mean: np.ndarray, scale: np.ndarray) -> Any:
+    """Standardised numbers (missing → mean), missing indicators and one-hot codes, shape `(N, F)`."""
+    import numpy as np
+    from scipy.sparse import csr_matrix, hstack
+
+    numbers, codes = encoding.encode(rows)
+    missing = np.isnan(numbers)
+    dense = np.hstack([np.where(missing, 0.0, (numbers - mean) / scale), missing.astype(float)])
+    starts = np.cumsum([0, *encoding.sizes])
+    # Each row has exactly one 1 for each categorical column, so the sparse form can be written down.
+    indptr = np.arange(len(rows) + 1) * codes.shape[1]
+    one_hot = csr_matrix(
+        (np.ones(codes.size), (codes + starts[:-1]).ravel(), indptr), shape=(len(rows), int(starts[-1]))
+    )
+    return hstack([csr_matrix(dense), one_hot], format="csr")
+
+
+def tree_table(encoding: Encoding, rows: pd.DataFrame) -> np.ndarray:
+    """Numbers and codes side by side, as scikit-learn's trees take them."""
+    import numpy as np
+
+    return np.hstack(encoding.encode(rows))

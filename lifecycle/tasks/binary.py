@@ -1,0 +1,277 @@
+"""Kind binary: the label is 0 or 1, the answer is the probability of 1, shape `(N,)`.
+
+The formulas of single metrics are in probabilities.py, Platt scaling is in platt.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.tasks.kind import Event, few_groups
+from lifecycle.tasks.metric import TaskMetric, ratio
+from lifecycle.tasks.probabilities import (
+    brier,
+    checked,
+    checked_labels,
+    equal_mass_bins,
+    log_loss,
+    pair_wins,
+    reliability,
+    require_both_classes,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from lifecycle.records import ReliabilityBin
+    from lifecycle.tasks.kind import Predictor
+    from lifecycle.training_spec import TrainingSpec
+
+# A label is predicted from this probability on, where a metric asks for a prediction of 0 or 1.
+THRESHOLD = 0.5
+
+
+class Binary:
+    """A label of two values."""
+
+    name = "binary"
+    classes = (0, 1)
+    answer_names = ("",)
+    answers = "probabilities"
+    predict_fix = "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid"
+    target_dtype: Literal["float32"] = "float32"
+    loss, score = "log_loss", "auc"
+    per_class: tuple[str, ...] = ()
+    reported = ("log_loss", "brier", "auc", "calibration_error")
+    # The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
+    sliced = ("log_loss", "brier", "auc")
+
+    @cached_property
+    def metrics(self) -> Mapping[str, TaskMetric]:
+        """Losses, ranking, calibration, and what a decision at a probability of 0.5 gets right."""
+        found = (
+            TaskMetric("log_loss", False, rows=log_loss),
+            TaskMetric("brier", False, rows=brier),
+            TaskMetric("auc", True, left_out=_auc_left_out, low=0.0, high=1.0),
+            TaskMetric("average_precision", True, left_out=_average_precision_left_out, low=0.0, high=1.0),
+            TaskMetric("calibration_error", False, left_out=_calibration_error_left_out, low=0.0, high=1.0),
+            *(_of_decisions(name, formula) for name, formula in _DECISIONS.items()),
+        )
+        return {metric.name: metric for metric in found}
+
+    def checked_labels(self, labels: Any) -> np.ndarray:
+        return checked_labels(labels)
+
+    def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
+        return checked(labels, answers)
+
+    def prior(self, labels: np.ndarray) -> np.ndarray:
+        """The share of label 1."""
+        import numpy as np
+
+        return np.asarray(labels.mean(), dtype=np.float64)
+
+    def row_loss(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return log_loss(labels, answers)
+
+    def shortage(self, labels: Any, groups: Any, minimum_rows: int = 1) -> str:
+        """Both labels must lie in two groups at least, so that an AUC is defined without any one of them."""
+        import numpy as np
+
+        reason, codes = few_groups(labels, groups, minimum_rows)
+        if reason:
+            return reason
+        labels = checked_labels(labels)
+        for label in (0, 1):
+            holding = len(np.unique(codes[labels == label]))
+            if holding < 2:
+                return f"label {label} occurs in {holding} groups, fewer than 2"
+        return ""
+
+    def one_valued(self, labels: Any) -> str:
+        return "one class only" if len(set(checked_labels(labels))) < 2 else ""
+
+    def strata(self, labels: Any) -> np.ndarray:
+        """The labels themselves."""
+        import numpy as np
+
+        return np.asarray(labels, dtype=np.int64)
+
+    def events(self, labels: np.ndarray) -> tuple[Event, ...]:
+        """The label is 1."""
+        return (Event("label 1", lambda found: found == 1, lambda answers: answers),)
+
+    def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
+        """Platt scaling."""
+        from lifecycle.tasks.platt import fit_platt
+
+        return dict(fit_platt(labels, answers))
+
+    def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
+        from lifecycle.tasks.platt import apply_platt
+
+        return apply_platt(answers, state)
+
+    def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+        """Platt scaling of a slope above 0."""
+        if len(set(labels)) < 2:
+            return None
+        state = self.fit_calibration(labels, answers)
+        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
+
+    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """The log-odds less what the weights raised them by."""
+        raised = float(shift[1] - shift[0])
+        return self.calibrated(answers, {"slope": 1.0, "intercept": -raised}) if raised else answers
+
+    def answer_scale(self, answers: np.ndarray) -> float:
+        return 1.0
+
+    def fit_baseline(
+        self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
+    ) -> Predictor:
+        """The share of label 1, logistic regression, boosted trees."""
+        import numpy as np
+
+        from lifecycle.tasks.baselines import boosted_classes, logistic_regression
+
+        require_both_classes(labels)
+        if name == "prior":
+            share = float(labels.mean())
+            return lambda rows: np.full(len(rows), share)
+        fit = {"linear": logistic_regression, "gradient_boosting": boosted_classes}[name]
+        predict = fit(training, columns, labels, seed)
+        return lambda rows: predict(rows)[:, 1]
+
+    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+        """Mean probability against the share of label 1."""
+        return reliability(labels, answers)
+
+    def sample_labels(self, rows: int) -> np.ndarray:
+        """0 and 1 in turn."""
+        import numpy as np
+
+        return np.arange(rows) % 2
+
+    def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
+        return ()
+
+    def in_words(self, labels: Any) -> str:
+        return f"{float(self.checked_labels(labels).mean()):.1%} label 1"
+
+    def target_state(self, labels: np.ndarray) -> dict[str, Any]:
+        """Nothing: a network finds the base rate by itself."""
+        return {}
+
+
+BINARY = Binary()
+
+# Of a decision at THRESHOLD, by the sums of true and false positives, false and true negatives.
+_DECISIONS: dict[str, Callable[..., np.ndarray]] = {
+    "accuracy": lambda tp, fp, fn, tn: ratio(tp + tn, tp + fp + fn + tn),
+    "balanced_accuracy": lambda tp, fp, fn, tn: (ratio(tp, tp + fn) + ratio(tn, tn + fp)) / 2,
+    "precision": lambda tp, fp, fn, tn: ratio(tp, tp + fp),
+    "recall": lambda tp, fp, fn, tn: ratio(tp, tp + fn),
+    "f1": lambda tp, fp, fn, tn: ratio(2 * tp, 2 * tp + fp + fn),
+}
+
+
+def _of_decisions(name: str, formula: Callable[..., np.ndarray]) -> TaskMetric:
+    def of_sums(sums: np.ndarray) -> np.ndarray:
+        return formula(*(sums[..., place] for place in range(4)))
+
+    return TaskMetric(name, True, statistics=_decided, of_sums=of_sums, low=0.0, high=1.0)
+
+
+def _decided(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """True and false positives, false and true negatives of each row, (N, 4)."""
+    import numpy as np
+
+    positive, predicted = labels == 1, answers >= THRESHOLD
+    cells = (positive & predicted, ~positive & predicted, positive & ~predicted, ~positive & ~predicted)
+    return np.stack(cells, axis=1).astype(np.float64)
+
+
+def _auc_left_out(
+    labels: np.ndarray, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """AUC, and the exact AUC without each group from one sort: pairs lost are those with a row in the group."""
+    import numpy as np
+
+    require_both_classes(labels)
+    positive, count = labels == 1, int(codes.max()) + 1
+    weigh = np.ones(len(labels)) if weights is None else weights
+    wins = np.empty_like(scores)
+    wins[positive] = _weighed_wins(scores[positive], scores[~positive], weights, positive)
+    wins[~positive] = _weighed_wins(-scores[~positive], -scores[positive], weights, ~positive)
+    wins *= weigh
+    total, lost = wins[positive].sum(), np.bincount(codes, weights=wins)
+    order = np.argsort(codes, kind="stable")
+    for group, rows in enumerate(np.split(order, np.cumsum(np.bincount(codes))[:-1])):
+        inside = positive[rows]
+        mine = None if weights is None else weights[rows]
+        # Pairs with both rows in the group were counted from both sides.
+        own = _weighed_wins(scores[rows[inside]], scores[rows[~inside]], mine, inside)
+        lost[group] -= (own * weigh[rows[inside]]).sum()
+    positives = np.bincount(codes, weights=weigh * positive, minlength=count)
+    negatives = np.bincount(codes, weights=weigh, minlength=count) - positives
+    pairs = (positives.sum() - positives) * (negatives.sum() - negatives)
+    left_out = np.divide(total - lost, pairs, out=np.full(count, np.nan), where=pairs > 0)
+    return float(total / (positives.sum() * negatives.sum())), left_out
+
+
+def _weighed_wins(scores: np.ndarray, others: np.ndarray, weights: np.ndarray | None, mine: np.ndarray) -> np.ndarray:
+    """pair_wins, with the others weighed; `weights` are of all rows, `mine` says which of them are `scores`."""
+    import numpy as np
+
+    if weights is None:
+        return pair_wins(scores, others)
+    order = np.argsort(others, kind="stable")
+    below = np.concatenate([[0.0], np.cumsum(weights[~mine][order])])
+    ordered = others[order]
+    return (below[np.searchsorted(ordered, scores, "left")] + below[np.searchsorted(ordered, scores, "right")]) / 2
+
+
+def _average_precision_left_out(
+    labels: np.ndarray, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """Average precision, Σ (recall_i - recall_i-1) · precision_i over different scores, and it without each group."""
+    import numpy as np
+
+    require_both_classes(labels)
+    order = np.argsort(-scores, kind="stable")
+    codes, ranked = codes[order], scores[order]
+    weigh = np.ones(len(order)) if weights is None else weights[order]
+    positive = weigh * (labels[order] == 1)
+    # Rows of one score are passed together.
+    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+
+    def precision_of(weighed: np.ndarray, positives: np.ndarray) -> float:
+        found, all_rows = np.cumsum(positives)[last], np.cumsum(weighed)[last]
+        if not found[-1] > 0:
+            return float("nan")
+        steps = np.diff(found, prepend=0.0) / found[-1]
+        return float((steps * ratio(found, np.maximum(all_rows, 1e-300))).sum())
+
+    without = (codes != group for group in range(int(codes.max()) + 1))
+    left_out = np.array([precision_of(weigh * kept, positive * kept) for kept in without])
+    return precision_of(weigh, positive), left_out
+
+
+def _calibration_error_left_out(
+    labels: np.ndarray, probabilities: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """Calibration error, and its value without each group; the bins of all rows are kept."""
+    import numpy as np
+
+    bins = equal_mass_bins(probabilities)
+    shape = (int(codes.max()) + 1, int(bins.max()) + 1)
+    off = probabilities - labels if weights is None else (probabilities - labels) * weights
+    rows = np.bincount(codes, weights=weights)
+    cells = np.bincount(codes * shape[1] + bins, weights=off, minlength=shape[0] * shape[1])
+    excess = cells.reshape(shape)
+    left_out = ratio(np.abs(excess.sum(axis=0) - excess).sum(axis=1), rows.sum() - rows)
+    return float(np.abs(excess.sum(axis=0)).sum() / rows.sum()), left_out

@@ -1,0 +1,49 @@
+"""Metrics that a use_case.yaml names, held against those that its kind of task has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from lifecycle.errors import Problem, did_you_mean
+from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.target import TaskSpec, target_of
+
+
+def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
+    """Metrics that the declared kind does not know, of a file as it was read, which may have mistakes elsewhere.
+
+    Which classes there are only the contract says: agreement.py holds the metrics of a class against it.
+    """
+    try:
+        kind = kind_of(target_of(TaskSpec.model_validate(values.get("task"))))
+    except ValidationError:
+        return []
+    ranking = [name for name, metric in kind.metrics.items() if metric.ranks]
+    return [
+        Problem(
+            f"use_case.yaml: benchmark.{place}", f"no {what} of kind {kind.name}", did_you_mean(metric, known), metric
+        )
+        for place, metric, known, what in _named(values.get("benchmark"), ranking, kind)
+        if not _is_known(metric, known, kind)
+    ]
+
+
+def _named(benchmark: Any, ranking: list[str], kind: Kind) -> Iterator[tuple[str, str, Iterable[str], str]]:
+    """Place, name, and what is known there, of each metric that is text."""
+    benchmark = benchmark if isinstance(benchmark, Mapping) else {}
+    primary, guardrails = benchmark.get("primary"), benchmark.get("guardrails")
+    asked = [("primary.metric", primary, ranking, "metric that ranks models")]
+    listed = guardrails if isinstance(guardrails, list) else []
+    asked += [(f"guardrails.{at}.metric", one, list(kind.metrics), "metric") for at, one in enumerate(listed)]
+    for place, section, known, what in asked:
+        metric = section.get("metric") if isinstance(section, Mapping) else None
+        if isinstance(metric, str):
+            yield place, metric, known, what
+
+
+def _is_known(metric: str, names: Iterable[str], kind: Kind) -> bool:
+    return metric in names or any(re.fullmatch(rf"{name}\[.+\]", metric) for name in kind.per_class)

@@ -1,0 +1,98 @@
+"""95 % intervals that take whole groups (for example days) as the units of resampling.
+
+Rows of a group are not independent: on flights the standard error by day of a paired log-loss gain
+is 7.2 times the one of independent rows. The interval is value ± t(0.975, G - 1) × standard error by
+G groups: linearised ratio estimator for means (cluster-robust, CR1; Cameron & Miller 2015), else the
+delete-one-group jackknife (Efron & Tibshirani 1993, ch. 11). t rather than a percentile bootstrap,
+since over 30 to 91 real days t covered 0.91 to 0.92 and the percentiles 0.89 to 0.91: still less than
+0.95, because neighbouring days resemble each other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import EvaluationError
+from lifecycle.records import Estimate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# With fewer, one unusual group decides the interval: t(0.975, 7) is already 2.4.
+MINIMUM_GROUPS = 8
+_CONFIDENCE_QUANTILE = 0.975
+# A bound so near that it needs this many times the groups is not a matter of more rows.
+_MOST_TIMES_THE_GROUPS = 50
+
+
+def mean_estimate(values: Any, groups: Any, weights: Any = None) -> Estimate:
+    """Mean of per-row values `(N,)`, weighed by `weights` `(N,)`, with its interval by group."""
+    import numpy as np
+
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise EvaluationError(
+            "the values must be finite numbers of shape (N,)", value=values.shape, fix="score only complete rows"
+        )
+    codes = group_codes(groups, len(values))
+    sizes = np.bincount(codes, weights=weights)
+    sums = np.bincount(codes, weights=values if weights is None else values * weights)
+    count, mean = len(sizes), float(np.average(values, weights=weights))
+    residuals = sums - mean * sizes
+    variance = count / (count - 1) * float(residuals @ residuals) / float(sizes.sum()) ** 2
+    return _estimate(mean, math.sqrt(variance), count)
+
+
+def jackknife_estimate(value: float, left_out: np.ndarray) -> Estimate:
+    """A statistic with its interval from the values `(G,)` it takes when each group is left out in turn."""
+    import numpy as np
+
+    count = len(left_out)
+    if count < MINIMUM_GROUPS or not (math.isfinite(value) and np.isfinite(left_out).all()):
+        raise EvaluationError(
+            "the statistic is undefined once a group is left out, or the groups are too few",
+            value=count,
+            fix=f"take at least {MINIMUM_GROUPS} groups, with both labels in at least two of them",
+        )
+    variance = (count - 1) / count * float(np.square(left_out - left_out.mean()).sum())
+    return _estimate(value, math.sqrt(variance), count)
+
+
+def group_codes(groups: Any, rows: int) -> np.ndarray:
+    """Groups as codes 0 … G-1, shape `(N,)`; refuses missing groups and fewer than 8 of them."""
+    import numpy as np
+    import pandas as pd
+
+    codes, names = pd.factorize(np.asarray(groups) if not isinstance(groups, pd.Series) else groups)
+    if len(codes) != rows or (codes < 0).any():
+        raise EvaluationError(
+            "every row needs a group", value=(rows, len(codes)), fix="resample by a column without missing values"
+        )
+    if len(names) < MINIMUM_GROUPS:
+        raise EvaluationError(
+            f"an interval needs at least {MINIMUM_GROUPS} groups",
+            value=len(names),
+            fix="take a longer window, or resample by a finer column",
+        )
+    return codes
+
+
+def groups_to_show(estimate: Estimate, spare: float) -> int | None:
+    """About how many groups keep the whole interval on the value's side of a bound, if the value holds.
+
+    `spare` is the room between value and bound, 0 or less on the wrong side. None where more groups
+    would not show it: on the wrong side, or beyond 50 times as many.
+    """
+    # An interval narrows with the square root of the number of groups.
+    reach = max(estimate.high - estimate.value, estimate.value - estimate.low)
+    if spare <= 0 or reach >= math.sqrt(_MOST_TIMES_THE_GROUPS) * spare:
+        return None
+    return math.floor(estimate.groups * (reach / spare) ** 2) + 1
+
+
+def _estimate(value: float, standard_error: float, count: int) -> Estimate:
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(count - 1, _CONFIDENCE_QUANTILE)) * standard_error
+    return Estimate(value=value, low=value - reach, high=value + reach, standard_error=standard_error, groups=count)

@@ -1,0 +1,252 @@
+"""What every kind of task says, and nothing else has to know: labels, answers, metrics, baselines, calibration.
+
+Labels are what the snapshot stores, shape `(N,)`. Answers are what `predict` gives and a service returns: shape
+`(N, *answer_shape)`, float64. Everything here is numpy on whole columns; torch is the worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from lifecycle.errors import EvaluationError
+from lifecycle.tasks.interval import MINIMUM_GROUPS
+from lifecycle.tasks.metric import TaskMetric
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from lifecycle.records import ReliabilityBin
+    from lifecycle.training_spec import TrainingSpec
+
+    # Rows with the feature columns → answers (N, *answer_shape).
+    Predictor = Callable[[pd.DataFrame], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A yes or no about a label, and the score of an answer that ranks rows by it.
+
+    Of a binary label it is the label itself, of classes one class against the rest, of numbers "above a threshold".
+    What asks how well something ranks, such as leakage and reviews of inputs, asks it of events.
+    """
+
+    name: str
+    of_labels: Callable[[np.ndarray], np.ndarray]
+    of_answers: Callable[[np.ndarray], np.ndarray]
+
+
+class Kind(Protocol):
+    """A kind of task. Functions take labels and answers that `checked` has seen."""
+
+    @property
+    def name(self) -> str:
+        """As use_case.yaml has it."""
+        ...
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The label's classes in the order of their codes; empty for numbers."""
+        ...
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """Names of the numbers of an answer; one empty name where an answer is one number, of shape ()."""
+        ...
+
+    @property
+    def answers(self) -> str:
+        """What answers are called: probabilities, numbers, quantiles."""
+        ...
+
+    @property
+    def predict_fix(self) -> str:
+        """What predict() in model.py has to give, for somebody whose predict gives something else."""
+        ...
+
+    @property
+    def target_dtype(self) -> Literal["float32", "int64"]:
+        """The type of the targets that loss_fn gets, shape (N,)."""
+        ...
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss of each row that the stages are judged by: one of the metrics."""
+        ...
+
+    @property
+    def score(self) -> str:
+        """Name of a metric that people know, shown beside the loss."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, TaskMetric]:
+        """All metrics by name."""
+        ...
+
+    @property
+    def per_class(self) -> tuple[str, ...]:
+        """Metrics of one class, which are named `recall[class]`; empty for kinds without."""
+        ...
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Metrics that every evaluation measures."""
+        ...
+
+    @property
+    def sliced(self) -> tuple[str, ...]:
+        """Metrics of each slice."""
+        ...
+
+    def checked_labels(self, labels: Any) -> np.ndarray:
+        """Labels `(N,)`, N >= 1. Raises EvaluationError where a value is none of the kind's."""
+        ...
+
+    def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and answers. Raises EvaluationError where a value is none of the kind's, or shapes do not fit."""
+        ...
+
+    def prior(self, labels: np.ndarray) -> np.ndarray:
+        """The best constant answer for these labels, shape answer_shape."""
+        ...
+
+    def row_loss(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """`loss` of each row, `(N,)`; less is better."""
+        ...
+
+    def shortage(self, labels: Any, groups: Any, minimum_rows: int = 1) -> str:
+        """Why rows with these labels and groups carry no interval, in words; empty if they do."""
+        ...
+
+    def one_valued(self, labels: Any) -> str:
+        """Why labels that are all alike can't be learned from, in words; empty if they differ."""
+        ...
+
+    def strata(self, labels: Any) -> np.ndarray:
+        """Codes `(N,)` of parts of the labels that a sample takes its share of each of."""
+        ...
+
+    def events(self, labels: np.ndarray) -> tuple[Event, ...]:
+        """The events of these (training) labels, the main one first."""
+        ...
+
+    def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
+        """State, JSON-able, that makes answers of rows like these true. Raises EvaluationError where it can't be."""
+        ...
+
+    def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
+        """Answers with a state of fit_calibration."""
+        ...
+
+    def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+        """What makes answers as sure as rows with these labels bear, keeping their order.
+
+        None where it would turn the order round, or where these rows can't tell.
+        """
+        ...
+
+    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """Answers of a network that learned with weights by class; `shift` is the logarithm of each class's."""
+        ...
+
+    def answer_scale(self, answers: np.ndarray) -> float:
+        """What a difference of two answers is held against: 1 for probabilities."""
+        ...
+
+    def fit_baseline(
+        self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
+    ) -> Predictor:
+        """A baseline fitted on training rows: prior, linear or gradient_boosting."""
+        ...
+
+    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+        """What is answered against what is observed, in bins of equal mass by the answer."""
+        ...
+
+    def sample_labels(self, rows: int) -> np.ndarray:
+        """Labels to try functions on, `(rows,)`, as varied as they come."""
+        ...
+
+    def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
+        """Settings of a training that mean nothing for this kind, each with why."""
+        ...
+
+    def in_words(self, labels: Any) -> str:
+        """What labels are there, for a table of splits: `22.5 % label 1`."""
+        ...
+
+    def target_state(self, labels: np.ndarray) -> dict[str, Any]:
+        """What build_model may know of the training rows' labels, JSON-able; empty where it needs nothing."""
+        ...
+
+
+def answer_shape(kind: Kind) -> tuple[int, ...]:
+    """Shape of the answer of one row."""
+    return () if kind.answer_names == ("",) else (len(kind.answer_names),)
+
+
+def answer_columns(kind: Kind, model: str) -> list[str]:
+    """Columns of a table that hold a model's answers."""
+    return [f"{model}:{name}" if name else model for name in kind.answer_names]
+
+
+def as_columns(kind: Kind, model: str, answers: np.ndarray) -> dict[str, np.ndarray]:
+    """A model's answers `(N, *answer_shape)` as columns of a table."""
+    return dict(zip(answer_columns(kind, model), answers.reshape(len(answers), -1).T, strict=True))
+
+
+def from_columns(kind: Kind, model: str, table: pd.DataFrame) -> np.ndarray:
+    """A model's answers, `(N, *answer_shape)`, from the columns of a table."""
+    return table[answer_columns(kind, model)].to_numpy(dtype="float64").reshape(len(table), *answer_shape(kind))
+
+
+def calibrated_baseline(kind: Kind, labels: Any, answers: Any, state_of: Any) -> np.ndarray:
+    """Answers `state_of`, calibrated on rows with these labels and answers."""
+    return kind.calibrated(state_of, kind.fit_calibration(labels, answers))
+
+
+def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:
+    """Values as finite float64 of so many dimensions, N >= 1. Raises EvaluationError."""
+    import numpy as np
+
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        fix = "drop the rows with missing values, or fill these in"
+        raise EvaluationError(f"{name} are not all numbers: {error}", fix=fix) from error
+    if found.ndim != dimensions or not len(found):
+        wanted = "(N,)" if dimensions == 1 else "(N, K)"
+        raise EvaluationError(f"{name} must have shape {wanted} with N >= 1", value=found.shape, fix="give one a row")
+    wrong = ~np.isfinite(found)
+    if wrong.any():
+        raise EvaluationError(
+            f"{int(wrong.sum())} of {found.size} {name} are not finite",
+            value=str(found[wrong][0]),
+            fix="find the rows from which they come; a missing value is never scored",
+        )
+    return found
+
+
+def same_length(labels: np.ndarray, answers: np.ndarray) -> None:
+    """Raises EvaluationError unless there is one answer for each label."""
+    if len(labels) != len(answers):
+        raise EvaluationError(
+            "labels and answers differ in length",
+            value=(len(labels), len(answers)),
+            fix="give one answer for each label, in the same order",
+        )
+
+
+def few_groups(labels: Any, groups: Any, minimum_rows: int) -> tuple[str, np.ndarray]:
+    """Why rows and groups are too few for an interval, in words or empty, and the groups' codes `(N,)`."""
+    import pandas as pd
+
+    codes, names = pd.factorize(pd.Series(groups))
+    if len(labels) < minimum_rows:
+        return f"{len(labels)} rows, fewer than {minimum_rows}", codes
+    if len(names) < MINIMUM_GROUPS:
+        return f"{len(names)} groups, fewer than {MINIMUM_GROUPS}", codes
+    return "", codes

@@ -1,0 +1,132 @@
+"""A metric of many rows: how its value follows from the rows, and its interval by group.
+
+There are three ways, and each gives the value and what it would be without each group in turn:
+
+- a mean over rows of a figure of each row, such as a loss;
+- a function of sums over rows of K statistics of each row, such as R² or F1;
+- a way of its own, where the rows must be ranked, such as AUC.
+
+A gain is the difference of two models on the same rows, turned so that above 0 is better. Weights `(N,)` weigh rows;
+without them each counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.records import Estimate
+from lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    # Labels (N,) and answers (N, ...) → a figure of each row, (N,).
+    RowFigure = Callable[[np.ndarray, np.ndarray], np.ndarray]
+    # Labels and answers → statistics of each row, (N, K).
+    Statistics = Callable[[np.ndarray, np.ndarray], np.ndarray]
+    # Sums (..., K) → the metric, (...); NaN where it is not defined.
+    OfSums = Callable[[np.ndarray], np.ndarray]
+    # Labels, answers, group codes (N,), weights or None → the value, and the value without each group, (G,).
+    LeftOut = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None], tuple[float, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class TaskMetric:
+    """One metric of a kind of task. Exactly one of `rows`, `statistics` with `of_sums`, and `left_out` is given.
+
+    No interval leaves [low, high], the metric's range. One that does not rank models, such as a coverage, may be
+    bounded by a guardrail and is no primary metric.
+    """
+
+    name: str
+    higher_is_better: bool
+    rows: RowFigure | None = None
+    statistics: Statistics | None = None
+    of_sums: OfSums | None = None
+    left_out: LeftOut | None = None
+    low: float = float("-inf")
+    high: float = float("inf")
+    ranks: bool = True
+
+
+def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights: Any = None) -> Estimate:
+    """The metric with its 95 % interval by group, of labels and answers that the kind has checked.
+
+    Raises EvaluationError on fewer than 8 groups, missing groups, and where it is undefined once a group is left out.
+    """
+    if metric.rows is not None:
+        return mean_estimate(metric.rows(labels, answers), groups, weights)
+    value, left_out = without_each(metric, labels, answers, group_codes(groups, len(labels)), weights)
+    found = jackknife_estimate(value, left_out)
+    return found.model_copy(update={"low": max(found.low, metric.low), "high": min(found.high, metric.high)})
+
+
+def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups: Any, weights: Any = None) -> Estimate:
+    """By how much the candidate is better than the reference on the same rows, with its interval by group."""
+    sign = 1.0 if metric.higher_is_better else -1.0
+    if metric.rows is not None:
+        return mean_estimate(sign * (metric.rows(labels, candidate) - metric.rows(labels, reference)), groups, weights)
+    codes = group_codes(groups, len(labels))
+    (better, better_left), (worse, worse_left) = (
+        without_each(metric, labels, answers, codes, weights) for answers in (candidate, reference)
+    )
+    return jackknife_estimate(sign * (better - worse), sign * (better_left - worse_left))
+
+
+def value(metric: TaskMetric, labels: Any, answers: Any, weights: Any = None) -> float:
+    """The metric over all rows, without an interval; NaN where it is not defined."""
+    import numpy as np
+
+    if metric.rows is not None:
+        return float(np.average(metric.rows(labels, answers), weights=weights))
+    if metric.statistics is not None:
+        assert metric.of_sums is not None
+        statistics = metric.statistics(labels, answers)
+        return float(metric.of_sums((statistics if weights is None else statistics * weights[:, None]).sum(axis=0)))
+    return without_each(metric, labels, answers, np.zeros(len(labels), dtype=np.int64), weights)[0]
+
+
+def without_each(
+    metric: TaskMetric, labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+) -> tuple[float, np.ndarray]:
+    """The value, and the value without each group, shape (G,), of a metric that is no mean of rows."""
+    if metric.left_out is not None:
+        return metric.left_out(labels, answers, codes, weights)
+    assert metric.statistics is not None
+    assert metric.of_sums is not None
+    by_group = group_sums(metric.statistics(labels, answers), codes, weights)
+    return float(metric.of_sums(by_group.sum(axis=0))), metric.of_sums(sums_without_each(by_group))
+
+
+def group_sums(statistics: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Sums of the statistics `(N, K)` of each group, shape (G, K)."""
+    import numpy as np
+
+    weighed = statistics if weights is None else statistics * weights[:, None]
+    return np.stack([np.bincount(codes, weights=column) for column in weighed.T], axis=1)
+
+
+def sums_without_each(by_group: np.ndarray) -> np.ndarray:
+    """Sums over all groups but one, for each, shape (G, K).
+
+    From sums of the groups before and behind: total minus group loses digits where one group has nearly all (9e-4 of
+    an R² was seen).
+    """
+    import numpy as np
+
+    nothing = np.zeros((1, by_group.shape[1]))
+    before = np.concatenate([nothing, np.cumsum(by_group, axis=0)[:-1]])
+    behind = np.concatenate([np.cumsum(by_group[::-1], axis=0)[:-1][::-1], nothing])
+    return before + behind
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    """numerator / denominator; NaN where that is not defined."""
+    import numpy as np
+
+    numerator, denominator = np.broadcast_arrays(
+        np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    )
+    return np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator > 0)

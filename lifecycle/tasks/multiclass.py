@@ -1,0 +1,371 @@
+"""Kind multiclass: the label is one of declared classes, stored as its place among them; the answer is a probability of
+each, shape `(N, classes)`.
+
+A class that neither labels nor predictions hold is left out of means over classes, as scikit-learn does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from lifecycle.errors import EvaluationError
+from lifecycle.tasks.kind import Event, few_groups, same_length, vector
+from lifecycle.tasks.metric import TaskMetric, ratio
+from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from lifecycle.records import ReliabilityBin
+    from lifecycle.tasks.kind import Predictor
+    from lifecycle.training_spec import TrainingSpec
+
+# How far from 1 the probabilities of a row may add up: float32 sums of many classes differ by less.
+SUM_TOLERANCE = 1e-3
+# Events are asked of so many classes at most, the most frequent first.
+MOST_EVENTS = 12
+
+
+class Multiclass:
+    """A label of several classes, of which a row has one."""
+
+    name = "multiclass"
+    answers = "probabilities"
+    target_dtype: Literal["int64"] = "int64"
+    loss, score = "log_loss", "accuracy"
+    per_class = ("recall", "precision", "f1")
+    reported = ("log_loss", "brier", "accuracy", "balanced_accuracy", "macro_f1", "calibration_error")
+    sliced = ("log_loss", "accuracy")
+
+    def __init__(self, classes: tuple[Any, ...]) -> None:
+        self.classes = classes
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        return tuple(str(one) for one in self.classes)
+
+    @property
+    def predict_fix(self) -> str:
+        count = len(self.classes)
+        return f"give a probability of each of the {count} classes, shape (N, {count}), for example by softmax(dim=1)"
+
+    @cached_property
+    def metrics(self) -> Mapping[str, TaskMetric]:
+        """Losses, shares of right predictions over all rows and over classes, calibration, and figures of one class."""
+        count = len(self.classes)
+        found = [
+            TaskMetric("log_loss", False, rows=log_loss),
+            TaskMetric("brier", False, rows=brier),
+            TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0),
+            _of_confusion("balanced_accuracy", count, _balanced_accuracy),
+            _of_confusion("macro_f1", count, _macro_f1),
+            TaskMetric("calibration_error", False, left_out=_calibration_error_left_out, low=0.0, high=1.0),
+        ]
+        for place, name in enumerate(self.classes):
+            found += [
+                _of_confusion(f"{metric}[{name}]", count, lambda sums, of=of, place=place: of(sums)[..., place])
+                for metric, of in (("recall", _recalls), ("precision", _precisions), ("f1", _f1s))
+            ]
+        return {metric.name: metric for metric in found}
+
+    def checked_labels(self, labels: Any) -> np.ndarray:
+        """Places among the classes, int64."""
+        import numpy as np
+
+        found = vector("labels", labels)
+        wrong = (found != np.floor(found)) | (found < 0) | (found >= len(self.classes))
+        if wrong.any():
+            raise EvaluationError(
+                f"{int(wrong.sum())} of {len(found)} labels are no place among the {len(self.classes)} classes",
+                value=float(found[wrong][0]),
+                fix="name every class of the label in contract.yaml (label: classes)",
+            )
+        return found.astype(np.int64)
+
+    def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
+        import numpy as np
+
+        labels, answers = self.checked_labels(labels), vector("probabilities", answers, dimensions=2)
+        same_length(labels, answers)
+        if answers.shape[1] != len(self.classes):
+            raise EvaluationError(
+                f"each row needs {len(self.classes)} probabilities, one of each class",
+                value=answers.shape,
+                fix="let predict() give shape (N, classes), in the order of the contract's classes",
+            )
+        outside = ((answers < 0) | (answers > 1)).any(axis=1)
+        if outside.any():
+            raise EvaluationError(
+                f"{int(outside.sum())} of {len(answers)} rows have probabilities outside [0, 1]",
+                value=answers[outside][0].round(4).tolist(),
+                fix="let predict() give probabilities, for example the softmax of the model's outputs",
+            )
+        off = np.abs(answers.sum(axis=1) - 1) > SUM_TOLERANCE
+        if off.any():
+            raise EvaluationError(
+                f"the probabilities of {int(off.sum())} of {len(answers)} rows do not add up to 1",
+                value=float(answers[off][0].sum()),
+                fix="let predict() give the softmax of the outputs over the classes: softmax(dim=1)",
+            )
+        return labels, answers
+
+    def prior(self, labels: np.ndarray) -> np.ndarray:
+        """The share of each class."""
+        import numpy as np
+
+        return np.bincount(labels, minlength=len(self.classes)) / len(labels)
+
+    def row_loss(self, labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return log_loss(labels, answers)
+
+    def shortage(self, labels: Any, groups: Any, minimum_rows: int = 1) -> str:
+        """Two classes must each lie in two groups, so that no group alone holds what the others differ from."""
+        import numpy as np
+
+        reason, codes = few_groups(labels, groups, minimum_rows)
+        if reason:
+            return reason
+        labels = self.checked_labels(labels)
+        spread = [place for place in np.unique(labels) if len(np.unique(codes[labels == place])) > 1]
+        return "" if len(spread) > 1 else f"{len(spread)} of the classes lie in more than one group, fewer than 2"
+
+    def one_valued(self, labels: Any) -> str:
+        return "one class only" if len(set(self.checked_labels(labels))) < 2 else ""
+
+    def strata(self, labels: Any) -> np.ndarray:
+        """The classes."""
+        import numpy as np
+
+        return np.asarray(labels, dtype=np.int64)
+
+    def events(self, labels: np.ndarray) -> tuple[Event, ...]:
+        """One class against the rest, the most frequent first."""
+        import numpy as np
+
+        counts = np.bincount(labels.astype(np.int64), minlength=len(self.classes))
+        order = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]
+        return tuple(_class_event(place, str(self.classes[place])) for place in order[:MOST_EVENTS])
+
+    def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
+        """One slope for all logarithms and one intercept a class (bias-corrected temperature scaling).
+
+        Source: Alexandari, Kundaje & Shrikumar 2020. Smoothed targets keep both finite where a class is missing or the
+        classes are perfectly separated.
+        """
+        labels, answers = self.checked(labels, answers)
+        return _fit_slope_and_intercepts(_logarithms(answers), labels)
+
+    def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
+        import numpy as np
+        from scipy.special import softmax
+
+        answers = np.asarray(answers, dtype=np.float64)
+        if not len(answers):
+            return answers
+        return softmax(state["slope"] * _logarithms(answers) + np.asarray(state["intercepts"]), axis=1)
+
+    def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
+        """The calibration, if its slope is above 0."""
+        if len(set(labels)) < 2:
+            return None
+        state = self.fit_calibration(labels, answers)
+        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
+
+    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """Probabilities divided by the weight of their class."""
+        from scipy.special import softmax
+
+        return softmax(_logarithms(answers) - shift, axis=1)
+
+    def answer_scale(self, answers: np.ndarray) -> float:
+        return 1.0
+
+    def fit_baseline(
+        self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
+    ) -> Predictor:
+        """The share of each class, multinomial logistic regression, boosted trees."""
+        import numpy as np
+
+        from lifecycle.tasks.baselines import boosted_classes, logistic_regression
+
+        if name == "prior":
+            shares = self.prior(labels)
+            return lambda rows: np.tile(shares, (len(rows), 1))
+        present = np.unique(labels)
+        if len(present) < 2:
+            return self.fit_baseline("prior", training, columns, labels, seed)
+        fit = {"linear": logistic_regression, "gradient_boosting": boosted_classes}[name]
+        predict = fit(training, columns, labels, seed)
+
+        def answers(rows: pd.DataFrame) -> np.ndarray:
+            # A class that the training rows lack has no column in what scikit-learn gives.
+            found = np.zeros((len(rows), len(self.classes)))
+            found[:, present] = predict(rows)
+            return found
+
+        return answers
+
+    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+        """Mean probability of the predicted class against the share that has it."""
+        from lifecycle.tasks.probabilities import reliability
+
+        return reliability(_right(labels, answers), answers.max(axis=1))
+
+    def sample_labels(self, rows: int) -> np.ndarray:
+        """The classes in turn."""
+        import numpy as np
+
+        return np.arange(rows) % len(self.classes)
+
+    def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
+        """What names a positive class."""
+        why = "belongs to a label of two values (kind: binary)"
+        found = []
+        if training.oversampling is not None:
+            found.append(f"training.oversampling {why}; training.class_weights: balanced weighs all classes")
+        if training.focal_gamma is not None:
+            found.append(f"training.focal_gamma {why}: what its probabilities stand for is known for two classes")
+        if training.class_weights not in (None, "none", "balanced"):
+            found.append(f"training.class_weights: {{positive: …}} {why}; write balanced, or none")
+        return tuple(found)
+
+    def in_words(self, labels: Any) -> str:
+        import numpy as np
+
+        counts = np.bincount(self.checked_labels(labels), minlength=len(self.classes))
+        rarest = int(counts.argmin())
+        return f"{len(self.classes)} classes, rarest {self.classes[rarest]} {counts[rarest] / counts.sum():.1%}"
+
+    def target_state(self, labels: np.ndarray) -> dict[str, Any]:
+        """The classes, so that the network knows how many outputs it has."""
+        return {"classes": list(self.classes)}
+
+
+def log_loss(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Negative logarithm of the label's probability in nats, `(N,)`; probabilities are clipped to [1e-7, 1]."""
+    import numpy as np
+
+    of_label = np.take_along_axis(answers, labels[:, None], axis=1)[:, 0]
+    return -np.log(np.clip(of_label, SMALLEST_PROBABILITY, 1.0))
+
+
+def brier(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Squared errors of all probabilities of a row, added up, `(N,)`, in [0, 2]."""
+    import numpy as np
+
+    of_label = np.take_along_axis(answers, labels[:, None], axis=1)[:, 0]
+    return np.square(answers).sum(axis=1) - 2 * of_label + 1
+
+
+def _class_event(place: int, name: str) -> Event:
+    return Event(f"class {name}", lambda labels: labels == place, lambda answers: answers[:, place])
+
+
+def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    return (answers.argmax(axis=1) == labels).astype(float)
+
+
+def _of_confusion(name: str, count: int, formula: Callable[[np.ndarray], np.ndarray]) -> TaskMetric:
+    """A metric of the sums (..., 3 · classes): rows of each class, predictions of it, and those that are both."""
+
+    def statistics(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        label, predicted = np.eye(count)[labels], np.eye(count)[answers.argmax(axis=1)]
+        return np.concatenate([label, predicted, label * predicted], axis=1)
+
+    def of_sums(sums: np.ndarray) -> np.ndarray:
+        return formula(sums.reshape(*sums.shape[:-1], 3, count))
+
+    return TaskMetric(name, True, statistics=statistics, of_sums=of_sums, low=0.0, high=1.0)
+
+
+def _recalls(sums: np.ndarray) -> np.ndarray:
+    return ratio(sums[..., 2, :], sums[..., 0, :])
+
+
+def _precisions(sums: np.ndarray) -> np.ndarray:
+    return ratio(sums[..., 2, :], sums[..., 1, :])
+
+
+def _f1s(sums: np.ndarray) -> np.ndarray:
+    return ratio(2 * sums[..., 2, :], sums[..., 0, :] + sums[..., 1, :])
+
+
+def _balanced_accuracy(sums: np.ndarray) -> np.ndarray:
+    return _mean_over_classes(_recalls(sums))
+
+
+def _macro_f1(sums: np.ndarray) -> np.ndarray:
+    return _mean_over_classes(_f1s(sums))
+
+
+def _mean_over_classes(figures: np.ndarray) -> np.ndarray:
+    """Over the classes that have one, (..., classes) → (...)."""
+    import numpy as np
+
+    known = np.isfinite(figures)
+    return ratio(np.where(known, figures, 0.0).sum(axis=-1), known.sum(axis=-1))
+
+
+def _calibration_error_left_out(
+    labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+) -> tuple[float, np.ndarray]:
+    """Calibration error of the predicted class's probability over bins of equal mass, and it without each group.
+
+    Source: Guo et al. 2017 (confidence calibration); equal mass after Nixon et al. 2019.
+    """
+    import numpy as np
+
+    sure, right = answers.max(axis=1), _right(labels, answers)
+    bins = equal_mass_bins(sure)
+    shape = (int(codes.max()) + 1, int(bins.max()) + 1)
+    off = sure - right if weights is None else (sure - right) * weights
+    rows = np.bincount(codes, weights=weights)
+    excess = np.bincount(codes * shape[1] + bins, weights=off, minlength=shape[0] * shape[1]).reshape(shape)
+    left_out = ratio(np.abs(excess.sum(axis=0) - excess).sum(axis=1), rows.sum() - rows)
+    return float(np.abs(excess.sum(axis=0)).sum() / rows.sum()), left_out
+
+
+def _logarithms(answers: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.log(np.clip(answers, SMALLEST_PROBABILITY, 1.0))
+
+
+def _fit_slope_and_intercepts(logarithms: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """The minimum of the cross-entropy over one slope and an intercept a class, which is convex in them."""
+    import numpy as np
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    rows, count = logarithms.shape
+    # As in Platt's targets, each class counts a row more than there are.
+    shares = (np.bincount(labels, minlength=count) + 1) / (rows + count)
+    smoothing = count / (rows + count)
+    targets = np.full((rows, count), smoothing / count)
+    targets[np.arange(rows), labels] += 1 - smoothing
+    # Where the answers hardly differ, only the levels can be fitted.
+    flat = float(np.ptp(logarithms, axis=0).max()) < 1e-9
+    center = logarithms.mean(axis=0)
+    spread = max(float((logarithms - center).std()), 1e-12)
+    scaled = (logarithms - center) / spread
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        predicted = log_softmax(parameters[0] * scaled + parameters[1:], axis=1)
+        error = (np.exp(predicted) - targets) / rows
+        slope = 0.0 if flat else float((error * scaled).sum())
+        return float(-(targets * predicted).sum() / rows), np.concatenate([[slope], error.sum(axis=0)])
+
+    start = np.concatenate([[0.0], np.log(shares)])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500, "ftol": 1e-13, "gtol": 1e-8})
+    if not np.isfinite(found.x).all():
+        raise EvaluationError(
+            "the calibration found no minimum", value=found.x.tolist(), fix="look at the spread of the model's outputs"
+        )
+    slope = 1.0 if flat else float(found.x[0]) / spread
+    intercepts = found.x[1:] - slope * center
+    return {"slope": slope, "intercepts": (intercepts - intercepts.mean()).tolist()}

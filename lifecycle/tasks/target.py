@@ -1,0 +1,60 @@
+"""What is predicted: the kind that use_case.yaml declares, and what the kind has to know of the label."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from lifecycle.records import Frozen
+
+KindName = Literal["binary", "multiclass", "regression"]
+KINDS: tuple[KindName, ...] = ("binary", "multiclass", "regression")
+# The type of label in contract.yaml that each kind predicts.
+LABEL_TYPES: dict[KindName, Literal["event", "class", "number"]] = {
+    "binary": "event", "multiclass": "class", "regression": "number",
+}  # fmt: skip
+# What a class of the contract may be: JSON keeps these apart.
+ClassValue = str | int
+Quantile = Annotated[float, Field(gt=0, lt=1)]
+
+
+class TaskSpec(Frozen):
+    """What the label is and what the model answers."""
+
+    kind: KindName = Field(
+        description="binary: the probability of label 1. multiclass: a probability of each class. regression: a "
+        "number, or declared quantiles of it."
+    )
+    quantiles: tuple[Quantile, ...] = Field(
+        default=(),
+        description="Of a regression: the quantiles that the model answers instead of one number, rising, for example "
+        "[0.1, 0.5, 0.9].",
+    )
+
+    @model_validator(mode="after")
+    def _quantiles(self) -> TaskSpec:
+        if self.quantiles and self.kind != "regression":
+            raise ValueError(f"quantiles belong to kind: regression, and the kind is {self.kind}: remove them")
+        if list(self.quantiles) != sorted(set(self.quantiles)):
+            raise ValueError(f"quantiles must rise: write {sorted(set(self.quantiles))}")
+        return self
+
+
+class Target(Frozen):
+    """A task as the worker is told of it: the kind, the classes of its label in order, its quantiles.
+
+    Jobs and artifacts of before there were kinds hold none: they were binary.
+    """
+
+    kind: KindName = "binary"
+    classes: tuple[ClassValue, ...] = ()
+    quantiles: tuple[float, ...] = ()
+
+
+KIND_OF_LABEL: dict[str, KindName] = {label: kind for kind, label in LABEL_TYPES.items()}
+
+
+def target_of(spec: TaskSpec, classes: tuple[Any, ...] = ()) -> Target:
+    """The target of a declared task whose contract names these classes."""
+    return Target(kind=spec.kind, classes=classes, quantiles=spec.quantiles)
