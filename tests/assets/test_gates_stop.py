@@ -20,6 +20,7 @@ from lifecycle.jobs import TrainResult
 from lifecycle.preflight import host as host_looks
 from lifecycle.preflight.check import Trial
 from lifecycle.records import Control, Cost, StageSeconds
+from lifecycle.tasks.binary import BINARY
 from lifecycle.use_case import load_use_case
 
 TOY = load_use_case(Path(__file__).parents[1] / "toy" / "use_cases" / "toy")
@@ -66,7 +67,9 @@ def test_snapshot_with_a_check_that_stops_does_nothing_after_it(monkeypatch, fai
     def asked(name):
         return lambda *given: check(name, "fail" if name == failing else "pass")
 
-    with_label = SimpleNamespace(label=SimpleNamespace(name="label", column="y"), feature_columns=(), primary_key=())
+    with_label = SimpleNamespace(
+        label=SimpleNamespace(name="label", column="y", kind=BINARY), feature_columns=(), primary_key=()
+    )
     for name, given in {
         "availability_check": asked("availability"), "splits_check": asked("splits"),
         "class_balance_check": asked("class_balance"), "leakage": asked("leakage"), "drift_check": asked("drift"),
