@@ -91,8 +91,8 @@ def in_words(name: str, alone: Evening, beside: Evening, differ: Sequence[str]) 
     refused = [*alone.errors, *beside.errors]
     line = (
         f"{name}: {verdicts[0]} alone in {alone.seconds:.0f} s, {verdicts[1]} beside other work in "
-        f"{beside.seconds:.0f} s; {len(alone.statuses)} statuses, {len(differ) or 'none'} of them differ; "
-        f"{len(refused) or 'no'} commands refused"
+        f"{beside.seconds:.0f} s; {len(alone.statuses)} statuses, different: {len(differ) or 'none'}; "
+        f"commands refused: {len(refused) or 'none'}"
     )
     open_ = [f"{key} {told}" for key, told in alone.statuses.items() if told in ("fail", "insufficient", "error")]
     return [line, *(f"  {told}" for told in (*open_, *differ, *refused))]
