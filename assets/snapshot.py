@@ -21,17 +21,20 @@ def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
 
 
 def snapshot_rows(run: StepRun) -> Outcome:
-    """Judge, label, split and write. Nothing stays if a check stops the step."""
+    """Judge, label, split and write, or take over an equal snapshot. Nothing stays if a check stops the step."""
+    from lifecycle.equal_snapshot import equal_identity, remember, taken_over
     from lifecycle.snapshot import make_snapshot
 
     state, use_case, dataset = run.workspace.state, run.use_case, run.record("dataset", DatasetVersion)
-    contract = load_contract(use_case.contract_path)
+    contract, engine = load_contract(use_case.contract_path), use_case.spec.validation.engine
+    identity = equal_identity(state, use_case, contract, dataset, chosen_engine(engine))
+    if found := taken_over(state, run.workspace.records, use_case, dataset, identity):
+        say(f"snapshot: that of {found.use_case} has the same rows, rules and split; it is taken over")
+        return Outcome(checks=found.checks, fields=found.fields)
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
-    judge = functools.partial(
-        checked_contract, state, use_case.name, dataset.content_hash, use_case.spec.validation.engine
-    )
+    judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, engine)
     checks, fields = make_snapshot(state, use_case, contract, dataset, judge)
-    return Outcome(checks=checks, fields=fields)
+    return Outcome(checks=checks, fields=fields, after=functools.partial(remember, state, identity))
 
 
 def snapshot_stays(run: StepRun, record: Record) -> bool:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.busy import busy, different
-from benchmarks.evening_tables import SHORT_TABLES, TABLES, evening
+from benchmarks.evening_tables import SHORT_TABLES, TABLES, Evening, evening
 from benchmarks.messy_files import FILES, write
 from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.errors import TrainworthyError
@@ -75,17 +76,26 @@ def of_tables(short: bool) -> dict[str, float]:
             print(f"{name} alone: {alone.seconds:.0f} s; {hardware()}", flush=True)
             with busy(os.cpu_count() or 1):
                 beside = evening(table, name, folder / "beside", folder, train=not short)
-                print(f"{name} beside: {beside.seconds:.0f} s; {hardware()}", flush=True)
+                print(f"{name} beside {os.cpu_count()}: {beside.seconds:.0f} s; {hardware()}", flush=True)
         differ = different(dict(alone.statuses), dict(beside.statuses))
-        print(f"  {alone.statuses.get('verdict', 'no verdict')}; {len(alone.statuses)} statuses, {len(differ)} differ")
-        open_ = [
-            f"{key} {status}" for key, status in alone.statuses.items() if status in ("fail", "insufficient", "error")
-        ]
-        print("\n".join(f"  {line}" for line in (*open_, *differ, *alone.errors, *beside.errors)), flush=True)
+        print("\n".join(in_words(name, alone, beside, differ)), flush=True)
         figures["statuses_that_differ"] += len(differ)
         figures["commands_refused"] += len(alone.errors) + len(beside.errors)
         figures |= {f"{name}_seconds": alone.seconds, f"{name}_beside_seconds": beside.seconds}
     return {"tables": len(tables), **figures}
+
+
+def in_words(name: str, alone: Evening, beside: Evening, differ: Sequence[str]) -> list[str]:
+    """A line of a table's two evenings; below it what is open, what differs, and the commands that were refused."""
+    verdicts = [one.statuses.get("verdict", "no verdict") for one in (alone, beside)]
+    refused = [*alone.errors, *beside.errors]
+    line = (
+        f"{name}: {verdicts[0]} alone in {alone.seconds:.0f} s, {verdicts[1]} beside other work in "
+        f"{beside.seconds:.0f} s; {len(alone.statuses)} statuses, different: {len(differ) or 'none'}; "
+        f"commands refused: {len(refused) or 'none'}"
+    )
+    open_ = [f"{key} {told}" for key, told in alone.statuses.items() if told in ("fail", "insufficient", "error")]
+    return [line, *(f"  {told}" for told in (*open_, *differ, *refused))]
 
 
 def end_of(name: str, check: bool) -> str:

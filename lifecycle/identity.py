@@ -53,15 +53,21 @@ def step_code_sha256(use_case_folder: Path) -> str:
 
     The report is left out: how a result is drawn does not change it.
     """
+    return sha256_json({"use_case": sha256_files(python_sources(use_case_folder)), **_own_code()})
+
+
+def own_code_sha256() -> str:
+    """Hash of our part of that code, for what calls none of a use case's."""
+    return sha256_json(_own_code())
+
+
+def _own_code() -> dict[str, str]:
     ours = Path(__file__).parent
-    return sha256_json(
-        {
-            "use_case": sha256_files(python_sources(use_case_folder)),
-            "lifecycle": sha256_files(python_sources(ours, skip=("report",))),
-            "expectations": sha256_files(python_sources(ours.parent / "expectations")),
-            "assets": sha256_files(python_sources(ours.parent / "assets")),
-        }
-    )
+    return {
+        "lifecycle": sha256_files(python_sources(ours, skip=("report",))),
+        "expectations": sha256_files(python_sources(ours.parent / "expectations")),
+        "assets": sha256_files(python_sources(ours.parent / "assets")),
+    }
 
 
 @functools.cache

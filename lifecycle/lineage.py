@@ -15,6 +15,7 @@ from lifecycle.identity import step_identity
 from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
 from lifecycle.run_config import config_text
 from lifecycle.storage.records import RecordStore
+from lifecycle.tasks.target import TaskSpec
 from lifecycle.trainers.script import trainer_packages
 from lifecycle.training_spec import MonitorsSpec
 from lifecycle.use_case import DatasetSpec, UseCase
@@ -40,6 +41,9 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     # How many trainings a stage has decides that stage alone: the others are the same without them.
     seeds = {f"{stage}_seeds": training.pop(f"{stage}_seeds") for stage in ("pilot", "full")}
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
+    # The contract says what the label is. Kinds came later than the first verdicts, and changed none of a binary label.
+    if use_case.spec.task != TaskSpec(kind="binary"):
+        fitted["task"] = spec["task"]
     if use_case.spec.trainer is not None:
         fitted["trainer"] = {"script": use_case.spec.trainer, "packages": trainer_packages()}
     # Said or not, 200 rows are 200 rows: the key came later than the first verdicts.

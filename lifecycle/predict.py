@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lifecycle.artifact import artifact_kind, load_artifact
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import CheckpointError
-from lifecycle.evaluation.slices import coded, slice_column
+from lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from lifecycle.golden import answer_golden, read_golden
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
@@ -35,7 +35,7 @@ def run_predict(job: PredictJob) -> PredictResult:
     table = pd.DataFrame(
         {
             "row": range(len(rows)),
-            "group": rows[job.rows.group].to_numpy(),
+            "group": _told_groups(rows[job.rows.group], job).to_numpy(),
             "label": rows[job.rows.label].to_numpy(),
             **as_columns(kind, "candidate", score(rows)),
             **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
@@ -59,6 +59,11 @@ def run_predict(job: PredictJob) -> PredictResult:
 def _told(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
     """A slice column as it may be stored row by row: of a sensitive one its values' numbers."""
     return coded(rows[name]) if name in job.rows.sensitive else rows[name]
+
+
+def _told_groups(groups: pd.Series, job: PredictJob) -> pd.Series:
+    """The rows' groups as they may be stored: of a sensitive column its values' numbers."""
+    return coded_groups(groups) if job.rows.group in job.rows.sensitive else groups
 
 
 def run_verify(job: VerifyJob) -> VerifyResult:
@@ -85,7 +90,9 @@ def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray], kin
         rows = read_rows(file, job.rows)
         answers = as_columns(kind, "candidate", score(rows))
         tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), **answers}))
-    pd.concat(tables, ignore_index=True).to_parquet(path, index=False)
+    table = pd.concat(tables, ignore_index=True)
+    # All files at once: a group of two of them is one group.
+    table.assign(group=_told_groups(table["group"], job)).to_parquet(path, index=False)
     return _stored(path)
 
 

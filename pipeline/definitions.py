@@ -6,7 +6,9 @@ great_expectations, dvc and pandas (tests/pipeline/test_definitions.py holds it)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +23,7 @@ from pipeline.retraining import new_version_sensor, weekly_schedule
 from pipeline.validation import daily_schedule, validating_sensor
 from resources.launcher import Launcher
 from resources.mlflow import Tracking
-from resources.settings import read_settings, use_case_folders
+from resources.settings import PROJECT, read_settings, use_case_folders
 from resources.workspace import Intent, Workspace
 
 
@@ -53,6 +55,7 @@ def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
 
     Settings that are wrong end the command with one clear message.
     """
+    _tell_unread_settings()
     try:
         folders = use_case_folders(read_settings())
     except SettingsError as error:
@@ -66,6 +69,17 @@ def load_all() -> tuple[list[UseCase], list[UseCaseError]]:
             click.echo(f"Error: {error}", err=True)
             broken.append(error)
     return loaded, broken
+
+
+def _tell_unread_settings() -> None:
+    """Say so where Dagster works without dagster.yaml: it has sent its notice about telemetry by then, and goes on."""
+    if os.environ.get("DAGSTER_HOME") or Path("dagster.yaml").is_file():
+        return
+    click.echo(
+        f"Warning: there is no dagster.yaml in {Path.cwd()}, where Dagster looks for it: this run will be in no "
+        f"history, and Dagster's own telemetry is on\n  fix: cd {PROJECT}, or name that folder in DAGSTER_HOME",
+        err=True,
+    )
 
 
 _loaded, _broken = load_all()

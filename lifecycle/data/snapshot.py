@@ -105,7 +105,7 @@ def install_snapshot(
     """
     content = content_hash(written.folder)
     target = written.folder.parent / content.sha256
-    _install(written.folder, target)
+    install_rows(written.folder, target)
     label = contract.label
     return {
         "content_hash": content.sha256,
@@ -126,7 +126,7 @@ def snapshot_is_whole(state: StateFolder, splits: dict[str, Split]) -> bool:
     return all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in paths)
 
 
-def _install(temporary: Path, target: Path) -> None:
+def install_rows(temporary: Path, target: Path) -> None:
     """Rename into place, unless sound equal rows lie there already: another process may be reading them."""
     if target.exists() and not _holds_its_content(target):
         # Aside in one move, so that nobody finds half of it.

@@ -57,8 +57,23 @@ def coded(values: pd.Series) -> pd.Series:
     return pd.Series(found, index=values.index, name=values.name, dtype="str")
 
 
+def coded_groups(groups: pd.Series) -> pd.Series:
+    """A sensitive column's groups as numbers in the order in which they first occur: `value 03`; a null stays one.
+
+    Padded, so that they sort as they came: what takes neighbouring groups together still takes neighbours.
+    """
+    import numpy as np
+    import pandas as pd
+
+    codes, names = pd.factorize(groups)
+    width = len(str(len(names)))
+    # The code of a null is -1, and so the last one.
+    told = np.array([*(f"{_CODE} {place:0{width}}" for place in range(1, len(names) + 1)), None], dtype=object)
+    return pd.Series(told[codes], index=groups.index, name=groups.name, dtype="str")
+
+
 def is_coded(values: pd.Series) -> bool:
-    """Whether a column holds nothing but what `coded` gives."""
+    """Whether a column holds nothing but what `coded` and `coded_groups` give."""
     return bool(values.dropna().astype("str").str.fullmatch(rf"{_CODE} \d+").all())
 
 

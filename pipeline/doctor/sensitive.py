@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lifecycle.checks import CheckResult, holds
 from lifecycle.contract.model import load_contract
 from lifecycle.errors import TrainworthyError
-from lifecycle.evaluation.slices import is_coded, slice_column
+from lifecycle.evaluation.slices import coded_groups, is_coded, slice_column
 from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import load_use_case
 from resources.settings import Settings, use_case_folders
 
 _SHOWN = 3
+# Where workers write predictions: of the candidate, of the champion, and of the model as it was registered.
+_FOLDERS = ("evaluation", "champion", "deployment")
+_GROUP = "group"
 
 
 def sensitive(settings: Settings) -> Iterator[CheckResult]:
     """No file of predictions holds a value of a column that a contract calls sensitive."""
     found = [(path, columns) for path, columns in _in_the_clear(settings)]
-    shown = "; ".join(f"{', '.join(columns)} in {path}" for path, columns in found[:_SHOWN])
+    shown = "; ".join(f"{', '.join(columns.values())} in {path}" for path, columns in found[:_SHOWN])
     yield holds(
         "sensitive", not found,
         evidence=f"{len(found)} files hold values of sensitive columns row by row: {shown}" if found
@@ -28,39 +32,54 @@ def sensitive(settings: Settings) -> Iterator[CheckResult]:
 
 
 def mend_sensitive(settings: Settings) -> Iterator[str]:
-    """Take the columns out of the files. Their hashes change, so that no evaluation of them is reused."""
+    """Take the values out of the files. Their hashes change, so that no evaluation of them is reused.
+
+    Groups become numbers, since intervals need them; slices are left out, until the model is evaluated again.
+    """
     import pandas as pd
 
     for path, columns in _in_the_clear(settings):
-        temporary = path.with_name(f"{path.name}.mended")
-        pd.read_parquet(path).drop(columns=list(map(slice_column, columns))).to_parquet(temporary, index=False)
+        rows, temporary = pd.read_parquet(path), path.with_name(f"{path.name}.mended")
+        if _GROUP in columns:
+            rows = rows.assign(**{_GROUP: coded_groups(rows[_GROUP])})
+        rows.drop(columns=[name for name in columns if name != _GROUP]).to_parquet(temporary, index=False)
         temporary.replace(path)
-        yield f"{', '.join(columns)} taken out of {path}"
+        yield f"{', '.join(columns.values())} taken out of {path}"
 
 
-def _in_the_clear(settings: Settings) -> Iterator[tuple[Path, list[str]]]:
-    """Files of predictions, and the sensitive columns whose values they hold."""
+def _in_the_clear(settings: Settings) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Files of predictions, and their columns with values of a sensitive one, which is named."""
     state = StateFolder(settings.var)
     for folder in use_case_folders(settings):
-        names = _sensitive_columns(folder)
-        for path in sorted(state.folder("evaluation", folder.name).rglob("*.parquet")) if names else ():
-            if clear := _clear_columns(path, names):
+        hidden = _hidden(folder)
+        files = (path for name in _FOLDERS for path in sorted(state.folder(name, folder.name).rglob("*.parquet")))
+        for path in files if hidden else ():
+            if clear := _clear_columns(path, hidden):
                 yield path, clear
 
 
-def _sensitive_columns(folder: Path) -> tuple[str, ...]:
-    """Of a use case's contract; none of one that can't be read, which its own check tells."""
+def _hidden(folder: Path) -> dict[str, str]:
+    """Columns of predictions that may hold no values, by the sensitive column that they are made of.
+
+    None of a contract or a use case that can't be read, which its own check tells.
+    """
     try:
-        return load_contract(folder / "contract.yaml").sensitive_columns
+        names = load_contract(folder / "contract.yaml").sensitive_columns
     except TrainworthyError:
-        return ()
+        return {}
+    slices = {slice_column(name): name for name in names}
+    try:
+        group = load_use_case(folder).spec.split.resample_by
+    except TrainworthyError:
+        return slices
+    return slices | ({_GROUP: group} if group in names else {})
 
 
-def _clear_columns(path: Path, names: tuple[str, ...]) -> list[str]:
-    """Of the sensitive columns, those whose values the file holds uncoded."""
+def _clear_columns(path: Path, hidden: Mapping[str, str]) -> dict[str, str]:
+    """Of the columns that may hold no values, those that the file holds uncoded."""
     import pandas as pd
     import pyarrow.parquet as pq
 
-    there = [name for name in names if slice_column(name) in pq.read_schema(path).names]
-    rows = pd.read_parquet(path, columns=list(map(slice_column, there)))
-    return [name for name in there if not is_coded(rows[slice_column(name)])]
+    there = [name for name in hidden if name in pq.read_schema(path).names]
+    rows = pd.read_parquet(path, columns=there)
+    return {name: hidden[name] for name in there if not is_coded(rows[name])}

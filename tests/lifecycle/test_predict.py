@@ -4,8 +4,11 @@ import pandas as pd
 import pytest
 import toy_jobs
 
+from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.metric import estimate
 from lifecycle.tasks.platt import fit_platt
 from lifecycle.tasks.probabilities import log_loss
 from lifecycle.training.stage import run_stage
@@ -82,3 +85,28 @@ def test_sensitive_slice_column_is_stored_as_numbers(splits, trained, tmp_path):
     shops = pd.read_parquet(splits / "benchmark.parquet")["shop"]
     assert table["slice:shop"].str.fullmatch(r"value \d+").all()
     assert pd.crosstab(table["slice:shop"], shops).gt(0).sum().eq(1).all()
+
+
+def test_sensitive_groups_are_stored_as_numbers_and_what_is_measured_by_group_stays_the_same(splits, trained, tmp_path):
+    # A group of two files is one group: validation is there twice.
+    before = tuple(str(splits / f"{name}.parquet") for name in ("validation", "calibration", "validation"))
+    artifact, sha256 = trained.artifact or "", trained.artifact_sha256 or ""
+    job = toy_jobs.predict_job(artifact, sha256, splits / "benchmark.parquet", tmp_path, reference_files=before)
+    found = []
+    for name, sensitive in (("clear", ()), ("coded", ("day",))):
+        (tmp_path / name).mkdir()
+        rows = toy_jobs.ROWS.model_copy(update={"sensitive": sensitive})
+        result = run_predict(job.model_copy(update={"rows": rows, "out": str(tmp_path / name)}))
+        assert result.reference is not None
+        found.append([pd.read_parquet(file.path) for file in (result.predictions, result.reference)])
+    for clear, coded in zip(*found, strict=True):
+        assert coded["group"].str.fullmatch(r"value \d+").all()
+        together = pd.crosstab(coded["group"], clear["group"]).gt(0)
+        assert together.sum(axis=0).eq(1).all()
+        assert together.sum(axis=1).eq(1).all()
+    estimates = [
+        estimate(BINARY.metrics["auc"], *BINARY.checked(table["label"], table["candidate"]), table["group"])
+        for table, _ in found
+    ]
+    assert estimates[0] == estimates[1]
+    assert prediction_drift_check(*found[0], BINARY) == prediction_drift_check(*found[1], BINARY)

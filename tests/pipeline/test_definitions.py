@@ -11,7 +11,7 @@ from toy_project import ROOT
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.records import STEPS
 from lifecycle.use_case import load_use_case
-from pipeline.definitions import build_defs
+from pipeline.definitions import build_defs, load_all
 
 HEAVY = ("torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib")
 
@@ -27,6 +27,23 @@ def test_definitions_loading_imports_nothing_heavy():
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_definitions_loaded_where_dagster_finds_no_settings_say_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    load_all()
+    told = capsys.readouterr().err
+    assert told.startswith(f"Warning: there is no dagster.yaml in {tmp_path}, ")
+    assert "in no history, and Dagster's own telemetry is on" in told
+    assert f"fix: cd {ROOT}, " in told
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    load_all()
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.chdir(ROOT)
+    load_all()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("use_case", ["toy", "flight_delays"])

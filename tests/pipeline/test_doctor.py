@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import dagster as dg
 import pandas as pd
@@ -406,13 +407,19 @@ def test_doctor_mend_without_a_registry_makes_none(place, trained):
     assert not (place / "state/mlflow/mlflow.db").exists()
 
 
-def test_doctor_predictions_with_a_sensitive_column_in_the_clear_are_told_and_mended(place):
+def mark_sensitive(place: Path, column: str) -> None:
+    """Call the column sensitive in the contract."""
     contract = place / "project" / "use_cases" / "toy" / "contract.yaml"
     text = contract.read_text()
-    assert text.count("name: shop") == 1
-    before, _, after = text.partition("name: shop")
+    assert text.count(f"name: {column}") == 1
+    before, _, after = text.partition(f"name: {column}")
     sign = "customProperties: ["
-    contract.write_text(before + "name: shop" + after.replace(sign, f"{sign}{{property: sensitive, value: true}}, ", 1))
+    sensitive = f"{sign}{{property: sensitive, value: true}}, "
+    contract.write_text(before + f"name: {column}" + after.replace(sign, sensitive, 1))
+
+
+def test_doctor_predictions_with_a_sensitive_column_in_the_clear_are_told_and_mended(place):
+    mark_sensitive(place, "shop")
     path = place / "state" / "evaluation" / "toy" / "planted" / "predictions.parquet"
     path.parent.mkdir(parents=True)
     kept = pd.DataFrame({"candidate": [0.1, 0.2], "slice:day": ["a", "b"]})
@@ -425,6 +432,26 @@ def test_doctor_predictions_with_a_sensitive_column_in_the_clear_are_told_and_me
     pd.testing.assert_frame_equal(pd.read_parquet(path), kept)
     assert bad(sensitive.sensitive) == []
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "file", ["evaluation/toy/planted/reference.parquet", "champion/toy/planted/predictions.parquet",
+             "deployment/toy/planted/predictions.parquet"],
+)  # fmt: skip
+def test_doctor_predictions_with_sensitive_groups_in_the_clear_are_told_and_mended(place, file):
+    path = place / "state" / file
+    path.parent.mkdir(parents=True)
+    rows = pd.DataFrame({"group": ["Smith", "Jones", None, "Smith"], "candidate": [0.1, 0.2, 0.3, 0.4]})
+    rows.to_parquet(path)
+    assert bad(sensitive.sensitive) == []
+    mark_sensitive(place, "day")
+    only(sensitive.sensitive, "day", str(path), "--mend")
+    (line,) = [line for line in examine.mend() if "taken out of" in line]
+    assert line == f"mended: day taken out of {path}"
+    mended = pd.read_parquet(path)
+    assert mended["group"].fillna("").tolist() == ["value 1", "value 2", "", "value 1"]
+    pd.testing.assert_series_equal(mended["candidate"], rows["candidate"])
+    assert bad(sensitive.sensitive) == []
 
 
 def test_doctor_verdict_log_that_was_changed_is_told_and_never_mended(place):

@@ -5,6 +5,7 @@ import contextlib
 import datetime as dt
 import gc
 import json
+import shutil
 
 import dagster as dg
 import pytest
@@ -111,6 +112,25 @@ def test_validate_healthy_data_passes_every_check_and_tells_nothing(place, recei
     assert again.success
     assert reused(again) == ["true", "true"]
     assert "freshness" in checks_of(again)
+    assert receiver.taken == []
+
+
+def test_validate_of_a_second_use_case_on_the_dataset_takes_over_its_snapshot(place, receiver):
+    folder = place.root / "use_cases" / "other"
+    shutil.copytree(place.folder, folder)
+    # Its dataset is built by the first one's.
+    (folder / "dataset.py").unlink()
+    values = (folder / "use_case.yaml").read_text()
+    (folder / "use_case.yaml").write_text(values.replace("name: toy\n", "name: other\n"))
+    job = build_defs([load_use_case(folder)]).resolve_job_def("validate_other")
+    result = job.execute_in_process({"loggers": {"console": {}}}, raise_on_error=False)
+    assert result.success
+    assert reused(result) == ["false", "false"]
+    first = place.records.of_run("toy", "snapshot", validate(place).run_id)
+    second = place.records.of_run("other", "snapshot", result.run_id)
+    assert second.content_hash == first.content_hash
+    assert "Taken over from the snapshot of use case toy" in second.checks[0].evidence
+    assert second.cost.cpu_seconds < first.cost.cpu_seconds
     assert receiver.taken == []
 
 
