@@ -110,6 +110,10 @@ class Binary:
 
         return dict(fit_platt(labels, answers))
 
+    @property
+    def uncalibrated(self) -> dict[str, Any]:
+        return {"slope": 1.0, "intercept": 0.0}
+
     def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
         from lifecycle.tasks.platt import apply_platt
 

@@ -137,6 +137,11 @@ class Kind(Protocol):
         """State, JSON-able, that makes answers of rows like these true. Raises EvaluationError where it can't be."""
         ...
 
+    @property
+    def uncalibrated(self) -> dict[str, Any]:
+        """The state that leaves answers as they are."""
+        ...
+
     def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
         """Answers with a state of fit_calibration."""
         ...

@@ -158,6 +158,10 @@ class Multiclass:
         labels, answers = self.checked(labels, answers)
         return _fit_slope_and_intercepts(_logarithms(answers), labels)
 
+    @property
+    def uncalibrated(self) -> dict[str, Any]:
+        return {"slope": 1.0, "intercepts": [0.0] * len(self.classes)}
+
     def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
         import numpy as np
         from scipy.special import softmax

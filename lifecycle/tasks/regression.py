@@ -187,6 +187,10 @@ class Regression:
         ]
         return {"shifts": [float(shift) for shift in shifts]}
 
+    @property
+    def uncalibrated(self) -> dict[str, Any]:
+        return {"shifts": [0.0] * len(self.quantiles)} if self.quantiles else {}
+
     def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
         """Shifted, and rising again where shifts made quantiles cross."""
         import numpy as np

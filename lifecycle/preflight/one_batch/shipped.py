@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.artifact import load_artifact, write_artifact
+from lifecycle.errors import EvaluationError
 from lifecycle.golden import draw_requests
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.one_batch.update import evaluated, forward_rows
+from lifecycle.tasks.kind import answer_shape
 from lifecycle.training.scoring import predict_rows
 from lifecycle.training.techniques.parts import put_final_weights
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 EXPORT_TOLERANCE = 1e-4
 # Rows in another order are other sums in a batch's statistics.
 ORDER_TOLERANCE = 1e-3
-UNCALIBRATED = {"slope": 1.0, "intercept": 0.0}
 
 
 def predicts(seen: Seen) -> Found:
@@ -31,21 +32,24 @@ def predicts(seen: Seen) -> Found:
     import numpy as np
 
     subject, features, size = seen[1].subject, _features(seen), forward_rows(seen)
-    found = _predicted(seen, features)
-    if found.shape != (size,):
-        return Found("fail", f"predict gave shape {found.shape} for {size} rows")
-    if not bool(((found >= 0) & (found <= 1)).all()):
-        return Found("fail", f"probabilities from {found.min()} to {found.max()}")
-    if _predicted(seen, features.head(1)).shape != (1,):
-        return Found("fail", "predict gave no single probability for a single row")
+    found, kind = _predicted(seen, features), seen[0].rows.kind
+    wanted = answer_shape(kind)
+    if found.shape != (size, *wanted):
+        return Found("fail", f"predict gave shape {found.shape} for {size} rows", fix=kind.predict_fix)
+    try:
+        kind.checked(kind.sample_labels(size), found)
+    except EvaluationError as error:
+        return Found("fail", f"{error.problem}, for example {error.value}", fix=error.fix)
+    if _predicted(seen, features.head(1)).shape != (1, *wanted):
+        return Found("fail", "predict gave no single answer for a single row", fix=kind.predict_fix)
     order = np.random.default_rng(0).permutation(size)
     if subject.claims.evaluation == "deterministic":
-        apart = float(np.abs(_predicted(seen, features.iloc[order]) - found[order]).max())
+        apart = float(np.abs(_predicted(seen, features.iloc[order]) - found[order]).max()) / kind.answer_scale(found)
         if apart > ORDER_TOLERANCE:
             fix = "let to_tensors and forward keep the rows in their order, and make no use of their place or index"
-            evidence = f"asked in another order, the same rows get probabilities that differ by {apart:.4f}"
+            evidence = f"asked in another order, the same rows get {kind.answers} that differ by {apart:.4f}"
             return Found("fail", evidence, apart, ORDER_TOLERANCE, fix=fix)
-    return Found("pass", f"{size} rows: probabilities from {found.min():.4f} to {found.max():.4f}")
+    return Found("pass", f"{size} rows: {kind.answers} from {found.min():.4f} to {found.max():.4f}")
 
 
 def exports(seen: Seen) -> Found:
@@ -62,7 +66,8 @@ def exports(seen: Seen) -> Found:
             model=state.model,
             example=sample.task.to_tensors(several, sample.preprocessing),
             preprocessing=sample.preprocessing,
-            calibration=UNCALIBRATED,
+            calibration=job.rows.kind.uncalibrated,
+            target=job.rows.target,
             requests=draw_requests(several, job.rows.sensitive, job.training.seed),
         )
         score = load_artifact(Path(artifact), sha256)
@@ -70,7 +75,7 @@ def exports(seen: Seen) -> Found:
             direct = predict_rows(
                 sample.task, state.model, sample.preprocessing, features.head(rows), sample.subject.device
             )
-            apart = float(abs(score(features.head(rows)) - direct).max())
+            apart = float(abs(score(features.head(rows)) - direct).max()) / job.rows.kind.answer_scale(direct)
             if not apart <= EXPORT_TOLERANCE:
                 evidence = f"exported and direct predictions of {rows} rows differ by {apart}"
                 return Found("fail", evidence, apart, EXPORT_TOLERANCE)
