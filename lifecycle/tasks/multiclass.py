@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import Event, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, ratio
+from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Multiclass:
         ]
         for place, name in enumerate(self.classes):
             found += [
-                _of_confusion(f"{metric}[{name}]", count, lambda sums, of=of, place=place: of(sums)[..., place])
+                _of_confusion(
+                    f"{metric}[{name}]", count, lambda confusion, of=of, place=place: of(confusion)[..., place]
+                )
                 for metric, of in (("recall", _recalls), ("precision", _precisions), ("f1", _f1s))
             ]
         return {metric.name: metric for metric in found}
@@ -272,38 +274,40 @@ def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
 
 
 def _of_confusion(name: str, count: int, formula: Callable[[np.ndarray], np.ndarray]) -> TaskMetric:
-    """A metric of the sums (..., 3 · classes): rows of each class, predictions of it, and those that are both."""
+    """A metric of the confusion matrix (..., classes, classes): rows by class and by the class that is predicted."""
 
-    def statistics(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        label, predicted = np.eye(count)[labels], np.eye(count)[answers.argmax(axis=1)]
-        return np.concatenate([label, predicted, label * predicted], axis=1)
+    def sums(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        return cell_sums(labels * count + answers.argmax(axis=1), count**2, codes, weights)
 
     def of_sums(sums: np.ndarray) -> np.ndarray:
-        return formula(sums.reshape(*sums.shape[:-1], 3, count))
+        return formula(sums.reshape(*sums.shape[:-1], count, count))
 
-    return TaskMetric(name, True, statistics=statistics, of_sums=of_sums, low=0.0, high=1.0)
-
-
-def _recalls(sums: np.ndarray) -> np.ndarray:
-    return ratio(sums[..., 2, :], sums[..., 0, :])
+    return TaskMetric(name, True, sums=sums, of_sums=of_sums, low=0.0, high=1.0)
 
 
-def _precisions(sums: np.ndarray) -> np.ndarray:
-    return ratio(sums[..., 2, :], sums[..., 1, :])
+def _hits(confusion: np.ndarray) -> np.ndarray:
+    """Rows of each class that are predicted as it, (..., classes)."""
+    return confusion.diagonal(axis1=-2, axis2=-1)
 
 
-def _f1s(sums: np.ndarray) -> np.ndarray:
-    return ratio(2 * sums[..., 2, :], sums[..., 0, :] + sums[..., 1, :])
+def _recalls(confusion: np.ndarray) -> np.ndarray:
+    return ratio(_hits(confusion), confusion.sum(axis=-1))
 
 
-def _balanced_accuracy(sums: np.ndarray) -> np.ndarray:
-    return _mean_over_classes(_recalls(sums))
+def _precisions(confusion: np.ndarray) -> np.ndarray:
+    return ratio(_hits(confusion), confusion.sum(axis=-2))
 
 
-def _macro_f1(sums: np.ndarray) -> np.ndarray:
-    return _mean_over_classes(_f1s(sums))
+def _f1s(confusion: np.ndarray) -> np.ndarray:
+    return ratio(2 * _hits(confusion), confusion.sum(axis=-1) + confusion.sum(axis=-2))
+
+
+def _balanced_accuracy(confusion: np.ndarray) -> np.ndarray:
+    return _mean_over_classes(_recalls(confusion))
+
+
+def _macro_f1(confusion: np.ndarray) -> np.ndarray:
+    return _mean_over_classes(_f1s(confusion))
 
 
 def _mean_over_classes(figures: np.ndarray) -> np.ndarray:
