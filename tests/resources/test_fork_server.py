@@ -47,7 +47,9 @@ def until(condition, seconds=30.0):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with the worker above, and a server that imports little: tests of its imports are the product's runs."""
+    """A folder with the worker above, and empty packages for a server to import: runs of the product have real ones."""
+    for name in {name.partition(".")[0] for name in fork_server.IMPORTED}:
+        (tmp_path / f"{name}.py").touch()
     (tmp_path / "lifecycle").mkdir()
     (tmp_path / "lifecycle" / "__init__.py").touch()
     (tmp_path / "lifecycle" / "worker.py").write_text(WORKER)
