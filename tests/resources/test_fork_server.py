@@ -197,7 +197,9 @@ time.sleep(100)
         [sys.executable, "-c", code], env=environment(place), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert starter.stdout is not None
-    pids = [int(word) for word in starter.stdout.readline().split()]
+    # The worker writes on the same stdout, and may be first.
+    line = next(line for line in iter(starter.stdout.readline, "") if not line.startswith("told"))
+    pids = [int(word) for word in line.split()]
     until((place / "waits").exists)
     starter.kill()
     starter.communicate()
