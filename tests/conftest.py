@@ -24,8 +24,8 @@ BEGUN = pytest.StashKey[os.PathLike[str]]()
 # Longest first: a long file that comes last keeps one process busy while the others have nothing to do. Those of the
 # pipeline share a training of a minute: one process makes it while another has the file before them.
 LONG = (
-    "tests/lifecycle/test_preflight_trials", "tests/pipeline/", "tests/lifecycle/preflight/", "tests/lifecycle/",
-    "tests/expectations/",
+    "tests/benchmarks/test_benches", "tests/lifecycle/test_preflight_trials", "tests/pipeline/",
+    "tests/lifecycle/preflight/", "tests/lifecycle/", "tests/expectations/",
 )  # fmt: skip
 
 
