@@ -189,7 +189,7 @@ def _label(rows: pd.DataFrame, target: str | None, time: str | None) -> tuple[La
     usable = [name for name in numbers if rows[name].nunique() > 1]
     binary = [name for name in usable if set(rows[name].dropna().unique()) == {0, 1}]
     if target is not None and target not in usable:
-        fix = "name a column of numbers or booleans; for texts, `trainworthy new` makes a label of two values"
+        fix = "name a column of numbers or booleans; for texts, `trainworthy new` drafts a label of classes"
         raise UseCaseError("draft", [Problem("--target", "can't make a label", fix, target)])
     if target is None and not usable:
         raise UseCaseError("draft", [Problem("--target", "no column can make a label", "add a column of 0 and 1")])
