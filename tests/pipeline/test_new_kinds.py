@@ -173,11 +173,12 @@ def test_drafted_margin_has_one_digit(value, one_digit):
     ("values", "options", "judged"),
     [
         (NAMED, (), ("log_loss", 0.005, [{"metric": "calibration_error", "at_most": 0.05}])),
-        (NUMBER, (), ("rmse", 0.1, [{"metric": "bias", "at_most": 3}])),
+        (NUMBER * 1e4, (), ("rmse", 1000, [{"metric": "bias", "at_most": 30000}])),
+        (NUMBER / 1e4, (), ("rmse", 1e-5, [{"metric": "bias", "at_most": 3e-4}])),
         (NUMBER, ("--quantiles", "0.1,0.9"), ("pinball", 0.1, [{"metric": "interval_coverage", "at_least": 0.7}])),
         (NUMBER, ("--quantiles", "0.9"), ("pinball", 0.1, [{"metric": "coverage[0.9]", "at_least": 0.8}])),
     ],
-    ids=["classes", "number", "quantiles", "quantile"],
+    ids=["classes", "prices", "shares", "quantiles", "quantile"],
 )
 def test_drafted_use_case_of_each_kind_passes_check(tmp_path, monkeypatch, values, options, judged, capsys):
     project = set_up(tmp_path, monkeypatch)
