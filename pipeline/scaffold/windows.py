@@ -26,7 +26,8 @@ PILOT_UPDATES, MOST_EPOCHS = 300, 20
 BATCH_SIZES = (1024, 256, 128, 64, 32)
 # What each split needs of the labels.
 OCCUR: dict[LabelType, str] = {
-    "event": "both values of the target occur", "class": "every class occurs", "number": "the target varies",
+    "event": "both values of the target occur", "number": "the target varies",
+    "class": "every class occurs (join rare ones into one)",
 }  # fmt: skip
 
 

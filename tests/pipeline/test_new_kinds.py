@@ -10,6 +10,8 @@ from shop_rows import found, table, told
 from test_new import new, set_up
 
 from lifecycle.contract.model import load_contract
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.target import Target
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
 from pipeline.scaffold.judged import rounded
@@ -191,3 +193,8 @@ def test_drafted_use_case_of_each_kind_passes_check(tmp_path, monkeypatch, value
     assert contract.label.type == ("class" if spec.task.kind == "multiclass" else "number")
     assert main(["check", "shop"]) == 0, capsys.readouterr().out
     assert "✓ predict" in capsys.readouterr().out
+
+
+def test_labels_of_numbers_are_told_as_people_write_them():
+    told = kind_of(Target(kind="regression")).in_words(np.array([0.00123, 2.5, 152_400.0]))
+    assert told == "median 2.5, 80 % from 0.501 to 121,920"
