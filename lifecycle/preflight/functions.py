@@ -178,7 +178,7 @@ def _loss(
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
     # Each row gets the label of the row before: of two labels in turn the other one.
     swapped = task.loss_fn(outputs, targets.roll(1)).detach() if uses_labels else None
-    if swapped is not None and float(outputs.detach().std()) > 0 and _close(loss.detach(), swapped):
+    if swapped is not None and float(outputs.detach().std()) > 0 and _alike(loss.detach(), swapped):
         wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:
         fix = "do not detach, and compute with torch only, from the parameters to the loss"
@@ -215,6 +215,12 @@ def _predict(task: Task, outputs: Tensor, kind: Kind) -> tuple[Any, str, list[Wr
     except EvaluationError as error:
         wrong = [(f"{error.problem} (for example {error.value})", error.fix)]
     return found, f"{kind.answers} from {float(found.min()):.3f} to {float(found.max()):.3f}", wrong
+
+
+def _alike(losses: Tensor, others: Tensor) -> bool:
+    """Equal for the size that they have: a loss in units of prices is some 1e-10 for labels from -1 to 1."""
+    size = max(float(losses.abs().max()), 1e-300)
+    return _close(losses.double() / size, others.double() / size)
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -277,7 +277,7 @@ class Regression:
         import numpy as np
 
         low, middle, high = np.quantile(self.checked_labels(labels), (0.1, 0.5, 0.9))
-        return f"median {middle:.4g}, 80 % from {low:.4g} to {high:.4g}"
+        return f"median {_plain(middle)}, 80 % from {_plain(low)} to {_plain(high)}"
 
     def target_state(self, labels: np.ndarray) -> dict[str, Any]:
         """Mean and standard deviation of the training rows' labels, so that a network can answer in their unit."""
@@ -287,6 +287,11 @@ class Regression:
         if self.quantiles:
             state["quantiles"] = {f"{level:g}": float(np.quantile(labels, level)) for level in self.quantiles}
         return state
+
+
+def _plain(number: float) -> str:
+    """Four digits; large numbers as people write them."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
 def _of_numbers() -> list[TaskMetric]:
