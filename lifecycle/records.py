@@ -8,9 +8,10 @@ how it came about. Paths are relative to the state folder. Units are in the name
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from lifecycle.checks import CheckResult, stopping
 
@@ -80,8 +81,27 @@ class StoredFile(Frozen):
     bytes: int
 
 
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The bytes that a record was read from, and the hash of what it is dumped to as long as nobody changes it.
+
+    It is no part of what a record says: any is equal to any other, and to none.
+    """
+
+    content: bytes
+    form_sha256: str
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, Written)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class Record(Frozen):
     """The base: what it is, what it was made from, how, for how much, and whether its gate passed."""
+
+    _written: Written | None = PrivateAttr(default=None)
 
     kind: Step
     use_case: str
@@ -95,6 +115,17 @@ class Record(Frozen):
     def passed(self) -> bool:
         """True if no check stops the step."""
         return not stopping(self.checks)
+
+    @property
+    def written(self) -> Written | None:
+        """What it was read from; None of one that was made. It comes along where a copy is changed."""
+        return self._written
+
+    def with_written(self, written: Written) -> Self:
+        """The same record, read from these bytes."""
+        copy = self.model_copy()
+        copy._written = written
+        return copy
 
 
 class StoppedStep(Record):
