@@ -252,6 +252,7 @@ def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Recor
         "provenance": provenance,
         "cost": meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
         "checks": outcome.checks,
+        "task": run.use_case.spec.task.kind,
     }
     if outcome.fields is None:
         return StoppedStep(**common, error=message)

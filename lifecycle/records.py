@@ -99,7 +99,10 @@ class Written:
 
 
 class Record(Frozen):
-    """The base: what it is, what it was made from, how, for how much, and whether its gate passed."""
+    """The base: what it is, what it was made from, how, for how much, and whether its gate passed.
+
+    `task` is the kind of task of its use case; records of before there were kinds are about binary labels.
+    """
 
     _written: Written | None = PrivateAttr(default=None)
 
@@ -110,6 +113,7 @@ class Record(Frozen):
     provenance: Provenance
     cost: Cost
     checks: tuple[CheckResult, ...] = ()
+    task: str = "binary"
 
     @property
     def passed(self) -> bool:
@@ -298,20 +302,28 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts,
-    `error` is what ended it without an answer.
+    `val_score` is the metric `score` on the validation split. Records of before there were kinds of task have `val_auc`
+    instead: `scored` reads both. `stopped_by` names the checks that would have stopped the stage if this training were
+    the one that counts, `error` is what ended it without an answer.
     """
 
     seed: int
     val_loss: float | None
-    val_auc: float | None
+    val_auc: float | None = None
+    val_score: float | None = None
+    score: str = "auc"
     resumed_from_step: int
     stopped_by: tuple[str, ...] = ()
     error: str | None = None
 
+    @property
+    def scored(self) -> float | None:
+        """The score, whichever form the record has."""
+        return self.val_auc if self.val_score is None else self.val_score
+
 
 class DataCurve(Frozen):
-    """What more rows may buy, by the validation losses of the stages so far, in nats a row.
+    """What more rows may buy, by the validation losses of the stages so far, in the unit of the loss of a row.
 
     `gain` is by how much twice the rows of this stage lower the loss, `full_loss` what full is expected to reach,
     `usd` what that costs: at the pilot full itself, after full a training on twice its rows. All are None where the
@@ -432,7 +444,7 @@ class Metric(Frozen):
 
 
 class Comparison(Frozen):
-    """Paired gain of the candidate over a reference: reference loss minus candidate loss, above 0 is better."""
+    """Paired gain of the candidate over a reference, above 0 is better whichever way the metric points."""
 
     reference: str
     metric: str
@@ -440,7 +452,9 @@ class Comparison(Frozen):
 
 
 class ReliabilityBin(Frozen):
-    """Mean predicted probability against observed share of positives."""
+    """Mean answer against what is observed, in bins of equal mass by the answer: a probability against a share of rows,
+    a number against the mean label.
+    """
 
     predicted: float
     observed: float
@@ -450,7 +464,7 @@ class ReliabilityBin(Frozen):
 class EvaluationReport(Record):
     """The candidate and its baselines on the benchmark, scored from the exported artifact.
 
-    `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the label prior, empty in
+    `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the prior, empty in
     records of before they were measured.
     """
 
