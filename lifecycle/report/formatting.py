@@ -11,11 +11,13 @@ import re
 from typing import Any
 
 from lifecycle.records import Estimate, Forecast
-from lifecycle.wording import count, words
+from lifecycle.wording import count, figures, words
 
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"
 HASH_PREFIX = 8
+# Errors from here on are those of numbers in a unit, such as minutes; a probability known no better says nothing.
+_COARSE = 0.05
 
 
 def usd(value: float) -> str:
@@ -47,6 +49,11 @@ def share(part: float, whole: float = 1.0) -> str:
 def number(value: float, decimals: int = 4) -> str:
     """A float with a fixed number of decimals and a true minus sign."""
     return _signed(value, decimals) if math.isfinite(value) else NOT_FINITE
+
+
+def figure(value: float) -> str:
+    """A loss or another metric alone: four decimals, unless its size makes these too many or too few."""
+    return figures(value)[0].replace("-", MINUS) if math.isfinite(value) else NOT_FINITE
 
 
 def plain(value: Any) -> str:
@@ -117,7 +124,12 @@ def size(value: float) -> str:
 
 def sentence_case(name: str) -> str:
     """A name of code as the first words of a sentence."""
-    return words(name)[:1].upper() + words(name)[1:]
+    return capital(words(name))
+
+
+def capital(text: str) -> str:
+    """Text as it begins a sentence; all but its first letter stay."""
+    return text[:1].upper() + text[1:]
 
 
 def _triple(value: Estimate) -> tuple[float, float, float]:
@@ -127,7 +139,9 @@ def _triple(value: Estimate) -> tuple[float, float, float]:
 def _decimals(standard_error: float) -> int:
     if not (math.isfinite(standard_error) and standard_error > 0):
         return 4
-    return min(max(1 - math.floor(math.log10(standard_error)), 4), 9)
+    # Losses in nats and probabilities have four, so that they can be compared at a glance.
+    least = 4 if standard_error < _COARSE else 0
+    return min(max(1 - math.floor(math.log10(standard_error)), least), 12)
 
 
 def _digits(value: float) -> str:

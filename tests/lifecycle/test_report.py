@@ -17,6 +17,7 @@ from PIL import Image
 from lifecycle.checks import CheckResult
 from lifecycle.records import STEPS, Attempt, Cost, Estimate, Record, StoppedStep
 from lifecycle.report import figures, formatting, outcome, pictures, render, sections
+from lifecycle.tasks.words import Words
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -425,7 +426,7 @@ def test_pictures_are_png_that_fit_into_metadata() -> None:
         "reliability": pictures.reliability_curve(report),
         "slices": pictures.slice_chart(report),
         "many slices": pictures.slice_chart(many),
-        "comparison": pictures.comparison_chart(report.comparisons),
+        "comparison": pictures.comparison_chart(report.comparisons, Words()),
     }
     for name, png in drawn.items():
         # Base64 makes four bytes of three; the data URI must stay below 100 kB.
@@ -441,7 +442,7 @@ def test_pictures_without_data_say_so_in_words() -> None:
     for png in (
         pictures.slice_chart(empty),
         pictures.reliability_curve(empty),
-        pictures.comparison_chart(()),
+        pictures.comparison_chart((), Words()),
         pictures.learning_curve([blank]),
         pictures.learning_curve([]),
     ):
