@@ -87,7 +87,7 @@ class StepRun:
 
     def tracked(self) -> TrackedRun:
         """The MLflow run of this Dagster run."""
-        tags = {"use_case": self.use_case.name, "intent": self.intent}
+        tags = {"use_case": self.use_case.name, "intent": self.intent, "task": self.use_case.spec.task.kind}
         return self.tracking.run(self.use_case.name, self.run_id, tags)
 
 

@@ -13,6 +13,8 @@ _METRICS = {
 # A metric of one class or quantile: `recall[late]`, `coverage[0.9]`.
 _OF_PART = re.compile(r"(\w+)\[(.+)\]")
 _QUANTILES = ("pinball", "coverage")
+# Errors from here on are those of numbers in a unit, such as minutes; a probability known no better says nothing.
+_COARSE = 0.05
 # Of losses in nats and of probabilities, four decimals say enough; what is larger needs fewer, what is smaller more.
 _DECIMALS, _LARGE, _SMALL = 4, 100.0, 5e-4
 
@@ -40,6 +42,17 @@ def stage_metric_name(name: str) -> str:
     if name.endswith("_sd"):
         return f"sd of {stage_metric_name(name.removesuffix('_sd'))}"
     return f"validation {metric_name(name.removeprefix('val_'))}" if name.startswith("val_") else words(name)
+
+
+def decimals_of(standard_error: float) -> int:
+    """Decimals for a value with its interval: to two digits of the standard error, four where that is not known.
+
+    Losses in nats and probabilities have at least four, so that they can be compared at a glance.
+    """
+    if not (math.isfinite(standard_error) and standard_error > 0):
+        return _DECIMALS
+    least = _DECIMALS if standard_error < _COARSE else 0
+    return min(max(1 - math.floor(math.log10(standard_error)), least), 12)
 
 
 def figures(*values: float, sign: Literal["", "+"] = "") -> tuple[str, ...]:

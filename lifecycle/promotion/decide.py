@@ -32,7 +32,7 @@ from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
 from lifecycle.run_config import first_model_fix
 from lifecycle.tasks.interval import groups_to_show
-from lifecycle.wording import count, figures, metric_name
+from lifecycle.wording import count, decimals_of, metric_name
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
@@ -221,8 +221,7 @@ def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
             yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
             continue
         rule, spare, hope = _distances(result, estimate)
-        value, low, high = figures(estimate.value, estimate.low, estimate.high)
-        told = f"{metric} {value} [{low}, {high}], {rule}"
+        told = f"{metric} {_interval(estimate)}, {rule}"
         if hope < 0:
             yield Finding("reject", f"Guardrail broken: {told}.")
         elif spare < 0:
@@ -276,8 +275,12 @@ def _measured(comparison: Comparison, metric: str) -> bool:
 
 
 def _gain(gain: Estimate, metric: str) -> str:
-    value, low, high = figures(gain.value, gain.low, gain.high, sign="+")
-    return f"{metric_name(metric)} gain {value} [{low}, {high}], {gain.groups} groups"
+    return f"{metric_name(metric)} gain {_interval(gain, sign='+')}, {gain.groups} groups"
+
+
+def _interval(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
+    form = f"{sign},.{decimals_of(estimate.standard_error)}f"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def _lacks(estimate: Estimate, spare: float) -> str:

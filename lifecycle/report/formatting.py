@@ -11,13 +11,11 @@ import re
 from typing import Any
 
 from lifecycle.records import Estimate, Forecast
-from lifecycle.wording import count, figures, words
+from lifecycle.wording import count, decimals_of, figures, words
 
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"
 HASH_PREFIX = 8
-# Errors from here on are those of numbers in a unit, such as minutes; a probability known no better says nothing.
-_COARSE = 0.05
 
 
 def usd(value: float) -> str:
@@ -73,7 +71,7 @@ def plain(value: Any) -> str:
 
 def estimate(value: Estimate, sign: bool = False) -> str:
     """The value with its 95 % interval, to two digits of the standard error."""
-    decimals = _decimals(value.standard_error)
+    decimals = decimals_of(value.standard_error)
     point, low, high = (_plus(item, decimals) if sign else number(item, decimals) for item in _triple(value))
     return f"{point} [{low}, {high}]"
 
@@ -134,14 +132,6 @@ def capital(text: str) -> str:
 
 def _triple(value: Estimate) -> tuple[float, float, float]:
     return value.value, value.low, value.high
-
-
-def _decimals(standard_error: float) -> int:
-    if not (math.isfinite(standard_error) and standard_error > 0):
-        return 4
-    # Losses in nats and probabilities have four, so that they can be compared at a glance.
-    least = 4 if standard_error < _COARSE else 0
-    return min(max(1 - math.floor(math.log10(standard_error)), least), 12)
 
 
 def _digits(value: float) -> str:

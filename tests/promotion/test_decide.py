@@ -429,12 +429,12 @@ def test_decide_of_numbers_names_ridge_regression_and_the_constant():
 @pytest.mark.parametrize(
     ("metric", "values", "told"),
     [
-        ("rmse", (41.2, 43.4), "RMSE gain +42.3000 [+41.2000, +43.4000], 30 groups"),
+        ("rmse", (41.2, 43.4), "RMSE gain +42.30 [+41.20, +43.40], 30 groups"),
         ("squared_error", (1204.0, 1300.5), "squared error gain +1,252 [+1,204, +1,300], 30 groups"),
         ("r2", (0.011, 0.021), "R² gain +0.0160 [+0.0110, +0.0210], 30 groups"),
-        ("mae", (2e-6, 4e-6), "MAE gain +0.000003000 [+0.000002000, +0.000004000], 30 groups"),
+        ("mae", (2e-6, 4e-6), "MAE gain +0.00000300 [+0.00000200, +0.00000400], 30 groups"),
         ("recall[on_time]", (0.01, 0.03), "recall of on_time gain +0.0200 [+0.0100, +0.0300], 30 groups"),
-        ("pinball[0.9]", (0.4, 0.6), "pinball loss of quantile 0.9 gain +0.5000 [+0.4000, +0.6000], 30 groups"),
+        ("pinball[0.9]", (0.3, 0.7), "pinball loss of quantile 0.9 gain +0.50 [+0.30, +0.70], 30 groups"),
     ],
 )
 def test_decide_tells_a_gain_in_the_metrics_own_name_and_size(metric, values, told):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lifecycle.records import Forecast
+from lifecycle.tasks.regression import Regression
 from lifecycle.tasks.words import Words
 from lifecycle.training.judging.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 
@@ -100,3 +101,13 @@ def test_curve_after_full_uses_the_seeds_of_the_pilot_and_doubles_the_cost():
 def test_point_of_a_stage_that_was_not_validated_is_none():
     assert point_of(100, {"peak_memory_bytes": 1.0}, ()) is None
     assert point_of(100, {"val_loss": float("nan"), "val_loss_of_prior": 0.5}, ()) is None
+
+
+def test_curve_of_numbers_is_in_their_units_and_words():
+    pilot = point(10_000, 1788.0, 1790.0, 1786.0, prior_loss=1919.0)
+    words = Regression().words
+    curve = curve_at_pilot(point(1000, 1850.0, prior_loss=1919.0), pilot, 100_000, USD, "restart", words)
+    assert (curve.gain.unit, curve.full_loss.unit) == ("of squared error", "of squared error")
+    assert "lowers the validation loss by 0 to " in curve.told
+    knew = curve_at_pilot(point(1000, 1910.0, prior_loss=1919.0), pilot, 100_000, USD, "restart", words)
+    assert knew.told.endswith("the network knew no more than the best constant answer (1,910 against 1,919)")

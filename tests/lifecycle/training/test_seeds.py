@@ -139,3 +139,15 @@ def test_remaining_cost_is_the_share_of_the_updates_with_its_interval():
 def test_seed_result_of_a_training_without_a_loss_counts_in_no_spread():
     trained = [SeedResult(seed=n, val_loss=loss, resumed_from_step=0) for n, loss in ((7, 0.5), (8, None))]
     assert spread(trained) == {}
+
+
+def test_seed_result_of_another_kind_has_its_score_and_an_old_one_its_auc():
+    old = [SeedResult(seed=n, val_loss=0.5, val_auc=auc, resumed_from_step=0) for n, auc in ((7, 0.7), (8, 0.8))]
+    new = [
+        SeedResult(seed=n, val_loss=1703.0, val_score=mae, score="mae", resumed_from_step=0)
+        for n, mae in ((7, 24.0), (8, 26.0))
+    ]
+    assert [one.scored for one in (*old, *new)] == [0.7, 0.8, 24.0, 26.0]
+    assert list(spread(old)) == ["val_loss_sd", "val_auc_sd"]
+    assert spread(new) == {"val_loss_sd": 0.0, "val_mae_sd": pytest.approx(2**0.5)}
+    assert "sd of validation MAE 1.4" in seeds_check("pilot", new, 7).evidence
