@@ -100,5 +100,6 @@ def benchmark_tags(run: StepRun) -> dict[str, str]:
     return {
         **seen_tags(snapshot, run.use_case.spec.split, contract),
         "label_sha256": snapshot.label_sha256,
+        "task": run.use_case.spec.task.kind,
         "run_id": run.run_id,
     }

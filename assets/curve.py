@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lifecycle.checks import CheckResult
 from lifecycle.jobs import TrainResult
 from lifecycle.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
+from lifecycle.tasks import Kind
 from lifecycle.training.judging.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 
 if TYPE_CHECKING:
@@ -15,18 +16,20 @@ if TYPE_CHECKING:
 
 
 def stage_curve(
-    run: StepRun, result: TrainResult, trained: Sequence[SeedResult], still_usd: Forecast | None, training_usd: float
-) -> tuple[DataCurve | None, tuple[CheckResult, ...]]:
+    run: StepRun, kind: Kind, result: TrainResult, trained: Sequence[SeedResult], still_usd: Forecast | None,
+    training_usd: float,
+) -> tuple[DataCurve | None, tuple[CheckResult, ...]]:  # fmt: skip
     """The curve after pilot or full, and the pilot's check of it; `training_usd` is what one training cost."""
     last, spec = point_of(result.rows, result.metrics, trained), run.use_case.spec
     if run.step == "full":
-        return curve_after_full(_recorded(run.record("pilot", StageReport)), last, training_usd, spec.stages.mode), ()
+        pilot = _recorded(run.record("pilot", StageReport))
+        return curve_after_full(pilot, last, training_usd, spec.stages.mode, kind.words), ()
     if run.step != "pilot":
         return None, ()
     smoke, rows = _recorded(run.record("smoke", StageReport)), run.record("snapshot", Snapshot).splits["training"].rows
-    curve, primary = curve_at_pilot(smoke, last, rows, still_usd, spec.stages.mode), spec.benchmark.primary
-    # Only this metric is what the stages measure their loss by.
-    margin = primary.margin if primary.metric == "log_loss" else None
+    curve, primary = curve_at_pilot(smoke, last, rows, still_usd, spec.stages.mode, kind.words), spec.benchmark.primary
+    # Of another metric the margin says nothing about the loss that the stages measure.
+    margin = primary.margin if primary.metric == kind.loss else None
     return curve, (data_curve_check(curve, last, margin),)
 
 

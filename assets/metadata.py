@@ -28,6 +28,7 @@ from lifecycle.records import (
 )
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.state import write_atomic
+from lifecycle.tasks import words_of
 from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def _drawn(run: StepRun, record: Record) -> dict[str, bytes]:
     if isinstance(record, EvaluationReport):
         return {
             "reliability_curve": pictures.reliability_curve(record),
-            "comparisons": pictures.comparison_chart(record.comparisons),
+            "comparisons": pictures.comparison_chart(record.comparisons, words_of(record)),
             "slices": pictures.slice_chart(record),
         }
     found = (run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STAGES)

@@ -58,6 +58,7 @@ from lifecycle.records import (
     Verdict,
 )
 from lifecycle.storage.records import record_sha256
+from lifecycle.tasks import words_of
 from lifecycle.use_case import UseCase
 from resources.mlflow import RegisteredModel
 from resources.workspace import Workspace
@@ -217,6 +218,7 @@ def _evidence(run: StepRun, first_model: bool, model: RegisteredModel, champion:
         ),
     )
     promotion = PromotionEvidence(
+        words=words_of(evaluation),
         metric=spec.benchmark.primary.metric,
         margin=spec.benchmark.primary.margin,
         purpose=spec.promotion.purpose,

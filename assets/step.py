@@ -87,7 +87,7 @@ class StepRun:
 
     def tracked(self) -> TrackedRun:
         """The MLflow run of this Dagster run."""
-        tags = {"use_case": self.use_case.name, "intent": self.intent}
+        tags = {"use_case": self.use_case.name, "intent": self.intent, "task": self.use_case.spec.task.kind}
         return self.tracking.run(self.use_case.name, self.run_id, tags)
 
 
@@ -252,6 +252,7 @@ def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Recor
         "provenance": provenance,
         "cost": meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
         "checks": outcome.checks,
+        "task": run.use_case.spec.task.kind,
     }
     if outcome.fields is None:
         return StoppedStep(**common, error=message)

@@ -61,12 +61,12 @@ def train_stage(run: StepRun) -> Outcome:
     training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     meter, spec, spent = Meter(), run.use_case.spec, _spent(run)
     results, lost = _trainings(run, snapshot, training_run, stage, meter, spent)
-    seed = one_that_counts(stage, results)
-    result, trained = results[seed], seed_results(stage, results, lost)
+    seed, kind = one_that_counts(stage, results), job_kind(run)
+    result, trained = results[seed], seed_results(stage, results, kind.score, lost)
     state = run.workspace.state
     this_stage = meter.cost(run.sku).usd
     still = _still_to_come(run, snapshot, stage)
-    curve, beside = stage_curve(run, result, trained, still, this_stage / len(results))
+    curve, beside = stage_curve(run, kind, result, trained, still, this_stage / len(results))
     if curve is not None:
         run.context.log.info(f"data-learning curve: {curve.told}")
     if stage != "smoke":

@@ -20,6 +20,7 @@ from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.tasks import Kind, kind_of
 from lifecycle.tasks.target import Target
+from lifecycle.tasks.words import Words
 from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.use_case import SplitSpec
@@ -214,7 +215,7 @@ class Progress(Frozen):
     """How far a training lowered its own loss, on its own rows: from `first_loss`, the mean at its first weights.
 
     `fall` is that mean less the one of now, paired by row. The stage makes `share_of_full` of a whole training.
-    `reweighted`: rows do not count alike in it, as they do in the curve. `untrained_loss` is the log loss of the
+    `reweighted`: rows do not count alike in it, as they do in the curve. `untrained_loss` is the loss of the
     validation rows at the first weights of another seed: low where the model brings weights that were trained before.
     """
 
@@ -226,14 +227,14 @@ class Progress(Frozen):
 
 
 class Learned(Frozen):
-    """Rise of the log loss, in nats a row, when predictions are permuted within their group.
+    """Rise of the kind's loss of a row when answers are permuted within their group; `words` are the kind's.
 
-    It survives a base rate that shifts between training and validation, which a comparison with the label prior does
-    not. Of the `network`; of a `reference`, logistic regression cross-fitted on as many validation rows as the stage
-    has; of `stage_reference`, one fitted on the stage's rows. All are calibrated alike, and standard errors resample
-    groups. `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the loss of the
-    validation rows' own share of positives: what there is to explain. `network_loss` and `prior_loss` are the losses of
-    the network and of the training rows' share of positives.
+    It survives a base rate that shifts between training and validation, which a comparison with the prior does not. Of
+    the `network`; of a `reference`, the kind's linear model cross-fitted on as many validation rows as the stage has;
+    of `stage_reference`, one fitted on the stage's rows. All are stretched alike, and standard errors resample groups.
+    `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the loss of the validation
+    rows' own best constant answer: what there is to explain. `network_loss` and `prior_loss` are the losses of the
+    network and of the training rows' best constant answer.
     """
 
     network: Estimate
@@ -243,6 +244,7 @@ class Learned(Frozen):
     label_entropy: float
     network_loss: float
     prior_loss: float
+    words: Words = Words()
 
 
 class InputGain(Frozen):

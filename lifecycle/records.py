@@ -8,9 +8,10 @@ how it came about. Paths are relative to the state folder. Units are in the name
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from lifecycle.checks import CheckResult, stopping
 
@@ -80,8 +81,30 @@ class StoredFile(Frozen):
     bytes: int
 
 
+@dataclass(frozen=True, eq=False)
+class Written:
+    """The bytes that a record was read from, and the hash of what it is dumped to as long as nobody changes it.
+
+    It is no part of what a record says: any is equal to any other, and to none.
+    """
+
+    content: bytes
+    form_sha256: str
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, Written)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class Record(Frozen):
-    """The base: what it is, what it was made from, how, for how much, and whether its gate passed."""
+    """The base: what it is, what it was made from, how, for how much, and whether its gate passed.
+
+    `task` is the kind of task of its use case; records of before there were kinds are about binary labels.
+    """
+
+    _written: Written | None = PrivateAttr(default=None)
 
     kind: Step
     use_case: str
@@ -90,11 +113,23 @@ class Record(Frozen):
     provenance: Provenance
     cost: Cost
     checks: tuple[CheckResult, ...] = ()
+    task: str = "binary"
 
     @property
     def passed(self) -> bool:
         """True if no check stops the step."""
         return not stopping(self.checks)
+
+    @property
+    def written(self) -> Written | None:
+        """What it was read from; None of one that was made. It comes along where a copy is changed."""
+        return self._written
+
+    def with_written(self, written: Written) -> Self:
+        """The same record, read from these bytes."""
+        copy = self.model_copy()
+        copy._written = written
+        return copy
 
 
 class StoppedStep(Record):
@@ -267,20 +302,28 @@ class StageSeconds(Frozen):
 class SeedResult(Frozen):
     """One of several trainings of a stage; the metrics are None if it ended before it was validated.
 
-    `stopped_by` names the checks that would have stopped the stage if this training were the one that counts,
-    `error` is what ended it without an answer.
+    `val_score` is the metric `score` on the validation split. Records of before there were kinds of task have `val_auc`
+    instead: `scored` reads both. `stopped_by` names the checks that would have stopped the stage if this training were
+    the one that counts, `error` is what ended it without an answer.
     """
 
     seed: int
     val_loss: float | None
-    val_auc: float | None
+    val_auc: float | None = None
+    val_score: float | None = None
+    score: str = "auc"
     resumed_from_step: int
     stopped_by: tuple[str, ...] = ()
     error: str | None = None
 
+    @property
+    def scored(self) -> float | None:
+        """The score, whichever form the record has."""
+        return self.val_auc if self.val_score is None else self.val_score
+
 
 class DataCurve(Frozen):
-    """What more rows may buy, by the validation losses of the stages so far, in nats a row.
+    """What more rows may buy, by the validation losses of the stages so far, in the unit of the loss of a row.
 
     `gain` is by how much twice the rows of this stage lower the loss, `full_loss` what full is expected to reach,
     `usd` what that costs: at the pilot full itself, after full a training on twice its rows. All are None where the
@@ -401,7 +444,7 @@ class Metric(Frozen):
 
 
 class Comparison(Frozen):
-    """Paired gain of the candidate over a reference: reference loss minus candidate loss, above 0 is better."""
+    """Paired gain of the candidate over a reference, above 0 is better whichever way the metric points."""
 
     reference: str
     metric: str
@@ -409,7 +452,9 @@ class Comparison(Frozen):
 
 
 class ReliabilityBin(Frozen):
-    """Mean predicted probability against observed share of positives."""
+    """Mean answer against what is observed, in bins of equal mass by the answer: a probability against a share of rows,
+    a number against the mean label.
+    """
 
     predicted: float
     observed: float
@@ -419,7 +464,7 @@ class ReliabilityBin(Frozen):
 class EvaluationReport(Record):
     """The candidate and its baselines on the benchmark, scored from the exported artifact.
 
-    `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the label prior, empty in
+    `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the prior, empty in
     records of before they were measured.
     """
 

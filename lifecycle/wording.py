@@ -1,8 +1,22 @@
-"""How names and whole numbers are said, in verdicts, reports and on the terminal alike."""
+"""How names and numbers are said, in verdicts, reports and on the terminal alike."""
 
 from __future__ import annotations
 
-_REFERENCES = {"prior": "label prior", "linear": "logistic regression"}
+import math
+import re
+from typing import Literal
+
+_METRICS = {
+    "auc": "AUC", "brier": "Brier score", "f1": "F1", "macro_f1": "macro F1", "rmse": "RMSE", "mae": "MAE", "r2": "R²",
+    "pinball": "pinball loss",
+}  # fmt: skip
+# A metric of one class or quantile: `recall[late]`, `coverage[0.9]`.
+_OF_PART = re.compile(r"(\w+)\[(.+)\]")
+_QUANTILES = ("pinball", "coverage")
+# Errors from here on are those of numbers in a unit, such as minutes; a probability known no better says nothing.
+_COARSE = 0.05
+# Of losses in nats and of probabilities, four decimals say enough; what is larger needs fewer, what is smaller more.
+_DECIMALS, _LARGE, _SMALL = 4, 100.0, 5e-4
 
 
 def count(value: int) -> str:
@@ -11,10 +25,40 @@ def count(value: int) -> str:
 
 
 def words(name: str) -> str:
-    """A name of code as words: `log_loss` is `log loss`."""
+    """A name of code as words: `gradient_boosting` is `gradient boosting`."""
     return name.replace("_", " ")
 
 
-def reference_name(name: str) -> str:
-    """What a candidate is compared with, as one calls it: `linear` is logistic regression."""
-    return _REFERENCES.get(name, words(name))
+def metric_name(name: str) -> str:
+    """A metric as people say it: `r2` is R², `recall[late]` is recall of late."""
+    if found := _OF_PART.fullmatch(name):
+        metric, part = found.groups()
+        return f"{metric_name(metric)} of {f'quantile {part}' if metric in _QUANTILES else part}"
+    return _METRICS.get(name, words(name))
+
+
+def stage_metric_name(name: str) -> str:
+    """A metric of a stage as people say it: `val_auc` is validation AUC."""
+    if name.endswith("_sd"):
+        return f"sd of {stage_metric_name(name.removesuffix('_sd'))}"
+    return f"validation {metric_name(name.removeprefix('val_'))}" if name.startswith("val_") else words(name)
+
+
+def decimals_of(standard_error: float) -> int:
+    """Decimals for a value with its interval: to two digits of the standard error, four where that is not known.
+
+    Losses in nats and probabilities have at least four, so that they can be compared at a glance.
+    """
+    if not (math.isfinite(standard_error) and standard_error > 0):
+        return _DECIMALS
+    least = _DECIMALS if standard_error < _COARSE else 0
+    return min(max(1 - math.floor(math.log10(standard_error)), least), 12)
+
+
+def figures(*values: float, sign: Literal["", "+"] = "") -> tuple[str, ...]:
+    """Numbers of one quantity with equal decimals: four, unless its size makes these too many or too few."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    decimals = _DECIMALS
+    if largest >= _LARGE or 0 < largest < _SMALL:
+        decimals = min(max(3 - math.floor(math.log10(largest)), 0), 12)
+    return tuple(f"{value:{sign},.{decimals}f}" for value in values)

@@ -13,17 +13,27 @@ from mlflow.pyfunc.model import PythonModel
 with warnings.catch_warnings(record=True):
 
     class ServedModel(PythonModel):
-        """predict takes a DataFrame with the feature columns and gives calibrated probabilities `(N,)`."""
+        """predict takes a DataFrame with the feature columns and gives the calibrated answers of the model's kind.
+
+        One number a row is an array `(N,)`: the probability of label 1, or the number that is predicted. Several are a
+        DataFrame with the rows' index and a column each: a class, or a quantile such as `0.9`.
+        """
 
         def load_context(self, context: Any) -> None:
-            from lifecycle.artifact import artifact_sha256, load_artifact
+            from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
 
             folder = Path(context.artifacts["artifact"])
             self._score = load_artifact(folder, artifact_sha256(folder))
+            self._names = artifact_kind(folder).answer_names
 
         # Without type hints: MLflow would take them for a schema.
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-            return self._score(model_input)
+            import pandas as pd
+
+            answers = self._score(model_input)
+            if answers.ndim == 1:
+                return answers
+            return pd.DataFrame(answers, columns=pd.Index(self._names), index=model_input.index)
 
 
 set_model(ServedModel())

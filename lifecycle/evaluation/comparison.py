@@ -39,7 +39,7 @@ def standing(gain: Estimate) -> str:
 
 
 def not_better_than_prior(baseline_gains: Iterable[Comparison]) -> dict[str, Estimate]:
-    """Baselines that are not shown to be better than the label prior: a gain over one of them shows nothing.
+    """Baselines that are not shown to be better than the prior: a gain over one of them shows nothing.
 
     `baseline_gains` are the baselines' own gains over the prior, each with the baseline as its reference.
     """

@@ -32,7 +32,7 @@ from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen
 from lifecycle.run_config import first_model_fix
 from lifecycle.tasks.interval import groups_to_show
-from lifecycle.wording import count, reference_name, words
+from lifecycle.wording import count, decimals_of, metric_name
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")
@@ -42,7 +42,7 @@ _ALLOWED: dict[str, Outcome] = {"pass": "promote", "insufficient": "shadow", "fa
 class Decision(Frozen):
     """The decision, its reasons (those that held the model back first) and the controls it saw.
 
-    `headline` says beside the decision that the model is not better than logistic regression; else empty.
+    `headline` says beside the decision that the model is not better than the linear baseline; else empty.
     `held_back_by` are the reasons that allow less than promote, each with what it lacks; none for a promotion.
     """
 
@@ -150,30 +150,30 @@ def _rolled_back(rolled_back: RolledBack | None) -> Iterator[Finding]:
 
 
 def _prior(evidence: PromotionEvidence) -> Iterator[Finding]:
-    gain = _baseline(evidence, "prior")
+    gain, title = _baseline(evidence, "prior"), evidence.words.prior
     if gain is None:
-        yield Finding("reject", "The gain over the label prior was not measured: evaluate again.")
+        yield Finding("reject", f"The gain over the {title} was not measured: evaluate again.")
         return
     told = _gain(gain, evidence.metric)
     if gain.high < 0:
-        yield Finding("reject", f"Worse than the simplest baseline, the label prior: {told}.")
+        yield Finding("reject", f"Worse than the simplest baseline, the {title}: {told}.")
     elif gain.low <= 0:
-        reason = f"Not shown to be better than the simplest baseline, the label prior: {told}."
+        reason = f"Not shown to be better than the simplest baseline, the {title}: {told}."
         yield Finding("shadow", reason, _lacks(gain, gain.value))
     else:
-        yield Finding("promote", f"Better than the label prior: {told}.")
+        yield Finding("promote", f"Better than the {title}: {told}.")
 
 
 def _linear(evidence: PromotionEvidence) -> Iterator[Finding]:
-    gain = _baseline(evidence, "linear")
+    gain, title = _baseline(evidence, "linear"), evidence.words.linear
     if gain is None:
-        yield Finding("reject", "The gain over logistic regression was not measured: evaluate again.")
+        yield Finding("reject", f"The gain over {title} was not measured: evaluate again.")
         return
     told, margin = _gain(gain, evidence.metric), f"{evidence.margin:g}"
     if gain.high < -evidence.margin:
-        yield Finding("reject", f"Worse than logistic regression by more than the margin of {margin}: {told}.")
+        yield Finding("reject", f"Worse than {title} by more than the margin of {margin}: {told}.")
     elif gain.low < -evidence.margin:
-        reason = f"May be worse than logistic regression by more than the margin of {margin}: {told}."
+        reason = f"May be worse than {title} by more than the margin of {margin}: {told}."
         yield Finding("shadow", reason, _lacks(gain, gain.value + evidence.margin))
     else:
         yield Finding("promote", _compared_with(evidence, gain, "linear", told))
@@ -191,23 +191,23 @@ def _gradient_boosting(evidence: PromotionEvidence) -> Iterator[Finding]:
 
 
 def _headline(evidence: PromotionEvidence) -> str:
-    """Empty where the model is better than logistic regression, or that is itself not better than the label prior."""
+    """Empty where the model is better than the linear baseline, or that is itself not better than the prior."""
     gain = _baseline(evidence, "linear")
     if gain is None or gain.low > 0 or "linear" in not_better_than_prior(evidence.baseline_gains):
         return ""
-    return f"{standing(gain)} {reference_name('linear')}"
+    return f"{standing(gain)} {evidence.words.linear}"
 
 
 def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told: str) -> str:
     """How the candidate stands to a simpler kind of model, by where the interval lies.
 
-    A simpler model that is itself not shown to be better than the label prior is no yardstick: how the candidate stands
-    to it is not said.
+    A simpler model that is itself not shown to be better than the prior is no yardstick: how the candidate stands to it
+    is not said.
     """
-    title = reference_name(name)
+    title = evidence.words.reference(name)
     own = not_better_than_prior(evidence.baseline_gains).get(name)
     if own is not None:
-        weak = f"{title[0].upper()}{title[1:]} is itself {standing(own)} the {reference_name('prior')}"
+        weak = f"{title[0].upper()}{title[1:]} is itself {standing(own)} the {evidence.words.prior}"
         return f"{weak}, so {told} over it shows nothing."
     found = standing(gain)
     simpler = "" if gain.low > 0 else ": consider the simpler model"
@@ -216,12 +216,12 @@ def _compared_with(evidence: PromotionEvidence, gain: Estimate, name: str, told:
 
 def _guardrails(results: Iterable[GuardrailResult]) -> Iterator[Finding]:
     for result in results:
-        metric, estimate = words(result.guardrail.metric), result.estimate
+        metric, estimate = metric_name(result.guardrail.metric), result.estimate
         if estimate is None or not usable(estimate):
             yield Finding("reject", f"The guardrail on {metric} was not measured: evaluate again.")
             continue
         rule, spare, hope = _distances(result, estimate)
-        told = f"{metric} {estimate.value:.4f} [{estimate.low:.4f}, {estimate.high:.4f}], {rule}"
+        told = f"{metric} {_interval(estimate)}, {rule}"
         if hope < 0:
             yield Finding("reject", f"Guardrail broken: {told}.")
         elif spare < 0:
@@ -275,7 +275,12 @@ def _measured(comparison: Comparison, metric: str) -> bool:
 
 
 def _gain(gain: Estimate, metric: str) -> str:
-    return f"{words(metric)} gain {gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}], {gain.groups} groups"
+    return f"{metric_name(metric)} gain {_interval(gain, sign='+')}, {gain.groups} groups"
+
+
+def _interval(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
+    form = f"{sign},.{decimals_of(estimate.standard_error)}f"
+    return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
 def _lacks(estimate: Estimate, spare: float) -> str:

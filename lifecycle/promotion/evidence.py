@@ -10,6 +10,7 @@ from pydantic import Field
 
 from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Frozen, Metric
+from lifecycle.tasks.words import Words
 from lifecycle.use_case import Guardrail
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
@@ -26,14 +27,15 @@ class PromotionEvidence(Frozen):
     """What is known about a candidate.
 
     `baselines` are its paired gains over the baselines, on the primary metric, `baseline_gains` the baselines' own
-    gains over the label prior; `champion` names the
-    registered champion, if there is one, and `champion_comparison` is the gain over it, None if it could not be
-    scored, for the reason `champion_error`. `margin` is in the metric's unit. `rolled_back` is the rollback that
-    took this very model off, if one did and it was not made champion since. `insufficient_checks` are the names of
-    checks of earlier steps that could not be measured, `open_questions` sentences of those that wait for a person's
-    answer. `accepted` tells which inputs were accepted without a review, and why; empty if none were.
+    gains over the prior; `words` is what their kind of task calls them. `champion` names the registered champion, if
+    there is one, and `champion_comparison` is the gain over it, None if it could not be scored, for the reason
+    `champion_error`. `margin` is in the metric's unit. `rolled_back` is the rollback that took this very model off, if
+    one did and it was not made champion since. `insufficient_checks` are the names of checks of earlier steps that
+    could not be measured, `open_questions` sentences of those that wait for a person's answer. `accepted` tells which
+    inputs were accepted without a review, and why; empty if none were.
     """
 
+    words: Words = Words()
     metric: str
     margin: float = Field(gt=0, allow_inf_nan=False)
     purpose: Literal["improve", "refresh"]

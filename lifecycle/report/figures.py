@@ -10,10 +10,11 @@ from lifecycle.preflight.learning_rate import suggested_range
 from lifecycle.records import Comparison, EvaluationReport, StageReport
 from lifecycle.report import pictures, sections
 from lifecycle.report.alarms import told_marks
-from lifecycle.report.formatting import estimate, number
-from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
+from lifecycle.report.formatting import estimate, figure, number
+from lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
 from lifecycle.report.training_curve import told as told_curve
-from lifecycle.wording import count, reference_name, words
+from lifecycle.tasks.words import Words
+from lifecycle.wording import count, metric_name
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def figures(records: Records) -> dict[str, Figure]:
     if stages := stages_of(records):
         drawn["learning"] = _learning(stages)
     if comparisons := all_comparisons(records):
-        drawn["comparison"] = _comparison(comparisons)
+        drawn["comparison"] = _comparison(comparisons, said(records))
     report = found(records, "evaluation", EvaluationReport)
     if report and report.reliability:
         drawn["reliability"] = _reliability(report)
@@ -63,7 +64,7 @@ def _rates(records: Records) -> Figure | None:
 
 def _learning(stages: list[StageReport]) -> Figure:
     losses = [(stage, pictures.validation_loss(stage)) for stage in stages]
-    told = [f"{stage.kind} {number(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
+    told = [f"{stage.kind} {figure(loss)} on {count(stage.rows)} rows" for stage, loss in losses if loss is not None]
     alt = f"Learning curves. Validation loss: {', '.join(told) or 'not measured'}{told_marks(stages)}"
     caption = f"{told_curve(stages)} Right: validation loss by training rows."
     if any(stage.trained for stage in stages):
@@ -73,17 +74,18 @@ def _learning(stages: list[StageReport]) -> Figure:
     return _figure(pictures.learning_curve(stages), alt, caption)
 
 
-def _comparison(comparisons: tuple[Comparison, ...]) -> Figure:
+def _comparison(comparisons: tuple[Comparison, ...], named: Words) -> Figure:
     told = [
-        f"{reference_name(item.reference)} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons
+        f"{named.reference(item.reference)} {estimate(item.gain, sign=True)}, {reading(item)}" for item in comparisons
     ]
     caption = "Paired gain with 95 % interval. A hollow mark: the interval holds zero."
-    return _figure(pictures.comparison_chart(comparisons), f"Gain over {'; '.join(told)}", caption)
+    return _figure(pictures.comparison_chart(comparisons, named), f"Gain over {'; '.join(told)}", caption)
 
 
 def _reliability(report: EvaluationReport) -> Figure:
     gap = max(abs(item.predicted - item.observed) for item in report.reliability)
-    alt = f"Reliability in {len(report.reliability)} bins: predicted and observed differ by at most {number(gap, 3)}"
+    told = number(gap, 3) if gap < 1 else figure(gap)
+    alt = f"Reliability in {len(report.reliability)} bins: predicted and observed differ by at most {told}"
     caption = "On the dashed line, predicted and observed agree. Larger marks hold more rows."
     return _figure(pictures.reliability_curve(report), alt, caption)
 
@@ -91,7 +93,8 @@ def _reliability(report: EvaluationReport) -> Figure:
 def _slices(report: EvaluationReport) -> Figure:
     slices = sections.slices_shown(report)
     ends = [f"{item.slice} {estimate(item.estimate)}" for item in (slices[0], slices[-1])]
-    alt = f"{words(report.primary)} on {len(slices)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
+    metric = metric_name(pictures.slice_metric(report))
+    alt = f"{metric} on {len(slices)} slices, from {ends[0]} (worst) to {ends[1]} (best)"
     caption = "Rows of each slice in brackets; the dashed line and band are all rows with their 95 % interval."
     return _figure(pictures.slice_chart(report), alt, caption)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lifecycle.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
-from lifecycle.report.formatting import HASH_PREFIX, day, estimate, limits, number, point, sentence_case
+from lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point
 from lifecycle.report.origins import commit_state
-from lifecycle.report.outcome import Records, all_comparisons, found, reading, stages_of
+from lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
 from lifecycle.report.pictures import overall_metrics, validation_loss
 from lifecycle.report.sections import forecast_rows
-from lifecycle.wording import count, reference_name
+from lifecycle.tasks import words_of
+from lifecycle.tasks.words import Words
+from lifecycle.wording import count, metric_name
 
 # What fits on one printed page; the rest stands further below.
 MAX_REASONS, MAX_CHANGES = 6, 4
@@ -28,7 +30,7 @@ def key_figures(records: Records) -> list[Fact]:
     """Quality, the gain over champion and over the hardest baseline, and the training's cost against its forecast."""
     report = found(records, "evaluation", EvaluationReport)
     facts = _quality(report) if report else _validation(records)
-    facts += [_gain(item) for item in _decisive(records)]
+    facts += [_gain(item, said(records)) for item in _decisive(records)]
     cost = next((row for row in forecast_rows(records) if row.name == "cost"), None)
     if cost is not None:
         facts.append(Fact("Training, forecast", cost.forecast.partition(" [")[0], _against(cost.actual, cost.reading)))
@@ -62,7 +64,7 @@ def _champion(verdict: Verdict) -> Fact:
 
 
 def _quality(report: EvaluationReport) -> list[Fact]:
-    name = f"{sentence_case(report.primary)} on the benchmark"
+    name = f"{capital(metric_name(report.primary))} on the benchmark"
     return [Fact(name, point(item.estimate), f"95 % {limits(item.estimate)}") for item in overall_metrics(report)]
 
 
@@ -72,8 +74,8 @@ def _validation(records: Records) -> list[Fact]:
     if stage is None or loss is None:
         return []
     prior = stage.metrics.get("val_loss_of_prior")
-    remark = f"{stage.kind}, {count(stage.rows)} rows" + (f"; label prior {number(prior)}" if prior else "")
-    return [Fact("Loss on the validation split", number(loss), remark)]
+    beside = f"; {words_of(stage).prior} {figure(prior)}" if prior else ""
+    return [Fact("Loss on the validation split", figure(loss), f"{stage.kind}, {count(stage.rows)} rows{beside}")]
 
 
 def _decisive(records: Records) -> list[Comparison]:
@@ -85,9 +87,9 @@ def _decisive(records: Records) -> list[Comparison]:
     return [*champion, *sorted(baselines, key=lambda item: item.gain.low)[:1]]
 
 
-def _gain(item: Comparison) -> Fact:
+def _gain(item: Comparison, named: Words) -> Fact:
     value, _, interval = estimate(item.gain, sign=True).partition(" ")
-    return Fact(f"Gain over {reference_name(item.reference)}", value, f"95 % {interval}, {reading(item)}")
+    return Fact(f"Gain over {named.reference(item.reference)}", value, f"95 % {interval}, {reading(item)}")
 
 
 def _against(actual: str, reading: str) -> str:

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from lifecycle.records import Estimate, Forecast
-from lifecycle.wording import count, words
+from lifecycle.wording import count, decimals_of, figures, words
 
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"
@@ -49,6 +49,11 @@ def number(value: float, decimals: int = 4) -> str:
     return _signed(value, decimals) if math.isfinite(value) else NOT_FINITE
 
 
+def figure(value: float) -> str:
+    """A loss or another metric alone: four decimals, unless its size makes these too many or too few."""
+    return figures(value)[0].replace("-", MINUS) if math.isfinite(value) else NOT_FINITE
+
+
 def plain(value: Any) -> str:
     """A value of any type: true and false in words, floats in at most five digits, lists by comma, the rest as JSON."""
     if value is None:
@@ -66,7 +71,7 @@ def plain(value: Any) -> str:
 
 def estimate(value: Estimate, sign: bool = False) -> str:
     """The value with its 95 % interval, to two digits of the standard error."""
-    decimals = _decimals(value.standard_error)
+    decimals = decimals_of(value.standard_error)
     point, low, high = (_plus(item, decimals) if sign else number(item, decimals) for item in _triple(value))
     return f"{point} [{low}, {high}]"
 
@@ -117,17 +122,16 @@ def size(value: float) -> str:
 
 def sentence_case(name: str) -> str:
     """A name of code as the first words of a sentence."""
-    return words(name)[:1].upper() + words(name)[1:]
+    return capital(words(name))
+
+
+def capital(text: str) -> str:
+    """Text as it begins a sentence; all but its first letter stay."""
+    return text[:1].upper() + text[1:]
 
 
 def _triple(value: Estimate) -> tuple[float, float, float]:
     return value.value, value.low, value.high
-
-
-def _decimals(standard_error: float) -> int:
-    if not (math.isfinite(standard_error) and standard_error > 0):
-        return 4
-    return min(max(1 - math.floor(math.log10(standard_error)), 4), 9)
 
 
 def _digits(value: float) -> str:

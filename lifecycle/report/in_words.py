@@ -15,10 +15,11 @@ from lifecycle.records import (
     StageReport,
     Verdict,
 )
-from lifecycle.report.formatting import day, estimate, interval, number, share
+from lifecycle.report.formatting import day, estimate, figure, interval, share
 from lifecycle.report.outcome import avoided, check_sentence, in_brief, reading
 from lifecycle.report.pictures import validation_loss
-from lifecycle.wording import count, reference_name, words
+from lifecycle.tasks import words_of
+from lifecycle.wording import count, metric_name, words
 
 # Dagster shows Markdown below 1,000 characters in place, and behind a click from there on.
 MAX_MARKDOWN = 950
@@ -76,7 +77,7 @@ def _dataset(record: DatasetVersion) -> tuple[str, ...]:
 
 def _snapshot(record: Snapshot) -> tuple[str, ...]:
     splits = sorted(record.splits.values(), key=lambda split: split.start)
-    spans = [f"{words(s.name)} {_span(s)}{count(s.rows)} rows" for s in splits]
+    spans = [f"{words(s.name)} {_span(s)}{count(s.rows)} rows{f', {s.labels}' if s.labels else ''}" for s in splits]
     read = record.rows + record.excluded_rows
     left_out = f"{count(record.excluded_rows)} without a label are left out ({share(record.excluded_rows, read)})"
     checks = [check_sentence(check) for check in record.checks if check.name in ("contract", "availability", "leakage")]
@@ -97,8 +98,9 @@ def _preflight(record: PreflightReport) -> tuple[str, ...]:
 
 def _stage(record: StageReport) -> tuple[str, ...]:
     loss, prior = validation_loss(record), record.metrics.get("val_loss_of_prior")
-    losses = f"validation loss {number(loss)}" if loss is not None else "no validation loss"
-    beside = f", where always saying the label prior gives {number(prior)}" if prior is not None else ""
+    losses = f"validation loss {figure(loss)}" if loss is not None else "no validation loss"
+    named = words_of(record)
+    beside = f", where always saying the {named.prior} gives {figure(prior)}" if prior is not None else ""
     begun = "Trained" if record.kind == "full" else "Go"
     told = f"{begun}: {losses}{beside}, after {count(record.steps)} steps on {count(record.rows)} rows."
     curve = (f"Data-learning curve: {record.data_curve.told}.",) if record.data_curve else ()
@@ -109,8 +111,9 @@ def _stage(record: StageReport) -> tuple[str, ...]:
 
 def _evaluation(record: EvaluationReport) -> tuple[str, ...]:
     told = f"Measured on {count(record.rows)} rows in {count(record.groups)} groups, scored from the exported artifact."
+    named = words_of(record)
     gains = [
-        f"Gain over {reference_name(item.reference)} in {words(item.metric)}:"
+        f"Gain over {named.reference(item.reference)} in {metric_name(item.metric)}:"
         f" {estimate(item.gain, sign=True)}, {reading(item)}."
         for item in record.comparisons
     ]

@@ -24,8 +24,10 @@ from lifecycle.records import (
     Verdict,
 )
 from lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
+from lifecycle.tasks import words_of
 from lifecycle.tasks.interval import groups_to_show
-from lifecycle.wording import count, reference_name, words
+from lifecycle.tasks.words import Words
+from lifecycle.wording import count, metric_name
 
 Records = Mapping[Step, Record]
 Kind = TypeVar("Kind", bound=Record)
@@ -127,6 +129,11 @@ def reading(comparison: Comparison) -> str:
     return "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference shown"
 
 
+def said(records: Records) -> Words:
+    """What the run's kind of task calls its references."""
+    return words_of(next(iter(records.values()))) if records else Words()
+
+
 def stages_of(records: Records) -> list[StageReport]:
     """The training stages that are present, in order."""
     return [record for step in STAGES if (record := found(records, step, StageReport))]
@@ -212,10 +219,11 @@ def _not_judged(records: Records) -> Outcome:
 def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
     """What held the model back, and how to measure what could not be; for a promotion, its narrowest evidence."""
     if verdict.decision == "promote":
-        comparisons = all_comparisons(records)
+        comparisons, named = all_comparisons(records), said(records)
         clear = [item for item in comparisons if reading(item) == "better"]
-        narrow = [_narrowest(min(clear, key=lambda item: item.gain.low))] if clear else []
-        return tuple(narrow + [_more_groups(item) for item in comparisons if reading(item) == "no difference shown"])
+        narrow = [_narrowest(min(clear, key=lambda item: item.gain.low), named)] if clear else []
+        open_ones = [item for item in comparisons if reading(item) == "no difference shown"]
+        return tuple(narrow + [_more_groups(item, named) for item in open_ones])
     # A verdict from before this field has only its reasons, the one that decided first.
     held_back_by = verdict.held_back_by or verdict.reasons[:1]
     fixes = [
@@ -227,16 +235,16 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*held_back_by, *fixes]))
 
 
-def _narrowest(item: Comparison) -> str:
+def _narrowest(item: Comparison, named: Words) -> str:
     return (
-        f"The narrowest clear gain is the one over {reference_name(item.reference)} in {words(item.metric)},"
+        f"The narrowest clear gain is the one over {named.reference(item.reference)} in {metric_name(item.metric)},"
         f" {estimate(item.gain, sign=True)}: newer data that lower it by {limits(item.gain)[1:].split(',')[0]}"
         " would take that evidence away."
     )
 
 
-def _more_groups(item: Comparison) -> str:
-    subject = f"The gain over {reference_name(item.reference)} in {words(item.metric)}"
+def _more_groups(item: Comparison, named: Words) -> str:
+    subject = f"The gain over {named.reference(item.reference)} in {metric_name(item.metric)}"
     text = f"{subject}, {estimate(item.gain, sign=True)}, cannot be told from 0"
     if (needed := groups_to_show(item.gain, item.gain.value)) is None:
         return f"{text}; a better model is needed, not more rows."

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
 from lifecycle.report.training_curve import training_curve
-from lifecycle.wording import reference_name, words
+from lifecycle.tasks import is_better_higher, words_of
+from lifecycle.tasks.words import Words
+from lifecycle.wording import figures, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,26 +55,36 @@ def rate_curve(curve: Sequence[tuple[float, float]], declared: float, tried: tup
 
 
 def reliability_curve(report: EvaluationReport) -> bytes:
-    """Observed share of positives by mean predicted probability; the area of a mark grows with its rows."""
+    """What is observed by what is answered, in bins; the area of a mark grows with its rows."""
     figure = _figure(4.4, 4.2)
     axes = figure.subplots()
     bins = report.reliability
     if not bins:
         return _nothing(figure, axes, "No reliability was measured.")
-    top = min(1.0, max(max(item.predicted, item.observed) for item in bins) * 1.08)
-    axes.plot([0, top], [0, top], color=SOFT, linestyle="--", linewidth=1, label="perfect calibration")
+    named, (low, top) = words_of(report), _range(report)
+    axes.plot([low, top], [low, top], color=SOFT, linestyle="--", linewidth=1, label="perfect calibration")
     axes.plot([b.predicted for b in bins], [b.observed for b in bins], color=ACCENT, linewidth=1.2)
     most = max(max(item.rows for item in bins), 1)
     areas = [12 + 120 * item.rows / most for item in bins]
     axes.scatter([b.predicted for b in bins], [b.observed for b in bins], s=areas, color=ACCENT, zorder=3)
-    axes.set(xlabel="mean predicted probability", ylabel="observed share", xlim=(0, top), ylim=(0, top))
+    axes.set(xlabel=named.predicted, ylabel=named.observed, xlim=(low, top), ylim=(low, top))
     axes.set_aspect("equal")
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return _png(figure)
 
 
+def _range(report: EvaluationReport) -> tuple[float, float]:
+    """Both ends of both axes: from 0 to 1 at most for what lies there, else what the numbers span."""
+    values = [value for item in report.reliability for value in (item.predicted, item.observed)]
+    low, top = min(values), max(values)
+    if low >= 0 and top <= 1:
+        return 0.0, min(1.0, top * 1.08)
+    room = 0.08 * (top - low) or 1.0
+    return low - room, top + room
+
+
 def slice_chart(report: EvaluationReport) -> bytes:
-    """The candidate's primary metric on each slice with its 95 % interval, worst on top; the line is all rows."""
+    """The candidate's metric on each slice with its 95 % interval, worst on top; the line is all rows."""
     found = worst_first(slice_metrics(report))
     shown = found[:MAX_SLICES]
     figure = _figure(7.2, 1.1 + 0.27 * max(len(shown), 3))
@@ -82,16 +94,16 @@ def slice_chart(report: EvaluationReport) -> bytes:
     for place, metric in enumerate(reversed(shown)):
         _interval(axes, place, metric.estimate.value, metric.estimate.low, metric.estimate.high, filled=True)
     _names(axes, [_short(f"{metric.slice}  ({metric.rows:,})") for metric in reversed(shown)])
-    for metric in overall_metrics(report):
+    for metric in overall_of_slices(report):
         axes.axvline(metric.estimate.value, color=SOFT, linestyle="--", linewidth=1, label="all rows")
         axes.axvspan(metric.estimate.low, metric.estimate.high, color=SOFT, alpha=0.12, linewidth=0)
         axes.legend(frameon=False, fontsize=8, loc="lower right")
     rest = f", the {len(shown)} worst of {len(found)} slices" if len(found) > len(shown) else ""
-    axes.set_xlabel(f"{words(report.primary)}{rest}")
+    axes.set_xlabel(f"{metric_name(slice_metric(report))}{rest}")
     return _png(figure, grid="x")
 
 
-def comparison_chart(comparisons: Sequence[Comparison]) -> bytes:
+def comparison_chart(comparisons: Sequence[Comparison], named: Words) -> bytes:
     """Gain over each reference with its 95 % interval; a hollow mark where the interval holds zero."""
     figure = _figure(5.6, 1.1 + 0.42 * max(len(comparisons), 2))
     axes = figure.subplots()
@@ -101,24 +113,37 @@ def comparison_chart(comparisons: Sequence[Comparison]) -> bytes:
     for place, item in enumerate(reversed(comparisons)):
         clear = item.gain.low > 0 or item.gain.high < 0
         _interval(axes, place, item.gain.value, item.gain.low, item.gain.high, filled=clear)
-    _names(axes, [_short(f"{reference_name(item.reference)} · {words(item.metric)}") for item in reversed(comparisons)])
+    titles = [f"{named.reference(item.reference)} · {metric_name(item.metric)}" for item in reversed(comparisons)]
+    _names(axes, [_short(title) for title in titles])
     axes.set_xlabel("gain of the candidate: left of zero worse, right better")
     return _png(figure, grid="x")
 
 
+def slice_metric(report: EvaluationReport) -> str:
+    """The metric that slices are told by: the primary one, else the first that was measured on them."""
+    measured = [item.metric for item in report.metrics if item.model == CANDIDATE and item.slice is not None]
+    return report.primary if report.primary in measured or not measured else measured[0]
+
+
 def slice_metrics(report: EvaluationReport) -> tuple[Metric, ...]:
-    """The candidate's primary metric on each slice."""
-    return tuple(item for item in _primary(report) if item.slice is not None)
+    """The candidate's slice_metric on each slice."""
+    return tuple(item for item in _of_candidate(report, slice_metric(report)) if item.slice is not None)
+
+
+def overall_of_slices(report: EvaluationReport) -> tuple[Metric, ...]:
+    """The candidate's slice_metric over all rows: one, or none if it was not measured."""
+    return tuple(item for item in _of_candidate(report, slice_metric(report)) if item.slice is None)
 
 
 def overall_metrics(report: EvaluationReport) -> tuple[Metric, ...]:
     """The candidate's primary metric over all rows: one, or none if it was not measured."""
-    return tuple(item for item in _primary(report) if item.slice is None)
+    return tuple(item for item in _of_candidate(report, report.primary) if item.slice is None)
 
 
 def worst_first(metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """By value, the greatest loss first (both primary metrics are losses); not finite counts as worst."""
-    return tuple(sorted(metrics, key=lambda item: -_or_infinite(item.estimate.value)))
+    """Of one metric by value, the worst first; not finite counts as worst."""
+    sign = 1.0 if metrics and is_better_higher(metrics[0].metric) else -1.0
+    return tuple(sorted(metrics, key=lambda item: _or_worst(sign * item.estimate.value)))
 
 
 def validation_loss(stage: StageReport) -> float | None:
@@ -126,12 +151,12 @@ def validation_loss(stage: StageReport) -> float | None:
     return stage.metrics.get("val_loss")
 
 
-def _primary(report: EvaluationReport) -> list[Metric]:
-    return [item for item in report.metrics if item.model == CANDIDATE and item.metric == report.primary]
+def _of_candidate(report: EvaluationReport, metric: str) -> list[Metric]:
+    return [item for item in report.metrics if item.model == CANDIDATE and item.metric == metric]
 
 
-def _or_infinite(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
+def _or_worst(value: float) -> float:
+    return value if math.isfinite(value) else -math.inf
 
 
 def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
@@ -143,7 +168,7 @@ def _data_curve(axes: Axes, stages: Sequence[StageReport]) -> None:
     _stage_labels(axes, points)
     priors = [stage.metrics["val_loss_of_prior"] for stage in stages if "val_loss_of_prior" in stage.metrics]
     if priors:
-        axes.axhline(priors[-1], color=SOFT, linestyle="--", linewidth=1, label="label prior")
+        axes.axhline(priors[-1], color=SOFT, linestyle="--", linewidth=1, label=words_of(stages[-1]).prior)
         axes.legend(frameon=False, fontsize=8)
     ticks = [p[0] for p in points] + _expected(axes, stages)
     axes.set(xscale="log", xlabel="training rows", ylabel="validation loss")
@@ -158,7 +183,7 @@ def _stage_labels(axes: Axes, points: Sequence[tuple[int, float, str]]) -> None:
     for (rows, loss, stage), after in zip(points, following, strict=True):
         below = after > loss
         axes.annotate(
-            f"{stage}\n{loss:.4f}", (rows, loss), xytext=(5, -6 if below else 6), textcoords="offset points",
+            f"{stage}\n{figures(loss)[0]}", (rows, loss), xytext=(5, -6 if below else 6), textcoords="offset points",
             fontsize=8, va="top" if below else "bottom", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
         )  # fmt: skip
 

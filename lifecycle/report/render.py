@@ -72,6 +72,7 @@ def render(
             sections=sections,
             format=formatting,
             reading=outcome.reading,
+            said=outcome.said(records),
         )
     )
 
@@ -96,7 +97,7 @@ def _environment() -> Environment:
     )
     names = ("usd", "seconds", "share", "number", "plain", "estimate", "interval", "moment", "day")
     environment.filters |= {name: getattr(formatting, name) for name in names}
-    environment.filters |= {name: getattr(wording, name) for name in ("count", "words", "reference_name")}
+    environment.filters |= {name: getattr(wording, name) for name in ("count", "words", "metric_name")}
     environment.filters["code"] = _code
     environment.filters["status"] = sections.status_words
     return environment

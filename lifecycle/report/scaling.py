@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from lifecycle.cost.forecast_error import reached_by_full
 from lifecycle.records import SeedResult, StageReport
-from lifecycle.report.formatting import number
+from lifecycle.report.formatting import figure
 from lifecycle.report.outcome import Records, stages_of
+from lifecycle.wording import metric_name
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,19 @@ class SeedRow:
     stage: str
     seed: int
     val_loss: str
-    val_auc: str
+    val_score: str
     note: str
 
 
 def seed_rows(records: Records) -> list[SeedRow]:
     """Every training of the stages that had several."""
     return [_row(stage, one) for stage in stages_of(records) for one in stage.trained]
+
+
+def score_name(records: Records) -> str:
+    """What the trainings' score is, as a column is headed."""
+    named = [one.score for stage in stages_of(records) for one in stage.trained]
+    return f"Validation {metric_name(named[0])}" if named else ""
 
 
 def curve_sentences(records: Records) -> list[str]:
@@ -38,8 +45,8 @@ def _row(stage: StageReport, one: SeedResult) -> SeedRow:
     notes = ["this one counts"] if one.seed == stage.seed else []
     notes += [f"would be stopped by {', '.join(one.stopped_by)}"] if one.stopped_by else []
     notes += [f"gave no answer: {one.error}"] if one.error is not None else []
-    loss, auc = (("not measured" if value is None else number(value)) for value in (one.val_loss, one.val_auc))
-    return SeedRow(stage.kind, one.seed, loss, auc, "; ".join(notes))
+    loss, score = (("not measured" if value is None else figure(value)) for value in (one.val_loss, one.scored))
+    return SeedRow(stage.kind, one.seed, loss, score, "; ".join(notes))
 
 
 def _came(stages: Sequence[StageReport]) -> list[str]:
@@ -47,4 +54,4 @@ def _came(stages: Sequence[StageReport]) -> list[str]:
     if found is None or found.forecast is None or found.actual is None:
         return []
     side = "inside" if found.inside else "above" if found.actual > found.forecast.high else "below"
-    return [f"Full reached {number(found.actual)}, {side} the interval."]
+    return [f"Full reached {figure(found.actual)}, {side} the interval."]

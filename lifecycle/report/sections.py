@@ -17,17 +17,18 @@ from lifecycle.records import (
     Metric,
     PreflightReport,
     Record,
+    Split,
     StageReport,
     Step,
     Verdict,
 )
-from lifecycle.report.formatting import estimate, interval, plain, quantity, seconds, sentence_case, size
+from lifecycle.report.formatting import estimate, interval, plain, quantity, seconds, sentence_case, share, size
 from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
-from lifecycle.report.pictures import CANDIDATE, overall_metrics, slice_metrics, worst_first
-from lifecycle.wording import reference_name, words
+from lifecycle.report.pictures import CANDIDATE, overall_of_slices, slice_metric, slice_metrics, worst_first
+from lifecycle.tasks import is_better_higher
+from lifecycle.tasks.words import Words
+from lifecycle.wording import metric_name, stage_metric_name, words
 
-LOWER_IS_BETTER = {"log_loss", "brier", "calibration_error"}
-HIGHER_IS_BETTER = {"auc"}
 # A table of more rows than this is read in the record, not in a report.
 MAX_ROWS = 200
 MAX_DETAILS = 20
@@ -77,33 +78,43 @@ def metric_table(report: EvaluationReport) -> tuple[list[str], list[tuple[str, l
 
 
 def direction(metric: str) -> str:
-    """Which way is better, where it is known."""
-    return "lower is better" if metric in LOWER_IS_BETTER else "higher is better" if metric in HIGHER_IS_BETTER else ""
+    """Which way is better, where it is known; of a quantile's coverage its own level is best."""
+    if metric.startswith("coverage["):
+        return f"best at {metric.removeprefix('coverage[').removesuffix(']')}"
+    return {True: "higher is better", False: "lower is better", None: ""}[is_better_higher(metric)]
 
 
 def slices_shown(report: EvaluationReport) -> tuple[Metric, ...]:
-    """Slices of the candidate's primary metric, worst first."""
+    """Slices of the candidate by the metric that slices are told by, worst first."""
     return worst_first(slice_metrics(report))[:MAX_ROWS]
 
 
 def slices_in_words(report: EvaluationReport) -> str:
     """How many slices are clearly worse than all rows, and which is the worst of them."""
-    slices, overall = slice_metrics(report), overall_metrics(report)
-    worse = [item for item in worst_first(slices) for whole in overall if item.estimate.low > whole.estimate.value]
+    slices, overall, higher = slice_metrics(report), overall_of_slices(report), is_better_higher(slice_metric(report))
+    worse = [item for item in worst_first(slices) for whole in overall if _is_worse(item, whole, bool(higher))]
     if not worse:
         return f"None of {len(slices)} slices is shown to be worse than all rows."
     names = ", ".join(f"{item.slice} ({estimate(item.estimate)})" for item in worse[:3])
+    metric, side = metric_name(slice_metric(report)), "below" if higher else "above"
     return (
-        f"{len(worse)} of {len(slices)} slices lie above all rows with their whole interval, worst first: {names}."
-        " Their base rates differ, so a greater loss alone is no fault of the model."
+        f"{len(worse)} of {len(slices)} slices lie {side} all rows in {metric} with their whole interval, worst first:"
+        f" {names}. What there is to predict differs between slices, so a worse figure alone is no fault of the model."
     )
 
 
-def standing(comparisons: Iterable[Comparison]) -> str:
+def _is_worse(item: Metric, whole: Metric, higher_is_better: bool) -> bool:
+    """True if the slice's whole interval lies on the worse side of all rows."""
+    if higher_is_better:
+        return item.estimate.high < whole.estimate.value
+    return item.estimate.low > whole.estimate.value
+
+
+def standing(comparisons: Iterable[Comparison], named: Words) -> str:
     """All comparisons in a sentence: what the candidate is better than, and what not."""
     groups: dict[str, list[str]] = {}
     for item in comparisons:
-        groups.setdefault(reading(item), []).append(f"{reference_name(item.reference)} ({words(item.metric)})")
+        groups.setdefault(reading(item), []).append(f"{named.reference(item.reference)} ({metric_name(item.metric)})")
     before = {"better": "better than ", "worse": "worse than ", "no difference shown": "cannot be told from "}
     told = [before[word] + ", ".join(groups[word]) for word in before if word in groups]
     return f"{sentence_case('; '.join(told))}." if told else ""
@@ -127,7 +138,12 @@ def forecast_rows(records: Records) -> list[ForecastRow]:
 def stage_metric(name: str, value: float) -> str:
     """A stage's metric by its name and value; bytes as a size."""
     amount = size(value) if name.endswith("_bytes") else plain(value)
-    return f"{words(name.removesuffix('_bytes'))} {amount}"
+    return f"{stage_metric_name(name.removesuffix('_bytes'))} {amount}"
+
+
+def labels_of(split: Split) -> str:
+    """What labels a split holds: of an event its share."""
+    return split.labels if split.positives is None else share(split.positives, split.rows)
 
 
 def goodput(stage: StageReport) -> str:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import RecordError
 from lifecycle.identity import canonical_json
-from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep
+from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep, Written
 from lifecycle.storage.state import StateFolder, write_atomic
 
 
@@ -32,13 +32,25 @@ class RecordStore(Protocol):
 
 
 def record_bytes(record: Record) -> bytes:
-    """The one byte form of a record; its hash is the record's sha256."""
-    return canonical_json(record.model_dump(mode="json"))
+    """The one byte form of a record; its hash is the record's sha256.
+
+    A record that was read, and not changed since, has the bytes that it was written with: a form that has more fields
+    by now would dump it otherwise, and what names it by its sha256 would no longer find it.
+    """
+    form = canonical_json(record.model_dump(mode="json"))
+    written = record.written
+    return written.content if written is not None and written.form_sha256 == _sha256(form) else form
 
 
 def record_sha256(record: Record) -> str:
     """Integrity of a record: hash of its byte form."""
-    return hashlib.sha256(record_bytes(record)).hexdigest()
+    return _sha256(record_bytes(record))
+
+
+def as_written(record: Record, content: bytes) -> Record:
+    """A record that was read from `content`, with these bytes."""
+    form = canonical_json(record.model_dump(mode="json"))
+    return record.with_written(Written(content=content, form_sha256=_sha256(form)))
 
 
 class FileRecordStore:
@@ -50,7 +62,7 @@ class FileRecordStore:
     def put(self, record: Record, run_id: str, *, newest: bool = True) -> str:
         """Write a record and point the run at it; a passed one also becomes reusable and, if wanted, newest."""
         content = record_bytes(record)
-        sha256 = hashlib.sha256(content).hexdigest()
+        sha256 = _sha256(content)
         path = self._object(record.use_case, sha256)
         if not path.exists():
             write_atomic(path, content)
@@ -74,7 +86,7 @@ class FileRecordStore:
         if not path.is_file():
             raise RecordError(f"the {step} record is missing", value=sha256, fix=f"materialize {use_case}/{step} again")
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != sha256:
+        if _sha256(content) != sha256:
             fix = f"delete {path} and materialize {use_case}/{step} again"
             raise RecordError(f"the {step} record was changed after it was written", value=sha256, fix=fix)
         kind = StoppedStep if "error" in json.loads(content) else RECORD_TYPES[step]
@@ -85,7 +97,7 @@ class FileRecordStore:
             raise RecordError(f"the {step} record is of another version's form", value=sha256, fix=fix) from None
         if record.kind != step:
             raise RecordError(f"a pointer to the {step} record names one of {record.kind}", value=sha256, fix=fix)
-        return record
+        return as_written(record, content)
 
     def of_run(self, use_case: str, step: Step, run_id: str) -> Record | None:
         """The record that this run made or reused for the step."""
@@ -119,3 +131,7 @@ class FileRecordStore:
     def _follow(self, use_case: str, step: Step, kind: str, group: str, name: str) -> Record | None:
         path = self._state.folder("records", use_case, kind, group, name)
         return self.get(use_case, step, path.read_text()) if path.is_file() else None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

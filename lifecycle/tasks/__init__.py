@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from lifecycle.records import Record
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.regression import Regression
 from lifecycle.tasks.target import Target
+from lifecycle.tasks.words import Words
 
 
 @lru_cache(maxsize=32)
@@ -21,3 +23,23 @@ def kind_of(target: Target) -> Kind:
             return Multiclass(target.classes)
         case "regression":
             return Regression(target.quantiles)
+
+
+def words_of(record: Record) -> Words:
+    """The words of the kind of task that a record is about."""
+    return kind_of(Target.model_validate({"kind": record.task})).words
+
+
+def is_better_higher(metric: str) -> bool | None:
+    """Whether more of a metric is better, by its name, as records have it; None where neither more nor less is."""
+    return _DIRECTIONS.get(metric.partition("[")[0])
+
+
+# Names mean the same in every kind; a class and quantiles stand for any others.
+_SAMPLES: tuple[Kind, ...] = (BINARY, Multiclass(("0", "1")), Regression(), Regression((0.1, 0.5, 0.9)))
+_DIRECTIONS = {
+    metric.name.partition("[")[0]: metric.higher_is_better
+    for kind in _SAMPLES
+    for metric in kind.metrics.values()
+    if metric.ranks
+}

@@ -21,6 +21,7 @@ from lifecycle.tasks.probabilities import (
     reliability,
     require_both_classes,
 )
+from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +42,7 @@ class Binary:
     classes = (0, 1)
     answer_names = ("",)
     answers = "probabilities"
+    words = Words()
     predict_fix = "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid"
     target_dtype: Literal["float32"] = "float32"
     loss, score = "log_loss", "auc"

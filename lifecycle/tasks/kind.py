@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.interval import MINIMUM_GROUPS
 from lifecycle.tasks.metric import TaskMetric
+from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +60,11 @@ class Kind(Protocol):
     @property
     def answers(self) -> str:
         """What answers are called: probabilities, numbers, quantiles."""
+        ...
+
+    @property
+    def words(self) -> Words:
+        """What people call its prior, its linear baseline, its loss and its answers."""
         ...
 
     @property

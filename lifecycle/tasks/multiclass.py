@@ -14,6 +14,7 @@ from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import Event, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
+from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,11 @@ class Multiclass:
 
     name = "multiclass"
     answers = "probabilities"
+    words = Words(
+        constant="always predicting the training rows' share of each class",
+        predicted="mean probability of the predicted class",
+        observed="share of rows of that class",
+    )
     target_dtype: Literal["int64"] = "int64"
     loss, score = "log_loss", "accuracy"
     per_class = ("recall", "precision", "f1")

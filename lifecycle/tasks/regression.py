@@ -17,6 +17,7 @@ from lifecycle.records import ReliabilityBin
 from lifecycle.tasks.kind import Event, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from lifecycle.tasks.probabilities import equal_mass_bins
+from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +50,17 @@ class Regression:
     @property
     def answers(self) -> str:
         return "quantiles" if self.quantiles else "numbers"
+
+    @property
+    def words(self) -> Words:
+        return Words(
+            prior="best constant answer",
+            linear="ridge regression",
+            constant=f"always answering the training rows' {'quantiles' if self.quantiles else 'mean'}",
+            unit=f"of {'pinball loss' if self.quantiles else 'squared error'}",
+            predicted="mean answer",
+            observed="mean label",
+        )
 
     @property
     def predict_fix(self) -> str:

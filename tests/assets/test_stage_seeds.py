@@ -64,19 +64,19 @@ def trained(monkeypatch):
 def test_other_seed_that_crashes_is_told_with_the_spread_of_those_that_did_not(trained):
     results, lost = trained("pilot", {7: 0.5, 8: None, 9: 0.6})
     assert (list(results), list(lost)) == ([7, 9], [8])
-    brief = seed_results("pilot", results, lost)
+    brief = seed_results("pilot", results, "auc", lost)
     assert spread(brief)["val_loss_sd"] == pytest.approx(0.1 / math.sqrt(2))
     check = seeds_check("pilot", brief, 7)
     assert (check.status, check.stops) == ("insufficient", False)
     assert "seed 8 gave no answer: the worker was killed" in check.evidence
-    assert "sd of val_loss" in check.evidence
+    assert "sd of validation loss" in check.evidence
     assert lost_gpu_seconds("cuda", lost) == 8.0
     assert lost_gpu_seconds("cpu", lost) == 0.0
 
 
 def test_spread_is_insufficient_where_all_other_seeds_crashed(trained):
     results, lost = trained("pilot", {7: 0.5, 8: None, 9: None})
-    brief = seed_results("pilot", results, lost)
+    brief = seed_results("pilot", results, "auc", lost)
     assert spread(brief) == {}
     check = seeds_check("pilot", brief, 7)
     assert check.status == "insufficient"

@@ -1,4 +1,4 @@
-"""Records of three runs, as the report reads them: judged, stopped at pilot, and an experiment."""
+"""Records of runs as the report reads them: judged, stopped at pilot, an experiment, and judged ones of other kinds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 from typing import Any
 
 from lifecycle.checks import CheckResult
+from lifecycle.promotion.decide import decide
+from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence
 from lifecycle.records import (
     PARENTS,
     STEPS,
@@ -23,6 +25,7 @@ from lifecycle.records import (
     Provenance,
     Record,
     ReliabilityBin,
+    SeedResult,
     Snapshot,
     Split,
     StageReport,
@@ -30,6 +33,8 @@ from lifecycle.records import (
     StoredFile,
     Verdict,
 )
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.target import Target
 
 RUN_ID = "6f1c2f0e-8f0a-4c7e-9a53-0f1f5b9f2f11"
 WALL = {"dataset": 1.2, "snapshot": 6.4, "preflight": 9.8, "smoke": 3.1, "pilot": 7.7, "full": 61.0, "evaluation": 14.5}
@@ -59,6 +64,118 @@ def experiment() -> dict[Step, Record]:
         "pilot": stage("pilot", 18_699, 74, 0.5231),
         "full": stage("full", 186_993, 732, 0.4987),
     }
+
+
+def of_numbers() -> dict[Step, Record]:
+    """A judged model of the arrival delay in minutes: errors in the label's unit, worse than ridge in nothing."""
+    errors = {
+        "candidate": (41.27, 23.9, 0.113, 1.2),
+        "prior": (43.81, 25.7, -0.001, 1.9),
+        "linear": (42.6, 24.9, 0.054, 1.7),
+        "gradient_boosting": (41.31, 24.0, 0.111, 1.3),
+    }
+    reliability = tuple(
+        ReliabilityBin(predicted=minutes, observed=1.1 * minutes - 2.0, rows=5_496)
+        for minutes in (-12.4, -6.1, -2.8, 0.4, 3.9, 8.0, 13.2, 20.5, 31.8, 58.3)
+    )
+    splits = {name: f"median {-5 + place}, 80 % from -22 to {41 + place}" for place, name in enumerate(_SPLITS)}
+    losses = {"smoke": 1_903.42, "pilot": 1_788.09, "full": 1_703.2}
+    return _of_kind(
+        "regression", ("rmse", "mae", "r2", "bias"), errors, 0.91, reliability, splits, losses, 1_919.3, "mae", 24.1
+    )
+
+
+def of_classes() -> dict[Step, Record]:
+    """A judged model of three classes, whose primary metric is higher the better and is measured on no slice."""
+    shares = {
+        "candidate": (0.861, 0.583, 0.611, 0.594),
+        "prior": (1.021, 0.447, 0.333, 0.206),
+        "linear": (0.902, 0.561, 0.577, 0.561),
+        "gradient_boosting": (0.866, 0.579, 0.609, 0.59),
+    }
+    reliability = tuple(ReliabilityBin(predicted=p, observed=p - 0.03, rows=5_496) for p in (0.36, 0.45, 0.58, 0.9))
+    splits = dict.fromkeys(_SPLITS, "3 classes, rarest very_late 9.1%")
+    losses = {"smoke": 0.962, "pilot": 0.897, "full": 0.871}
+    return _of_kind(
+        "multiclass", ("log_loss", "accuracy", "recall[very_late]", "macro_f1"), shares, 0.0043, reliability, splits,
+        losses, 1.02, "accuracy", 0.581,
+    )  # fmt: skip
+
+
+_SPLITS = ("training", "validation", "calibration", "benchmark")
+
+
+def _of_kind(
+    task: str, metrics: tuple[str, ...], figures: dict[str, tuple[float, ...]], error: float,
+    reliability: tuple[ReliabilityBin, ...], labels: dict[str, str], losses: dict[str, float], prior: float,
+    score: str, scored: float,
+) -> dict[Step, Record]:  # fmt: skip
+    """The judged run with the figures of another kind; the last metric of classes, the first of numbers decides."""
+    kind = kind_of(Target.model_validate({"kind": task, "classes": ("on_time", "late", "very_late")}))
+    primary = metrics[0] if task == "regression" else metrics[-1]
+    better = kind.metrics[primary].higher_is_better
+    of = dict(zip(figures, (row[metrics.index(primary)] for row in figures.values()), strict=True))
+    gains = tuple(
+        Comparison(
+            reference=name, metric=primary,
+            gain=estimate((of["candidate"] - value) * (1 if better else -1), 0.004 * abs(of["candidate"])),
+        )
+        for name, value in list(of.items())[1:]
+    )  # fmt: skip
+    whole = [
+        Metric(model=model, metric=name, estimate=estimate(value, error if abs(value) > 2 else 0.004), rows=54_961)
+        for model, row in figures.items()
+        for name, value in zip(metrics, row, strict=True)
+    ]
+    sliced = metrics[0]
+    slices = [
+        Metric(model="candidate", metric=sliced, estimate=estimate(of_all * by, error), rows=3_000 + place, slice=name)
+        for of_all in (figures["candidate"][metrics.index(sliced)],)
+        for place, (name, by) in enumerate({"carrier=UA": 0.9, "carrier=B6": 1.01, "carrier=EV": 1.2}.items())
+    ]
+    records = judged()
+    report, split = records["evaluation"], records["snapshot"]
+    assert isinstance(report, EvaluationReport)
+    assert isinstance(split, Snapshot)
+    changes: dict[str, dict[str, Any]] = {
+        "evaluation": {
+            "primary": primary, "metrics": (*whole, *slices), "comparisons": gains, "reliability": reliability,
+        },
+        "snapshot": {
+            "splits": {
+                name: one.model_copy(update={"positives": None, "labels": labels[name]})
+                for name, one in split.splits.items()
+            },
+        },
+    }  # fmt: skip
+    for name, loss in losses.items():
+        record = records[name]  # pyright: ignore[reportArgumentType]
+        assert isinstance(record, StageReport)
+        seeds = range(3 if name == "pilot" else 0)
+        changes[name] = {
+            "metrics": {"val_loss": loss, f"val_{score}": scored, "val_loss_of_prior": prior},
+            "curve": tuple(
+                point.model_copy(update={"loss": point.loss * loss, "standard_error": point.standard_error * loss})
+                for point in record.curve
+            ),
+            "trained": tuple(
+                SeedResult(
+                    seed=seed, val_loss=loss * (1 + seed / 200), val_score=scored, score=score, resumed_from_step=0
+                )
+                for seed in seeds
+            ),
+        }  # fmt: skip
+    evidence = PromotionEvidence(
+        words=kind.words, metric=primary, margin=0.002 * abs(of["candidate"]), purpose="improve", first_model=True,
+        champion=None, baselines=gains, champion_comparison=None, guardrails=(),
+        controls=tuple(Control(name=name, status="pass", reason="good.") for name in CONTROLS),
+    )  # fmt: skip
+    found = decide(evidence)
+    changes["promotion"] = {
+        "decision": found.decision, "reasons": found.reasons, "headline": found.headline,
+        "held_back_by": found.held_back_by, "comparisons": (),
+    }  # fmt: skip
+    return {step: record.model_copy(update={"task": task, **changes.get(step, {})}) for step, record in records.items()}
 
 
 def stopped_at_pilot() -> dict[Step, Record]:

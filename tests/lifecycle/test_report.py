@@ -15,8 +15,9 @@ import report_records as example
 from PIL import Image
 
 from lifecycle.checks import CheckResult
-from lifecycle.records import STEPS, Attempt, Cost, Estimate, Record, StoppedStep
+from lifecycle.records import STEPS, Attempt, Cost, Estimate, Metric, Record, StoppedStep
 from lifecycle.report import figures, formatting, outcome, pictures, render, sections
+from lifecycle.tasks.words import Words
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}
@@ -87,6 +88,8 @@ def _pages() -> dict[str, str]:
         "stopped": render.render(example.stopped_at_pilot(), LINKS, stopped_at="pilot"),
         "experiment": render.render(example.experiment(), LINKS),
         "empty": render.render({}, {}),
+        "numbers": render.render(example.of_numbers(), LINKS),
+        "classes": render.render(example.of_classes(), LINKS),
     }
 
 
@@ -425,7 +428,7 @@ def test_pictures_are_png_that_fit_into_metadata() -> None:
         "reliability": pictures.reliability_curve(report),
         "slices": pictures.slice_chart(report),
         "many slices": pictures.slice_chart(many),
-        "comparison": pictures.comparison_chart(report.comparisons),
+        "comparison": pictures.comparison_chart(report.comparisons, Words()),
     }
     for name, png in drawn.items():
         # Base64 makes four bytes of three; the data URI must stay below 100 kB.
@@ -441,7 +444,7 @@ def test_pictures_without_data_say_so_in_words() -> None:
     for png in (
         pictures.slice_chart(empty),
         pictures.reliability_curve(empty),
-        pictures.comparison_chart(()),
+        pictures.comparison_chart((), Words()),
         pictures.learning_curve([blank]),
         pictures.learning_curve([]),
     ):
@@ -545,3 +548,88 @@ def test_report_names_the_ends_that_a_stage_went_on_after_and_what_it_waited():
     assert re.search(r"waited .{1,12} for an equal run, at no cost", text)
     before = Page(render.render(example.judged(), LINKS)).text
     assert "for an equal run" not in before
+
+
+def test_page_of_numbers_speaks_of_numbers(pages: dict[str, str]) -> None:
+    text = Page(pages["numbers"]).text
+    for told in (
+        "RMSE on the benchmark 41.27 95 % [39.45, 43.09]",
+        "Better than the best constant answer: RMSE gain +2.54 [+2.21, +2.87], 61 groups.",
+        "Better than best constant answer (RMSE), ridge regression (RMSE); cannot be told from gradient boosting",
+        "RMSE (primary) lower is better",
+        "R² higher is better",
+        "1 of 3 slices lie above all rows in RMSE",
+        "Labels",
+        "median -5, 80 % from -22 to 41",
+        "Validation MAE",
+        "validation MAE 24.1,",
+        "validation loss of prior 1,919.3",
+    ):
+        assert told in text, told
+    for wrong in ("Positives", "label prior", "nats", "AUC", "positives"):
+        assert wrong not in text, wrong
+
+
+def test_page_of_classes_tells_slices_by_a_metric_that_they_have(pages: dict[str, str]) -> None:
+    text = Page(pages["classes"]).text
+    for told in (
+        "Macro F1 on the benchmark 0.5940",
+        "Better than label prior (macro F1), logistic regression (macro F1)",
+        "recall of very_late higher is better",
+        "slices lie above all rows in log loss",
+        "3 classes, rarest very_late 9.1%",
+        "Validation accuracy",
+    ):
+        assert told in text, told
+    assert "Positives" not in text
+
+
+def test_page_of_a_kind_names_its_references_in_every_picture(pages: dict[str, str]) -> None:
+    alts = [str(image["alt"]) for image in Page(pages["numbers"]).tags("img")]
+    assert any(alt.startswith("Gain over best constant answer +2.54") for alt in alts)
+    assert any(alt.startswith("RMSE on 3 slices, from carrier=EV 49.52") for alt in alts)
+    assert any("full 1,703 on 186,993 rows" in alt for alt in alts)
+
+
+def test_reliability_of_numbers_spans_what_they_span_and_of_probabilities_ends_at_one() -> None:
+    numbers, classes = (made()["evaluation"] for made in (example.of_numbers, example.of_classes))
+    low, top = pictures._range(numbers)
+    assert (low, top) == pytest.approx((-15.64 - 0.08 * 77.77, 62.13 + 0.08 * 77.77), abs=0.01)
+    assert pictures._range(classes) == pytest.approx((0.0, 0.972))
+
+
+def test_slices_whose_metric_is_higher_the_better_are_worst_where_it_is_lowest() -> None:
+    report = example.of_classes()["evaluation"]
+    recalls = tuple(
+        Metric(model="candidate", metric="recall[late]", estimate=example.estimate(value, 0.01), rows=300, slice=name)
+        for name, value in (("a", 0.7), ("b", 0.3), ("c", 0.5), (None, 0.6))
+    )
+    told = report.model_copy(update={"primary": "recall[late]", "metrics": recalls})
+    assert [item.slice for item in sections.slices_shown(told)] == ["b", "c", "a"]
+    assert sections.slices_in_words(told).startswith("2 of 3 slices lie below all rows in recall of late with their")
+    assert "worst first: b (0.3000 [0.2800, 0.3200]), c" in sections.slices_in_words(told)
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        ("rmse", "lower is better"), ("r2", "higher is better"), ("recall[a b]", "higher is better"),
+        ("pinball[0.9]", "lower is better"), ("coverage[0.9]", "best at 0.9"), ("interval_width", ""), ("own", ""),
+    ],
+)  # fmt: skip
+def test_direction_of_a_metric_is_told_by_its_name(metric: str, told: str) -> None:
+    assert sections.direction(metric) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "told"),
+    [
+        (0.4987, 0.0043, "0.4987 [0.4901, 0.5073]"),
+        (41.27, 0.91, "41.27 [39.45, 43.09]"),
+        (41.27, 3.2, "41.3 [34.9, 47.7]"),
+        (151_234.5, 812.0, "151,234 [149,610, 152,858]"),
+        (3.1e-6, 4e-7, "0.00000310 [0.00000230, 0.00000390]"),
+    ],
+)
+def test_estimate_has_the_decimals_that_its_error_allows(value: float, error: float, told: str) -> None:
+    assert formatting.estimate(example.estimate(value, error)) == told

@@ -6,7 +6,7 @@ from lifecycle.cost.forecast_error import error_figures
 from lifecycle.records import DataCurve, Forecast, SeedResult, StageReport
 from lifecycle.report import in_words
 from lifecycle.report.render import render
-from lifecycle.report.scaling import curve_sentences, seed_rows
+from lifecycle.report.scaling import curve_sentences, score_name, seed_rows
 
 CURVE = DataCurve(
     told="doubling the rows lowers the validation loss by 0.0000 to 0.0170",
@@ -37,6 +37,16 @@ def test_report_lists_every_seed_and_says_which_counts():
     assert [row.note for row in rows] == ["this one counts", "", "would be stopped by learned"]
     assert "would be stopped by learned" in render(scaled(), {})
     assert seed_rows(example.experiment()) == []
+
+
+def test_report_shows_the_score_of_old_and_new_seeds_alike():
+    old = seed_rows(scaled())
+    assert [row.val_score for row in old] == ["0.7000"] * 3
+    assert score_name(scaled()) == "Validation AUC"
+    numbers = example.of_numbers()
+    assert [row.val_score for row in seed_rows(numbers)] == ["24.1000"] * 3
+    assert [row.val_loss for row in seed_rows(numbers)] == ["1,788", "1,797", "1,806"]
+    assert score_name(numbers) == "Validation MAE"
 
 
 def test_report_holds_the_curve_against_what_full_reached():

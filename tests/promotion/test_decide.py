@@ -11,6 +11,9 @@ from lifecycle.promotion.decide import check_first_model, decide
 from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from lifecycle.promotion.history import RolledBack
 from lifecycle.records import Comparison, Control, Estimate, Metric
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.multiclass import Multiclass
+from lifecycle.tasks.regression import Regression
 from lifecycle.use_case import Guardrail
 
 MARGIN = 0.005
@@ -90,7 +93,7 @@ def with_control(name: str, status: str) -> tuple[Control, ...]:
         ({"rolled_back": OFF, "prior": (-0.03, -0.01)}, "reject", "Version 4 was rolled back"),
         ({"first_model": False}, "reject", "There is no champion to compare with: declare first_model: true"),
         ({"rules": [("at_least", 0.6, 0.65, 0.75)]}, "promote", "There is no champion"),
-        ({"rules": [("at_least", 0.6, 0.55, 0.75)]}, "shadow", "Guardrail not safely kept: auc 0.6500 [0.5500"),
+        ({"rules": [("at_least", 0.6, 0.55, 0.75)]}, "shadow", "Guardrail not safely kept: AUC 0.6500 [0.5500"),
         ({"rules": [("at_least", 0.6, 0.45, 0.55)]}, "reject", "Guardrail broken"),
         ({"rules": [("at_most", 0.6, 0.45, 0.55)]}, "promote", "There is no champion"),
         ({"rules": [("at_most", 0.6, 0.55, 0.65)]}, "shadow", "Guardrail not safely kept"),
@@ -150,7 +153,7 @@ def test_decide_on_a_guardrail_without_or_with_a_bad_estimate_rejects():
     ]
     for metrics in ([], [nan], others):
         found = decide(evidence(guardrails=guardrail_results([rule], metrics, "candidate")))
-        assert (found.decision, found.reasons[0][:25]) == ("reject", "The guardrail on auc was ")
+        assert (found.decision, found.reasons[0][:25]) == ("reject", "The guardrail on AUC was ")
 
 
 @pytest.mark.parametrize("margin", [0.0, -0.1, NAN, INF])
@@ -286,7 +289,7 @@ def test_decide_names_every_reason_that_held_the_model_back_and_no_other():
     found = decide(evidence(baselines=baselines, guardrails=missed))
     linear, far, near = found.held_back_by
     assert linear.startswith("May be worse than logistic regression by more than the margin of 0.005")
-    assert far.startswith("Guardrail not safely kept: auc 0.0667")
+    assert far.startswith("Guardrail not safely kept: AUC 0.0667")
     assert far.endswith("at most 0.05; as measured, a better model is needed, not more rows.")
     # (0.021 / (0.05 - 0.031))² × 30 = 36.6
     assert near.endswith("at most 0.05; if the value holds, about 37 groups would show that it suffices.")
@@ -385,3 +388,64 @@ def test_decide_is_a_function_of_its_evidence(values):
 def test_decide_never_decides_by_what_the_baselines_themselves_are_worth(values, interval):
     told = build(values).model_copy(update={"baseline_gains": (gain("linear", *interval),)})
     assert decide(told).decision == decide(build(values)).decision
+
+
+@pytest.mark.parametrize("kind", [Multiclass(("a", "b", "c")), Regression(), Regression((0.1, 0.9))])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"prior": (-0.03, -0.01)},
+        {"prior": (-0.01, 0.01)},
+        {"linear": (-0.02, -0.006)},
+        {"linear": (-0.02, 0.01)},
+        {"linear": (-0.004, -0.001)},
+        {"baselines": ()},
+        {"baseline_gains": (gain("linear", -0.01, 0.01),)},
+    ],
+)
+def test_decide_decides_alike_for_every_kind_and_says_it_in_its_words(kind, changed):
+    binary, found = decide(evidence(**changed)), decide(evidence(**changed, words=kind.words))
+    assert found.decision == binary.decision
+    binary_words = BINARY.words
+    as_said = [
+        reason.replace(binary_words.linear, kind.words.linear)
+        .replace(binary_words.linear.capitalize(), kind.words.linear.capitalize())
+        .replace(binary_words.prior, kind.words.prior)
+        for reason in binary.reasons
+    ]
+    assert list(found.reasons) == as_said
+    assert found.headline == binary.headline.replace(binary_words.linear, kind.words.linear)
+
+
+def test_decide_of_numbers_names_ridge_regression_and_the_constant():
+    told = " ".join(decide(evidence(words=Regression().words)).reasons)
+    assert "ridge regression" in told
+    assert "best constant answer" in told
+    assert "logistic" not in told
+    assert "label prior" not in told
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "told"),
+    [
+        ("rmse", (41.2, 43.4), "RMSE gain +42.30 [+41.20, +43.40], 30 groups"),
+        ("squared_error", (1204.0, 1300.5), "squared error gain +1,252 [+1,204, +1,300], 30 groups"),
+        ("r2", (0.011, 0.021), "R² gain +0.0160 [+0.0110, +0.0210], 30 groups"),
+        ("mae", (2e-6, 4e-6), "MAE gain +0.00000300 [+0.00000200, +0.00000400], 30 groups"),
+        ("recall[on_time]", (0.01, 0.03), "recall of on_time gain +0.0200 [+0.0100, +0.0300], 30 groups"),
+        ("pinball[0.9]", (0.3, 0.7), "pinball loss of quantile 0.9 gain +0.50 [+0.30, +0.70], 30 groups"),
+    ],
+)
+def test_decide_tells_a_gain_in_the_metrics_own_name_and_size(metric, values, told):
+    gains = tuple(Comparison(reference=name, metric=metric, gain=estimate(*values)) for name in ("prior", "linear"))
+    found = decide(evidence(metric=metric, baselines=gains))
+    assert found.decision == "promote"
+    assert f"Better than the label prior: {told}." in found.reasons
+
+
+def test_decide_tells_a_guardrail_on_a_quantile_in_words():
+    bound = Guardrail(metric="coverage[0.9]", at_least=0.85)
+    measured = [Metric(model="candidate", metric="coverage[0.9]", estimate=estimate(0.86, 0.94), rows=900)]
+    found = decide(evidence(guardrails=guardrail_results([bound], measured, "candidate")))
+    assert "Guardrail kept: coverage of quantile 0.9 0.9000 [0.8600, 0.9400], at least 0.85." in found.reasons

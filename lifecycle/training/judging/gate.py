@@ -13,6 +13,7 @@ from lifecycle.trainers.checks import TELL, trainer_check, unseen
 from lifecycle.training.judging.curve_parts import PART_ROWS, curve_parts
 from lifecycle.training.judging.learned_check import beyond_linear_check, learned_check
 from lifecycle.training.plan import MIN_STEPS
+from lifecycle.wording import figures
 
 RISE_STANDARD_ERRORS = 4.0
 
@@ -180,13 +181,14 @@ def _curve_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
     # The part that is best by luck also tends to look the quietest, so it counts as at least as noisy as the others.
     usual = statistics.median(part.variance for part in parts)
     noise = math.sqrt(sum(max(part.variance, usual) / part.rows for part in (best, last)))
+    ended, lowest = figures(last.loss, best.loss)
     errors = (last.loss - best.loss) / noise if noise > 0 else (0.0 if last.loss <= best.loss else math.inf)
     return at_most(
         "loss_rise",
         min(errors, 1e9),
         RISE_STANDARD_ERRORS,
         device=device,
-        evidence=f"{loss_words(curve)} ended at {last.loss:.4f}; the best part, to step {best.step}: {best.loss:.4f}",
+        evidence=f"{loss_words(curve)} ended at {ended}; the best part, to step {best.step}: {lowest}",
         fix="" if errors <= RISE_STANDARD_ERRORS else "lower the learning rate or clip_norm, or lengthen the warm-up",
     )
 
@@ -199,7 +201,8 @@ def _own_loss_check(check: CheckResult, curve: Sequence[CurvePoint], progress: P
     """
     first, fall = progress.first_loss, progress.fall
     parts = curve_parts(curve)
-    own = f"{check.evidence}; as it is trained on, the loss went from {first:.4f} to {first - fall.value:.4f}"
+    before, now = figures(first, first - fall.value)
+    own = f"{check.evidence}; as it is trained on, the loss went from {before} to {now}"
     if fall.low <= 0:
         return check.model_copy(update={"evidence": own})
     if min(parts, key=lambda part: part.loss) is parts[0]:

@@ -66,6 +66,7 @@ def measure_learned(
         label_entropy=float(kind.row_loss(labels, constant_answers(kind.prior(labels), len(labels))).mean()),
         network_loss=float(kind.row_loss(labels, network).mean()),
         prior_loss=float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
+        words=kind.words,
     )
 
 

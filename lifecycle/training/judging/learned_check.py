@@ -10,11 +10,12 @@ from lifecycle.checks import CheckResult
 from lifecycle.jobs import Learned, Progress
 from lifecycle.records import CurvePoint
 from lifecycle.training.judging.curve_parts import curve_parts
+from lifecycle.wording import figures
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
 # shuffled labels by -0.003 to 0.007, logistic regression by about as much as the network.
 SHARE_OF_LINEAR = 0.25
-# What a rise must be at least, as a share of the label's entropy: on flights 0.02 × 0.5 nats = 0.01.
+# What a rise must be at least, as a share of the loss of the best constant answer: on flights 0.02 × 0.5 nats = 0.01.
 SMALLEST_SHARE = 0.02
 # Of the training label prior's loss on the validation rows. Measured on flights in November: healthy 0.84, learning
 # rate × 100 1.62, × 1000 5.0; in a month whose base rate moved a healthy network lay a little above 1.
@@ -88,7 +89,7 @@ def _judged(
             "raise the learning rate, or look for parameters that no optimizer holds",
         )
     if reference.low > 0 and stage is not None and stage.high < reference.low and stage.value < threshold:
-        why = "logistic regression learns nothing from the stage's rows, and does from as many validation rows"
+        why = f"{learned.words.linear} learns nothing from the stage's rows, and does from as many validation rows"
         return "fail", why, ROWS
     if network.low > 0 and network.value >= threshold and not wild and moved != "little":
         return "pass", "", ""
@@ -98,7 +99,7 @@ def _judged(
             return "fail", "the validation rows show measurably nothing", ROWS
         return "insufficient", f"{reference.groups} groups of validation rows cannot tell", MORE
     if updates >= ENOUGH_UPDATES and network.high < threshold:
-        return "fail", f"{updates} updates found nothing where logistic regression of the same rows does", NETWORK
+        return "fail", f"{updates} updates found nothing where {learned.words.linear} of the same rows does", NETWORK
     what = "these rows" if updates >= ENOUGH_UPDATES else f"{updates} updates on these rows"
     return "insufficient", f"{what} are too few to tell", MORE
 
@@ -142,20 +143,21 @@ def _curve_fell(curve: Sequence[CurvePoint]) -> bool:
 
 def _rises(learned: Learned) -> str:
     """The statistic in words."""
-    network, reference = learned.network, learned.reference
+    network, reference, said = learned.network, learned.reference, learned.words
+    of_network, low, of_linear, linear_low = figures(network.value, network.low, reference.value, reference.low)
     return (
-        f"permuted within a group, predictions lose {network.value:.4f} nats a row (95 % from {network.low:.4f}); "
-        f"logistic regression's lose {reference.value:.4f} (95 % from {reference.low:.4f})"
+        f"permuted within a group, predictions lose {of_network} {said.unit} a row (95 % from {low}); "
+        f"{said.linear}'s lose {of_linear} (95 % from {linear_low})"
     )
 
 
 def _diverged(learned: Learned, own: Progress | None) -> str:
-    rose = "" if own is None else f"the training rows' loss went from {own.first_loss:.4f} to "
-    rose += "" if own is None else f"{own.first_loss - own.fall.value:.4f}; "
-    return (
-        f"{rose}the validation loss of {learned.network_loss:.4f} stands beside {learned.prior_loss:.4f}, the loss of "
-        "always predicting the training rows' share of positives"
-    )
+    rose = ""
+    if own is not None:
+        first, now = figures(own.first_loss, own.first_loss - own.fall.value)
+        rose = f"the training rows' loss went from {first} to {now}; "
+    loss, prior = figures(learned.network_loss, learned.prior_loss)
+    return f"{rose}the validation loss of {loss} stands beside {prior}, the loss of {learned.words.constant}"
 
 
 def _unmoved(learned: Learned, own: Progress | None) -> str:
@@ -163,15 +165,14 @@ def _unmoved(learned: Learned, own: Progress | None) -> str:
         fell = "the loss while training did not fall"
     else:
         share = own.fall.value / abs(own.first_loss) if own.first_loss else 0.0
-        fell = f"the updates lowered the training rows' loss of {own.first_loss:.4f} by {share:.2g} of it"
-    return (
-        f"{fell}, and the validation loss of {learned.network_loss:.4f} is not below {learned.prior_loss:.4f}, the "
-        "loss of always predicting the training rows' share of positives"
-    )
+        (first,) = figures(own.first_loss)
+        fell = f"the updates lowered the training rows' loss of {first} by {share:.2g} of it"
+    loss, prior = figures(learned.network_loss, learned.prior_loss)
+    return f"{fell}, and the validation loss of {loss} is not below {prior}, the loss of {learned.words.constant}"
 
 
 def beyond_linear_check(learned: Learned | None, device: str) -> CheckResult:
-    """Warns if the network's predictions carry no more within a group than logistic regression's.
+    """Warns if the network's predictions carry no more within a group than those of the kind's linear model.
 
     A model that is linear by nature does not, and is no fault: it goes on, and the benchmark judges it after full.
     """
@@ -181,13 +182,15 @@ def beyond_linear_check(learned: Learned | None, device: str) -> CheckResult:
             fix="see the check finite for what ended the stage",
         )  # fmt: skip
     found, smallest = learned.beyond_linear, SMALLEST_SHARE * learned.label_entropy
+    said = learned.words
+    value, low, high = figures(found.value, found.low, found.high, sign="+")
     evidence = (
-        f"permuted within a group, the network's predictions lose {found.value:+.4f} nats a row more than logistic "
-        f"regression's [{found.low:+.4f}, {found.high:+.4f}]"
+        f"permuted within a group, the network's predictions lose {value} {said.unit} a row more than {said.linear}'s "
+        f"[{low}, {high}]"
     )
     status = "pass" if found.low > 0 else "fail" if found.high < smallest else "insufficient"
     return CheckResult(
         name="beyond_linear", status=status, severity="warning", device=device, observed=found.value, threshold=0.0,
         evidence=evidence,
-        fix="" if status == "pass" else "consider logistic regression; the benchmark compares the two after full",
+        fix="" if status == "pass" else f"consider {said.linear}; the benchmark compares the two after full",
     )  # fmt: skip

@@ -13,8 +13,7 @@ from lifecycle.records import STAGES, SeedResult
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.plan import plan_of_counts
 from lifecycle.training_spec import StagesSpec, TrainingSpec
-
-MEASURED = ("val_loss", "val_auc")
+from lifecycle.wording import stage_metric_name
 
 
 def seeds_of(training: TrainingSpec, stage: str) -> tuple[int, ...]:
@@ -57,9 +56,9 @@ def one_that_counts(stage: str, results: Mapping[int, TrainResult]) -> int:
 
 
 def seed_results(
-    stage: str, results: Mapping[int, TrainResult], lost: Mapping[int, WorkerError] | None = None
+    stage: str, results: Mapping[int, TrainResult], score: str, lost: Mapping[int, WorkerError] | None = None
 ) -> tuple[SeedResult, ...]:
-    """Each training in brief; empty for one. `lost` are those without an answer, and what ended them."""
+    """Each training in brief; empty for one. `score` is Kind.score, `lost` are those without an answer, and why."""
     lost = lost or {}
     if len(results) + len(lost) < 2:
         return ()
@@ -67,14 +66,15 @@ def seed_results(
         SeedResult(
             seed=seed,
             val_loss=_finite(result.metrics.get("val_loss")),
-            val_auc=_finite(result.metrics.get("val_auc")),
+            val_score=_finite(result.metrics.get(f"val_{score}")),
+            score=score,
             resumed_from_step=result.resumed_from_step,
             stopped_by=tuple(check.name for check in training_checks(stage, result) if check.stops),
         )
         for seed, result in results.items()
     )
     unanswered = (
-        SeedResult(seed=seed, val_loss=None, val_auc=None, resumed_from_step=0, error=error.problem)
+        SeedResult(seed=seed, val_loss=None, score=score, resumed_from_step=0, error=error.problem)
         for seed, error in lost.items()
     )
     return (*answered, *unanswered)
@@ -86,13 +86,12 @@ def lost_gpu_seconds(device: str, lost: Mapping[int, WorkerError]) -> float:
 
 
 def spread(trained: Sequence[SeedResult]) -> dict[str, float]:
-    """`<metric>_sd`, the standard deviation over the seeds; empty where fewer than two were validated."""
-    found = {}
-    for name in MEASURED:
-        values = [value for one in trained if (value := getattr(one, name)) is not None]
-        if len(values) > 1:
-            found[f"{name}_sd"] = statistics.stdev(values)
-    return found
+    """`val_loss_sd` and `val_<score>_sd`, standard deviations over the seeds; without what fewer than two have."""
+    found: dict[str, list[float]] = {}
+    for one in trained:
+        for name, value in (("val_loss", one.val_loss), (f"val_{one.score}", one.scored)):
+            found.setdefault(name, []).extend([] if value is None else [value])
+    return {f"{name}_sd": statistics.stdev(values) for name, values in found.items() if len(values) > 1}
 
 
 def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> CheckResult:
@@ -105,7 +104,7 @@ def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> Check
         return CheckResult(name="seeds", status="not_applicable", severity="warning", evidence=told)
     stopped = [one for one in trained if one.stopped_by]
     lost = "; ".join(f"seed {one.seed} gave no answer: {one.error}" for one in trained if one.error is not None)
-    apart = ", ".join(f"sd of {name.removesuffix('_sd')} {sd:.2g}" for name, sd in spread(trained).items())
+    apart = ", ".join(f"{stage_metric_name(name)} {sd:.2g}" for name, sd in spread(trained).items())
     told = f"{len(trained)} trainings, of which seed {counts} counts; {apart or 'no spread: too few were validated'}"
     told = f"{told}; {lost}" if lost else told
     if lost and not stopped:

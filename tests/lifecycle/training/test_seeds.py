@@ -42,7 +42,7 @@ def test_seeds_of_each_stage_begin_with_the_declared_one():
 
 
 def test_seeds_that_are_healthy_pass_and_their_spread_is_measured(pilots):
-    trained = seed_results("pilot", pilots)
+    trained = seed_results("pilot", pilots, "auc")
     assert [one.seed for one in trained] == [7, 8, 9]
     assert {one.stopped_by for one in trained} == {()}
     assert 0 < spread(trained)["val_loss_sd"] < 0.1
@@ -55,7 +55,7 @@ def test_seeds_where_another_one_would_be_stopped_warn_and_name_it(pilots):
     unmoved = progress.model_copy(
         update={"fall": progress.fall.model_copy(update=dict.fromkeys(("value", "high"), 0.0))}
     )
-    trained = seed_results("pilot", pilots | {8: pilots[8].model_copy(update={"progress": unmoved})})
+    trained = seed_results("pilot", pilots | {8: pilots[8].model_copy(update={"progress": unmoved})}, "auc")
     check = seeds_check("pilot", trained, 7)
     assert check.status == "fail"
     assert not check.stops
@@ -64,7 +64,7 @@ def test_seeds_where_another_one_would_be_stopped_warn_and_name_it(pilots):
 
 
 def test_seeds_of_one_training_are_not_measured():
-    assert seed_results("pilot", {}) == ()
+    assert seed_results("pilot", {}, "auc") == ()
     assert spread(()) == {}
     check = seeds_check("pilot", (), 7)
     assert check.status == "not_applicable"
@@ -137,7 +137,17 @@ def test_remaining_cost_is_the_share_of_the_updates_with_its_interval():
 
 
 def test_seed_result_of_a_training_without_a_loss_counts_in_no_spread():
-    trained = [
-        SeedResult(seed=n, val_loss=loss, val_auc=None, resumed_from_step=0) for n, loss in ((7, 0.5), (8, None))
-    ]
+    trained = [SeedResult(seed=n, val_loss=loss, resumed_from_step=0) for n, loss in ((7, 0.5), (8, None))]
     assert spread(trained) == {}
+
+
+def test_seed_result_of_another_kind_has_its_score_and_an_old_one_its_auc():
+    old = [SeedResult(seed=n, val_loss=0.5, val_auc=auc, resumed_from_step=0) for n, auc in ((7, 0.7), (8, 0.8))]
+    new = [
+        SeedResult(seed=n, val_loss=1703.0, val_score=mae, score="mae", resumed_from_step=0)
+        for n, mae in ((7, 24.0), (8, 26.0))
+    ]
+    assert [one.scored for one in (*old, *new)] == [0.7, 0.8, 24.0, 26.0]
+    assert list(spread(old)) == ["val_loss_sd", "val_auc_sd"]
+    assert spread(new) == {"val_loss_sd": 0.0, "val_mae_sd": pytest.approx(2**0.5)}
+    assert "sd of validation MAE 1.4" in seeds_check("pilot", new, 7).evidence

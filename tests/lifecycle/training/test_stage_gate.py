@@ -8,6 +8,7 @@ from lifecycle.checks import CheckResult
 from lifecycle.jobs import Learned, Progress, TrainResult
 from lifecycle.records import Alarm, CurvePoint, Estimate
 from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.regression import Regression
 from lifecycle.training.judging.gate import (
     CHECKS,
     finite_check,
@@ -192,6 +193,27 @@ def test_rise_of_the_same_ranking_is_the_same_however_sure(sureness):
 def test_rise_of_a_ranking_turned_round_is_none():
     labels, groups, logits = ranked_rows()
     assert rise_of(labels, 1 / (1 + np.exp(logits)), logits, groups).network.value == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Regression(), Regression((0.1, 0.5, 0.9))])
+def test_learned_of_numbers_is_told_in_their_words(kind):
+    generator = np.random.default_rng(0)
+    signal, groups = generator.normal(size=1120), np.repeat(np.arange(14), 80)
+    labels = 40 * signal + generator.normal(size=1120)
+    answers = np.stack([40 * signal] * len(kind.answer_names), axis=1)
+    answers = answers if kind.quantiles else answers[:, 0]
+    prior = kind.prior(labels)
+    measured = measure_learned(kind, labels, answers, answers, groups, prior, 0, trained_linear=answers)
+    check = learned_check(measured, None, "cpu", (), "full")
+    assert check.status == "pass"
+    assert f"{kind.words.unit} a row" in check.evidence
+    assert "ridge regression's lose" in check.evidence
+    beyond = beyond_linear_check(measured, "cpu")
+    assert (beyond.status, beyond.fix[:25]) == ("fail", "consider ridge regression")
+    unmoved = learned_check(measured.model_copy(update={"network_loss": measured.prior_loss}), None, "cpu", ())
+    assert kind.words.constant in unmoved.evidence
+    for told in (check, beyond, unmoved):
+        assert not {"nats", "logistic", "positives"} & set(told.evidence.split())
 
 
 def ranked_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

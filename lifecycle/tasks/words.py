@@ -1,0 +1,25 @@
+"""What people call the parts of a kind of task, in verdicts, checks, the report and on the terminal."""
+
+from __future__ import annotations
+
+from lifecycle.records import Frozen
+from lifecycle.wording import words
+
+
+class Words(Frozen):
+    """The words of one kind; without any they are those of a label of 0 and 1.
+
+    `constant` says what the loss of the prior is the loss of, `unit` what a loss is counted in (`0.01 nats a row`).
+    `predicted` and `observed` are the axes of the reliability picture.
+    """
+
+    prior: str = "label prior"
+    linear: str = "logistic regression"
+    constant: str = "always predicting the training rows' share of positives"
+    unit: str = "nats"
+    predicted: str = "mean predicted probability"
+    observed: str = "observed share"
+
+    def reference(self, name: str) -> str:
+        """What a candidate is compared with, as one calls it."""
+        return {"prior": self.prior, "linear": self.linear}.get(name, words(name))

@@ -1,0 +1,108 @@
+"""The registered model of each kind, loaded as a service loads it, answers as its artifact does."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from lifecycle.artifact import artifact_kind, load_artifact, write_artifact
+from lifecycle.task import load_task
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.target import Target
+from resources.mlflow import _save_pyfunc
+
+MODEL = """
+import torch
+
+
+def fit_preprocessing(training, hyperparameters):
+    return {}
+
+
+def to_tensors(rows, preprocessing):
+    return {"x": torch.tensor(rows[["a", "b"]].to_numpy(), dtype=torch.float32)}
+
+
+class Net(torch.nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, outputs))
+
+    def forward(self, inputs):
+        return self.layers(inputs["x"])
+
+
+def build_model(preprocessing, hyperparameters):
+    return Net(hyperparameters["outputs"])
+
+
+def loss_fn(outputs, targets):
+    return LOSS
+
+
+def predict(outputs):
+    return PREDICT
+"""
+KINDS = {
+    "binary": (
+        Target(kind="binary"), 1,
+        "torch.nn.functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction='none')",
+        "torch.sigmoid(outputs[:, 0])",
+    ),
+    "multiclass": (
+        Target(kind="multiclass", classes=("on time", "late", "lost")), 3,
+        "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')", "outputs.softmax(dim=1)",
+    ),
+    "number": (Target(kind="regression"), 1, "(outputs[:, 0] - targets) ** 2", "outputs[:, 0]"),
+    "quantiles": (
+        Target(kind="regression", quantiles=(0.1, 0.5, 0.9)), 3,
+        "torch.stack([torch.maximum(q * (targets - o), (q - 1) * (targets - o)) "
+        "for q, o in zip((0.1, 0.5, 0.9), outputs.T)]).mean(0)",
+        "outputs.sort(dim=1).values",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def served(request, tmp_path_factory):
+    """The artifact of a two-layer network of the kind, trained for some updates, and its form in MLflow."""
+    target, outputs, loss, predict = KINDS[request.param]
+    folder, kind = tmp_path_factory.mktemp(request.param), kind_of(target)
+    (folder / "code").mkdir()
+    (folder / "code" / "model.py").write_text(MODEL.replace("LOSS", loss).replace("PREDICT", predict))
+    task = load_task(folder / "code")
+    torch.manual_seed(0)
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(64, 2)), columns=["a", "b"])
+    labels = kind.sample_labels(len(rows))
+    targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
+    model, inputs = task.build_model({}, {"outputs": outputs}), task.to_tensors(rows, {})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        task.loss_fn(model(inputs), targets).mean().backward()
+        optimizer.step()
+    answers = task.predict(model(inputs)).detach().double().numpy()
+    write_artifact(
+        folder / "artifact", task_folder=folder / "code", model=model, example=inputs, preprocessing={},
+        calibration=kind.fit_calibration(labels, answers), target=target, requests=rows.head(8),
+    )  # fmt: skip
+    _save_pyfunc(folder / "served", folder / "artifact")
+    return folder, rows.tail(5)
+
+
+def test_served_model_answers_as_its_artifact_with_a_named_column_for_each_class_or_quantile(served):
+    import mlflow.pyfunc
+
+    from lifecycle.artifact import artifact_sha256
+
+    folder, rows = served
+    kind = artifact_kind(folder / "artifact")
+    evaluated = load_artifact(folder / "artifact", artifact_sha256(folder / "artifact"))(rows)
+    found = mlflow.pyfunc.load_model(str(folder / "served")).predict(rows)
+    np.testing.assert_array_equal(np.asarray(found), evaluated)
+    if kind.answer_names == ("",):
+        assert isinstance(found, np.ndarray)
+        assert found.shape == (5,)
+    else:
+        assert list(found.columns) == list(kind.answer_names)
+        assert list(found.index) == list(rows.index)
