@@ -16,7 +16,7 @@ from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
-from lifecycle.preflight.trials import FIXES, Trials, Wrong
+from lifecycle.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from lifecycle.task import TARGET_STATE, Task
 from lifecycle.tasks import Kind
 from lifecycle.tasks.kind import answer_shape
@@ -39,11 +39,13 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    trials = Trials(Path(job.use_case_folder), job.rows.features)
+    kind = job.rows.kind
+    fixes = FIXES | OPTIONAL_FIXES | {"predict": kind.predict_fix}
+    trials = Trials(Path(job.use_case_folder), job.rows.features, fixes)
     task = trials.imported()
     if task is None:
         return trials.result()
-    rows, kind = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features), job.rows.kind
+    rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
     labels = kind.sample_labels(len(rows))
     targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]

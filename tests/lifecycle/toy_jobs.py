@@ -45,15 +45,20 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return values | changes | {name: merged(values[name], changes[name]) for name in both}
 
 
-def build_splits(folder: Path) -> Path:
-    """training, validation, calibration and benchmark of the toy's first 120 days as Parquet files."""
+def days(count: int) -> pd.DataFrame:
+    """The toy's first days, as its dataset has them."""
     sys.path.insert(0, str(TOY))
     try:
         from dataset import one_day  # pyright: ignore[reportMissingImports]
     finally:
         sys.path.remove(str(TOY))
         sys.modules.pop("dataset", None)
-    frame = pd.concat([one_day(day, 1) for day in range(120)], ignore_index=True)
+    return pd.concat([one_day(day, 1) for day in range(count)], ignore_index=True)
+
+
+def build_splits(folder: Path) -> Path:
+    """training, validation, calibration and benchmark of the toy's first 120 days as Parquet files."""
+    frame = days(120)
     contract = load_contract(TOY / "contract.yaml")
     for name, rows in split_rows(with_label(frame, contract.label), SPEC.split, contract).items():
         rows.to_parquet(folder / f"{name}.parquet", index=False)
