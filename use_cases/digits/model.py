@@ -55,9 +55,7 @@ def build_model(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, 
     return DigitNetwork(len(preprocessing["target"]["classes"]), hyperparameters)
 
 
-def augment(
-    inputs: dict[str, Tensor], targets: Tensor, generator: torch.Generator
-) -> tuple[dict[str, Tensor], Tensor]:
+def augment(inputs: dict[str, Tensor], targets: Tensor, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
     """Each picture moved by up to a point to any side; what comes in at the edge is paper."""
     picture = inputs["picture"]
     paper = picture.amin()
