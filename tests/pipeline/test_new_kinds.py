@@ -10,11 +10,11 @@ from shop_rows import found, table, told
 from test_new import new, set_up
 
 from lifecycle.contract.model import load_contract
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.target import KINDS, Target
+from lifecycle.tasks.regression import Regression
+from lifecycle.tasks.target import KINDS
 from lifecycle.use_case import load_use_case
-from pipeline import commands
 from pipeline.cli import main
+from pipeline.commands import new as new_command
 from pipeline.scaffold.judged import rounded
 from pipeline.scaffold.roles import least_alone_auc
 
@@ -197,9 +197,9 @@ def test_drafted_use_case_of_each_kind_passes_check(tmp_path, monkeypatch, value
 
 
 def test_labels_of_numbers_are_told_as_people_write_them():
-    told = kind_of(Target(kind="regression")).in_words(np.array([0.00123, 2.5, 152_400.0]))
+    told = Regression().in_words(np.array([0.00123, 2.5, 152_400.0]))
     assert told == "median 2.5, 80 % from 0.501 to 121,920"
 
 
 def test_kinds_that_may_be_asked_for_are_all_there_are():
-    assert commands.new.KINDS == KINDS
+    assert new_command.KINDS == KINDS
