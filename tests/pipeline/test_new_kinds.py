@@ -203,3 +203,13 @@ def test_labels_of_numbers_are_told_as_people_write_them():
 
 def test_kinds_that_may_be_asked_for_are_all_there_are():
     assert new_command.KINDS == KINDS
+
+
+def test_classes_with_hostile_names_stay_as_they_are(tmp_path, monkeypatch, capsys):
+    project = set_up(tmp_path, monkeypatch)
+    names = np.array(["no", "null", "1", "a: b", "{{ x }}", 'größe "L"', "line\nbreak", "# x"])
+    rows = with_target(names[EVERY * 7919 % len(names)])
+    assert new(project, rows, "--target", "bought", "--time", "at", suffix=".parquet") == 0, capsys.readouterr().err
+    contract = load_contract(project / "use_cases" / "shop" / "contract.yaml")
+    assert contract.label.classes == tuple(sorted(names.tolist()))
+    assert main(["check", "shop"]) == 0, capsys.readouterr().out
