@@ -7,16 +7,18 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.tasks.target import KINDS, KindName
 from pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
     from lifecycle.split_spec import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+    from lifecycle.tasks.target import KindName
     from pipeline.scaffold.create import Created
 
 
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
+# Those of lifecycle/tasks/target.py, whose import every command would wait for.
+KINDS = ("binary", "multiclass", "regression")
 
 
 def add(commands: Subparsers) -> None:

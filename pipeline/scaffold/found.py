@@ -75,7 +75,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
     )
     if problems or target is None or not request.is_named:
         return None, problems
-    kinds = {**kinds, target.column: target.read_as}
+    kinds |= {target.column: target.read_as}
     time, day = request.time, request.time and _free_name("day", request.time, kinds)
     key = request.keys or find_key(raw, time, target.column)
     if time is None and len(key) > 1:

@@ -55,7 +55,7 @@ def _coverage(quantiles: tuple[float, ...]) -> dict[str, Any]:
     if len(quantiles) > 1:
         inside = quantiles[-1] - quantiles[0]
         return {"metric": "interval_coverage", "at_least": round(max(inside - COVERAGE, inside / 2), 3)}
-    (level,) = quantiles
+    level = max(quantiles)
     name = f"coverage[{level:g}]"
     if level < 0.5:
         return {"metric": name, "at_most": round(level + COVERAGE, 3)}

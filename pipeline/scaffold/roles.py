@@ -154,14 +154,19 @@ def _role(
 
 
 def least_alone_auc(values: pd.Series, events: Sequence[pd.Series]) -> float:
-    """The least AUC of this column alone over the label's events; 0.5 where it ranks one of them by chance.
+    """The least AUC of this column alone over the label's events, or that of the first which it does not decide.
 
     A copy of the label decides each class, and the tails of a number as well as its middle; an honest strong input only
     some of them.
     """
     # Of three events or more a class may lie between two others, which no ranking of numbers sets apart.
     ranked = _binned(values) if len(events) > 2 and not _is_text(values) and _are_apart(events) else values
-    return min(alone_auc(ranked, event) for event in events)
+    least = 1.0
+    for event in events:
+        least = min(least, alone_auc(ranked, event))
+        if least < PERFECT_AUC:
+            break
+    return least
 
 
 def _are_apart(events: Sequence[pd.Series]) -> bool:

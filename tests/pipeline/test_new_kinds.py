@@ -10,10 +10,11 @@ from shop_rows import found, table, told
 from test_new import new, set_up
 
 from lifecycle.contract.model import load_contract
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.target import Target
+from lifecycle.tasks.regression import Regression
+from lifecycle.tasks.target import KINDS
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
+from pipeline.commands import new as new_command
 from pipeline.scaffold.judged import rounded
 from pipeline.scaffold.roles import least_alone_auc
 
@@ -196,5 +197,19 @@ def test_drafted_use_case_of_each_kind_passes_check(tmp_path, monkeypatch, value
 
 
 def test_labels_of_numbers_are_told_as_people_write_them():
-    told = kind_of(Target(kind="regression")).in_words(np.array([0.00123, 2.5, 152_400.0]))
+    told = Regression().in_words(np.array([0.00123, 2.5, 152_400.0]))
     assert told == "median 2.5, 80 % from 0.501 to 121,920"
+
+
+def test_kinds_that_may_be_asked_for_are_all_there_are():
+    assert new_command.KINDS == KINDS
+
+
+def test_classes_with_hostile_names_stay_as_they_are(tmp_path, monkeypatch, capsys):
+    project = set_up(tmp_path, monkeypatch)
+    names = np.array(["no", "null", "1", "a: b", "{{ x }}", 'größe "L"', "line\nbreak", "# x"])
+    rows = with_target(names[EVERY * 7919 % len(names)])
+    assert new(project, rows, "--target", "bought", "--time", "at", suffix=".parquet") == 0, capsys.readouterr().err
+    contract = load_contract(project / "use_cases" / "shop" / "contract.yaml")
+    assert contract.label.classes == tuple(sorted(names.tolist()))
+    assert main(["check", "shop"]) == 0, capsys.readouterr().out
