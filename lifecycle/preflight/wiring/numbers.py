@@ -7,14 +7,14 @@ shows another unit, the second other quantiles than the declared ones, which no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.outputs.free import link_of, same
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.wiring.passes import few, forward
+from lifecycle.preflight.wiring.passes import few, forward, stirred
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +33,8 @@ OFF_MIDDLE = 1.0
 # Share of the labels that may lie on the wrong side of a quantile. Measured: 0.01 with a smoothed pinball loss; a bell
 # curve on labels that are none up to 0.2, a level for another 0.3 and more.
 OFF_QUANTILE, OTHER_QUANTILE = 0.03, 0.25
+# Networks of other weights whose quantiles are asked to rise.
+STIRRED = 3
 _UNIT = (
     "predict gives another unit than the one in which loss_fn compares outputs with labels, or squashes the outputs",
     "let predict undo what loss_fn does to the labels; or let forward answer in the label's own unit: "
@@ -40,7 +42,15 @@ _UNIT = (
 )
 _QUANTILE = (
     "levels in loss_fn that are not the declared ones, in another order, or with over- and underestimates swapped",
-    "a row's loss of level q is max(q * (target - output), (q - 1) * (target - output)), in the order of task.quantiles",
+    "a row's loss of level q is max(q * off, (q - 1) * off) of off = target - output, in the order of task.quantiles",
+)
+_SIGN = (
+    "predict turns the sign of the outputs, or loss_fn compares labels with minus the outputs",
+    "let predict give what loss_fn compares with the labels",
+)
+_CROSSING = (
+    "outputs whose order nothing holds: one row with crossed quantiles ends a stage, or a request",
+    "let predict give rising quantiles, for example outputs.sort(dim=1).values",
 )
 _MIDDLE = (
     "a loss of a quantile or of one side, or an offset in predict",
@@ -66,8 +76,13 @@ def predicted_numbers(subject: Subject, kind: Kind) -> Found:
     of_all = _answers(subject, outputs, targets, constant=True)
     if of_rows is None or of_all is None:
         return Found("insufficient", "the loss has no lowest value that could be searched for")
-    wrong, told = _off_label(of_rows, targets[:ROWS].double().cpu().numpy())
-    return wrong or _off_middle(of_all, targets.double().cpu().numpy(), kind, told)
+    wrong, told = _off_label(of_rows[0], targets[:ROWS].double().cpu().numpy())
+    if wrong is not None and falls_without_end(
+        lambda some: subject.recipe.loss_fn(some, targets[:ROWS]), outputs[:ROWS], of_rows[1]
+    ):
+        return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
+    labels = targets.double().cpu().numpy()
+    return wrong or _off_middle(of_all[0], labels, kind, told) or _crossing(subject, data.inputs, kind, told)
 
 
 def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, str]:
@@ -82,10 +97,41 @@ def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, s
         f"at the outputs that the loss likes best for each row, 80 % of the answers lie from {lowest:.4g} to "
         f"{highest:.4g}, of the labels from {low:.4g} to {high:.4g}"
     )
-    return (None if off <= OFF_LABEL else Found("fail", told, off, OFF_LABEL, *_UNIT)), told
+    if off <= OFF_LABEL:
+        return None, told
+    middle = answers.reshape(len(labels), -1).mean(axis=1)
+    falls = float(middle.std()) > 0 and float(np.corrcoef(middle, labels)[0, 1]) < -OFF_LABEL
+    return Found("fail", told, off, OFF_LABEL, *(_SIGN if falls else _UNIT)), told
 
 
-def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, told: str) -> Found:
+def falls_without_end(loss_of: Callable[[Tensor], Tensor], start: Tensor, best: Tensor) -> bool:
+    """Whether the loss is much lower ten times as far from the start as where it was found to be low."""
+    import torch
+
+    with torch.no_grad():
+        try:
+            near, far = (float(loss_of(some).float().mean()) for some in (best, start + 10 * (best - start)))
+        except (RuntimeError, ValueError):
+            return False
+    return far < near - max(1.0, abs(near))
+
+
+def _crossing(subject: Subject, inputs: Mapping[str, Tensor], kind: Kind, told: str) -> Found:
+    """A warning if quantiles cross once the network's weights are others."""
+    import torch
+
+    if len(kind.answer_names) > 1:
+        for seed in range(STIRRED):
+            with torch.no_grad():
+                given = subject.predict(forward(stirred(subject.model(), 1.0, seed).eval(), inputs))  # pyright: ignore[reportOptionalCall]
+            crossed = float((given[:, 1:] < given[:, :-1]).any(dim=1).float().mean())
+            if crossed > 0:
+                evidence = f"with other weights of the same size, the quantiles of {crossed:.0%} of the rows cross"
+                return Found("fail", evidence, crossed, 0.0, *_CROSSING, severity="warning")
+    return Found("pass", told)
+
+
+def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, told: str) -> Found | None:
     """Of one output for all rows, `answer` of shape (1, ...)."""
     import numpy as np
 
@@ -100,14 +146,14 @@ def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, told: str) -
         said = f"one output for all rows gives {float(answer[0]):.4g}, where the labels' mean is {labels.mean():.4g}"
         if off > OFF_MIDDLE:
             return Found("fail", said, off, OFF_MIDDLE, *_MIDDLE, severity="warning")
-        return Found("pass", f"{told}; {said}", off, OFF_MIDDLE)
+        return None
     misses = [_missed(labels, float(one), float(name)) for one, name in zip(answer[0], kind.answer_names, strict=True)]
     off, share, name = max((*missed, name) for missed, name in zip(misses, kind.answer_names, strict=True))
     said = f"one output for all rows gives quantiles of which {name} has {share:.1%} of the labels below"
     if off > OFF_QUANTILE:
         severity = "error" if off > OTHER_QUANTILE else "warning"
         return Found("fail", said, off, OFF_QUANTILE, *_QUANTILE, severity=severity)
-    return Found("pass", f"{told}; {said}", off, OFF_QUANTILE)
+    return None
 
 
 def _missed(labels: np.ndarray, answer: float, level: float) -> tuple[float, float]:
@@ -118,8 +164,8 @@ def _missed(labels: np.ndarray, answer: float, level: float) -> tuple[float, flo
     return off, below if below > level else up_to
 
 
-def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bool) -> np.ndarray | None:
-    """What predict gives, (N, ...), for the best output of each row; (1, ...) for the best one for all.
+def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bool) -> tuple[np.ndarray, Tensor] | None:
+    """What predict gives, (N, ...), for the best output of each row, and these; (1, ...) for the best one for all.
 
     Outputs keep to the range of the network's own where others have no finite loss. None where nothing finite is found.
     """
@@ -138,7 +184,7 @@ def _answers(subject: Subject, outputs: Tensor, targets: Tensor, *, constant: bo
             continue
         answers = subject.predict(link(found)).detach().double().cpu().numpy()
         if np.isfinite(answers).all():
-            return answers
+            return answers, link(found)
     return None
 
 

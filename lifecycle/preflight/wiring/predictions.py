@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.outputs.free import link_along
+from lifecycle.outputs.free import link_along, lowest_loss, same
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.wiring.numbers import predicted_numbers
+from lifecycle.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from lifecycle.preflight.wiring.passes import few, forward
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lifecycle.training.state import LossFn
 
 ROWS, STEPS = 64, 24
+# Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
+UNLIKELY = 2.0
 # Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label
 # smoothing of 0.4 leaves 0.6; a second sigmoid 0.23, a second softmax at most that, a softmax over one output 0.
 APART = 0.5
@@ -50,17 +52,57 @@ def _predicted_classes(subject: Subject) -> Found:
         outputs = forward(subject.model().eval(), data.inputs)
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(targets):
         return Found("not_applicable", "outputs are no tensor of a row each")
-    best = _liked_best(subject.recipe.loss_fn, outputs.float(), targets)
+    outputs, loss_fn = outputs.float(), subject.recipe.loss_fn
+    bests = [_liked_best(loss_fn, outputs, targets)]
+    if several and outputs.ndim == 2 and outputs.shape[1] > int(targets.max()):
+        bests.append(_from_the_others(loss_fn, outputs, targets))
     with torch.no_grad():
-        at_best, now = subject.predict(best).float(), subject.predict(outputs).float()
-    apart, told = _worst_class(subject, at_best, targets) if several else _of_two(at_best, targets)
+        ats, now = [subject.predict(best).float() for best in bests], subject.predict(outputs).float()
+    if several and any(at.shape != (len(targets), len(subject.kind.classes)) for at in ats if subject.kind):
+        return Found("not_applicable", "predict gives no probability of each class")
+    found = [_worst_class(subject, at, targets) if several else _of_two(at, targets) for at in ats]
+    apart, told = min(found, key=lambda one: one[0])
     if not apart > APART:
-        return Found("fail", told, apart, APART)
+        if falls_without_end(lambda some: loss_fn(some, targets), outputs, bests[0]):
+            return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
+        other = _other_order(subject, ats[0], targets) if several else None
+        cause, fix = other or (("", "") if apart == found[0][0] else _NOT_THE_CLASS)
+        return Found("fail", told, apart, APART, cause=cause, fix=fix)
     values, levels = len(outputs.unique(dim=0)), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
         return Found("fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix)
     return Found("pass", told, apart, APART)
+
+
+_NOT_THE_CLASS = (
+    "other outputs than those of the row's class please the loss as well: it compares numbers of classes",
+    "use cross_entropy(outputs, targets, reduction='none'): classes have no order and no distances",
+)
+
+
+def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs of a low loss that are reached downhill from all classes but the row's own."""
+    start = outputs * 0 + UNLIKELY
+    start[range(len(targets)), targets.long()] = -UNLIKELY
+    link = link_along([outputs], 1) or same
+    _, found = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
+    return link(found[0])
+
+
+def _other_order(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[str, str] | None:
+    """Cause and fix if each class's rows are surely given to one class, and some to another than their own."""
+    assert subject.kind is not None
+    given = {place: at_best[targets == place].mean(dim=0).max(dim=0) for place in targets.unique().tolist()}
+    to = {place: int(most.indices) for place, most in given.items() if float(most.values) > APART}
+    wrong = [place for place in to if to[place] != place]
+    if len(to) < len(given) or len(set(to.values())) < len(to) or not wrong:
+        return None
+    names = subject.kind.classes
+    told = ", ".join(f"{names[place]} is answered as {names[to[place]]}" for place in wrong[:3])
+    return f"predict and loss_fn have the classes in different orders: {told}", (
+        "keep the order of the contract's classes in both: output k is the k-th class, as target k is"
+    )
 
 
 def _of_two(at_best: Tensor, targets: Tensor) -> tuple[float, str]:
