@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -18,8 +19,9 @@ QUIET = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 
-# The file whose tests are being run.
-BEGUN = pytest.StashKey[os.PathLike[str]]()
+# The file whose tests are being run, and how many modules there were when all that was alive was last frozen.
+FROZEN = pytest.StashKey[tuple[os.PathLike[str], int]]()
+MANY_MODULES = 50
 
 # Longest first: a long file that comes last keeps one process busy while the others have nothing to do. Those of the
 # pipeline share a training of a minute: one process makes it while another has the file before them.
@@ -49,13 +51,15 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Before each file: what is alive by now, above all imported packages, is looked through by no later collection.
+    """What is alive before a file, above all imported packages, is looked through by no later collection.
 
-    A process that has imported what all files need looks through 1.5 million objects each time, and preflight asks for
-    it around each real step: test_memory.py took 190 s in such a process, and takes 14.
+    The same after a test that imported many more. A process that has imported what all files need looks through 1.5
+    million objects each time, and preflight asks for it around each real step: test_memory.py took 190 s in such a
+    process, and takes 14.
     """
-    if item.path != item.config.stash.get(BEGUN, None):
-        item.config.stash[BEGUN] = item.path
+    path, imported = item.config.stash.get(FROZEN, (None, 0))
+    if item.path != path or len(sys.modules) > imported + MANY_MODULES:
+        item.config.stash[FROZEN] = item.path, len(sys.modules)
         gc.collect()
         gc.freeze()
 
