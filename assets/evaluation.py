@@ -38,6 +38,7 @@ def score_benchmark(run: StepRun) -> Outcome:
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         columns=spec.benchmark.slices,
         weight=spec.benchmark.weight,
+        metrics=tuple(spec.benchmark.metrics),
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         baselines=spec.benchmark.baselines,

@@ -11,7 +11,7 @@ from assets.training import job_base, job_kind, train_job
 from lifecycle.artifact import artifact_kind
 from lifecycle.checks import CheckResult
 from lifecycle.errors import ChampionError, WorkerError
-from lifecycle.evaluation.comparison import paired_gain, row_weights
+from lifecycle.evaluation.comparison import comparison
 from lifecycle.evaluation.window import NAME as WINDOW
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
@@ -92,12 +92,10 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
         return None, error.problem
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     theirs = pd.read_parquet(result.predictions.path)
-    metric, kind = run.use_case.spec.benchmark.primary.metric, job_kind(run)
+    benchmark, kind = run.use_case.spec.benchmark, job_kind(run)
     if not set(answer_columns(kind, "candidate")) <= set(theirs.columns):
         return None, "its answers are of another kind than the candidate's"
-    answers = (from_columns(kind, "candidate", table) for table in (mine, theirs))
-    weights = row_weights(mine)
-    return paired_gain(kind, mine["label"], *answers, mine["group"], metric, name="champion", weights=weights), ""
+    return comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"), ""
 
 
 def own_features(champion: RegisteredModel) -> tuple[str, ...]:
@@ -149,6 +147,8 @@ def _predict(
         artifact_sha256=model.tags["artifact_sha256"],
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         limit=limit,
+        # Only where models are compared: what is shipped has no metrics.
+        metrics=tuple(run.use_case.spec.benchmark.metrics) if purpose == "champion" else (),
         latency_limit_ms=latency_limit_ms,
     )
     result = launcher.run(run.context, job)

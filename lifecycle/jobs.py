@@ -139,8 +139,9 @@ class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
     Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`; both are needed
-    if there are any. The artifact alone also scores the rows of `reference_files`. `weight` is the column that weighs
-    the rows. With `latency_limit_ms`, a latency above it is measured again.
+    if there are any. The artifact alone also scores the rows of `reference_files`. `metrics` are the use case's own,
+    whose figures of each row are written too. `weight` is the column that weighs the rows. With `latency_limit_ms`, a
+    latency above it is measured again.
     """
 
     kind: Literal["predict"] = "predict"
@@ -149,6 +150,7 @@ class PredictJob(_RowsJob):
     rows_file: str
     limit: int | None = None
     columns: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     weight: str | None = None
     training_file: str | None = None
     calibration_file: str | None = None

@@ -18,7 +18,9 @@ from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
 from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
-from lifecycle.tasks.kind import Kind, as_columns
+from lifecycle.task import load_module, load_task
+from lifecycle.tasks.kind import Kind, as_columns, from_columns
+from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +48,8 @@ def run_predict(job: PredictJob) -> PredictResult:
     )
     for name, answers in _baselines(job, rows).items():
         table = table.assign(**as_columns(kind, name, answers))
+    if job.metrics:
+        table = table.assign(**_own_metrics(job, kind, rows, table))
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
     golden = read_golden(Path(job.artifact), kind)
@@ -57,6 +61,18 @@ def run_predict(job: PredictJob) -> PredictResult:
         latency=_latency(score, rows, job.latency_limit_ms),
         device="cpu",
     )
+
+
+def _own_metrics(job: PredictJob, kind: Kind, rows: pd.DataFrame, table: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Figures of each row by the use case's own metrics, for the candidate and each baseline, as columns."""
+    module = load_module(Path(job.use_case_folder), "metrics")
+    columns: dict[str, np.ndarray] = {}
+    for model in ("candidate", *job.baselines):
+        labels, answers = kind.checked(table["label"].to_numpy(), from_columns(kind, model, table))
+        for name in job.metrics:
+            figures = own_figures(module, name, labels, answers, rows.copy(), sensitive=bool(job.rows.sensitive))
+            columns |= dict(zip(figure_columns(name, model, figures.shape[1]), figures.T, strict=True))
+    return columns
 
 
 def _told(rows: pd.DataFrame, name: str, job: PredictJob) -> pd.Series:
@@ -110,7 +126,7 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     gives one constant gained 0.043 nats on flights: the base rate had drifted, and only one side had seen it.
     The prior becomes the base rate of the calibration rows.
     """
-    from lifecycle.tasks.baselines import fit_baselines
+    from lifecycle.tasks.baselines import BASELINES, fit_baselines
 
     if not job.baselines:
         return {}
@@ -120,7 +136,11 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     say(f"evaluation: fitting baselines {', '.join(job.baselines)} on {len(training):,} rows")
     features, labels = list(job.rows.features), calibration[job.rows.label].to_numpy()
     label, kind = job.rows.label, job.rows.kind
-    fitted = fit_baselines(training[[*features, label]], features, label, job.baselines, job.seed, kind)
+    known = [name for name in job.baselines if name in BASELINES]
+    fitted = fit_baselines(training[[*features, label]], features, label, known, job.seed, kind)
+    if own := [name for name in job.baselines if name not in BASELINES]:
+        task = load_task(Path(job.use_case_folder))
+        fitted |= {name: own_baseline(task, name, training, features, label, kind) for name in own}
     states = {name: kind.fit_calibration(labels, predict(calibration[features])) for name, predict in fitted.items()}
     return {name: kind.calibrated(predict(rows[features]), states[name]) for name, predict in fitted.items()}
 

@@ -117,7 +117,12 @@ def told_of(error: BaseException, folder: Path, *, sensitive: bool) -> str:
 
 
 def load_task(folder: Path) -> Task:
-    """Import model.py of a use case's folder; runs the user's code.
+    """Import model.py of a use case's folder; runs the user's code."""
+    return cast(Task, load_module(folder, "model"))
+
+
+def load_module(folder: Path, name: str) -> ModuleType:
+    """Import <name>.py of a use case's folder; runs the user's code.
 
     The folder becomes a package, so that `from .layers import X` works. Its name comes from the code and not from
     where it lies: two use cases do not mix, and what is exported does not depend on the folder.
@@ -125,13 +130,13 @@ def load_task(folder: Path) -> Task:
     folder = folder.resolve()
     package = f"trainworthy_{sha256_files(python_sources(folder))[:12]}"
     _declare_package(package, folder)
-    spec = importlib.util.spec_from_file_location(f"{package}.model", folder / "model.py")
+    spec = importlib.util.spec_from_file_location(f"{package}.{name}", folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return cast(Task, module)
+    return module
 
 
 def _declare_package(name: str, folder: Path) -> None:

@@ -31,6 +31,7 @@ from lifecycle.split_spec import SplitSpec
 from lifecycle.task import REQUIRED_FUNCTIONS
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.declared import metric_problems
+from lifecycle.tasks.own import own_problems
 from lifecycle.tasks.target import TaskSpec, target_of
 from lifecycle.trainers import script
 from lifecycle.training_spec import StagesSpec, TrainingSpec
@@ -97,12 +98,21 @@ class Guardrail(Frozen):
         return self
 
 
+class OwnMetric(Frozen):
+    """A metric of the use case's own: docs/how-to/tasks.md."""
+
+    better: Literal["more", "less"] = Field(description="Which way is better.")
+
+
 class BenchmarkSpec(Frozen):
     """What a candidate is measured by, and against."""
 
     primary: PrimarySpec
-    baselines: tuple[Literal["prior", "linear", "gradient_boosting"], ...] = Field(
-        description="prior and linear always, gradient_boosting if you like."
+    baselines: tuple[Name, ...] = Field(
+        description="prior and linear always, gradient_boosting if you like, and your own: baseline_<name> in model.py."
+    )
+    metrics: dict[Name, OwnMetric] = Field(
+        default_factory=dict, description="Metrics of your own, by name: functions of metrics.py."
     )
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
     slices: tuple[str, ...] = Field(default=(), description="Columns whose values are reported apart.")
@@ -120,6 +130,8 @@ class BenchmarkSpec(Frozen):
         missing = {"prior", "linear"} - set(self.baselines)
         if missing:
             raise ValueError(f"baselines must hold prior and linear; missing: {', '.join(sorted(missing))}")
+        if len(set(self.baselines)) < len(self.baselines):
+            raise ValueError(f"a baseline is named twice: {', '.join(self.baselines)}")
         return self
 
 
@@ -298,6 +310,8 @@ def load_use_case(folder: Path) -> UseCase:
     problems += model_problems(folder / "model.py", script.REQUIRED_FUNCTIONS if trainer else REQUIRED_FUNCTIONS)
     if isinstance(trainer, str) and re.match(SCRIPT_PATTERN, trainer):
         problems += script.script_problems(folder, trainer)
+    if spec is not None:
+        problems += own_problems(folder, spec.benchmark.baselines, spec.benchmark.metrics)
     if declared:
         # Only here: the catalogue of checks costs imports that most use cases do not need.
         from lifecycle.preflight.not_applicable import not_applicable_problems

@@ -49,7 +49,7 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
     named = {"primary": benchmark.primary.metric}
     named |= {f"guardrails.{number}": one.metric for number, one in enumerate(benchmark.guardrails)}
     for place, metric in named.items():
-        if metric not in metrics:
+        if metric not in metrics and metric not in benchmark.metrics:
             fix = did_you_mean(metric, metrics)
             yield Problem(
                 f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.records import Comparison, Estimate
-from lifecycle.tasks.kind import Kind
-from lifecycle.tasks.metric import gain
+from lifecycle.tasks.kind import Kind, from_columns
+from lifecycle.tasks.metric import TaskMetric, gain
+from lifecycle.tasks.own import own_metric, stored_figures
+from lifecycle.use_case import BenchmarkSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +28,31 @@ def paired_gain(
     _, reference = kind.checked(labels, reference)
     found = gain(kind.metrics[metric], labels, candidate, reference, groups, weights)
     return Comparison(reference=name, metric=metric, gain=found)
+
+
+def measured_by(
+    benchmark: BenchmarkSpec, kind: Kind, name: str, model: str, table: pd.DataFrame
+) -> tuple[TaskMetric, np.ndarray]:
+    """A metric of the kind or of the use case's own, and what it is computed of: a model's answers, or own figures."""
+    if name in benchmark.metrics:
+        figures = stored_figures(name, model, table)
+        return own_metric(name, benchmark.metrics[name].better, figures.shape[1]), figures
+    return kind.metrics[name], kind.checked(table["label"], from_columns(kind, model, table))[1]
+
+
+def comparison(
+    benchmark: BenchmarkSpec, kind: Kind, candidate: tuple[str, pd.DataFrame], reference: tuple[str, pd.DataFrame],
+    name: str,
+) -> Comparison:  # fmt: skip
+    """Gain of a model over another in the primary metric; each is a name and the table of predictions that holds it.
+
+    Both tables have the same rows in the same order; label, group and weight are taken from the candidate's.
+    """
+    table, primary = candidate[1], benchmark.primary.metric
+    metric, mine = measured_by(benchmark, kind, primary, *candidate)
+    _, theirs = measured_by(benchmark, kind, primary, *reference)
+    found = gain(metric, kind.checked_labels(table["label"]), mine, theirs, table["group"], row_weights(table))
+    return Comparison(reference=name, metric=primary, gain=found)
 
 
 def row_weights(predictions: pd.DataFrame) -> np.ndarray | None:

@@ -5,16 +5,18 @@ The gate asks only that: a bad model that was measured well passes it. Judging i
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.comparison import paired_gain, row_weights
+from lifecycle.evaluation.comparison import comparison, measured_by, row_weights
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
 from lifecycle.tasks.interval import MINIMUM_GROUPS
 from lifecycle.tasks.kind import Kind, answer_columns, from_columns
 from lifecycle.tasks.metric import estimate
+from lifecycle.tasks.own import figure_columns
 from lifecycle.use_case import BenchmarkSpec
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ def evaluate(
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
     `predictions` has the columns row (unique), group, label, the answers (tasks/kind.py, answer_columns) of candidate,
-    of the spec's baselines, of champion if there is one, weight if the rows have one, and slice_column of its slices;
+    of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
+    (tasks/own.py), and slice_column of its slices;
     `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid
     input is told by the checks predictions and groups, not raised.
     """
@@ -60,22 +63,15 @@ def evaluate(
         return _body(predictions, spec, (complete, groups, window))
     slices = slice_metrics(predictions, spec.slices, CANDIDATE, kind, spec.slice_rows)
     labels, by, weights = kind.checked_labels(predictions["label"]), predictions["group"], row_weights(predictions)
-    answers = {model: kind.checked(labels, from_columns(kind, model, predictions))[1] for model in models}
-    wanted = dict.fromkeys((*kind.reported, spec.primary.metric, *(one.metric for one in spec.guardrails)))
-    metrics = tuple(
-        Metric(
-            model=model,
-            metric=metric,
-            estimate=estimate(kind.metrics[metric], labels, answers[model], by, weights),
-            rows=len(predictions),
-        )
-        for model in models
-        for metric in wanted
-    )
+    declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
+    metrics = []
+    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *declared))):
+        metric, figures = measured_by(spec, kind, name, model, predictions)
+        found = estimate(metric, labels, figures, by, weights)
+        metrics.append(Metric(model=model, metric=name, estimate=found, rows=len(predictions)))
 
     def gain_over(model: str, reference: str, name: str) -> Comparison:
-        metric = spec.primary.metric
-        return paired_gain(kind, labels, answers[model], answers[reference], by, metric, name=name, weights=weights)
+        return comparison(spec, kind, (model, predictions), (reference, predictions), name)
 
     comparisons = tuple(gain_over(CANDIDATE, name, name) for name in models[1:])
     baseline_gains = tuple(
@@ -84,10 +80,10 @@ def evaluate(
     body = _body(predictions, spec, (complete, _with_slices(groups, slices), window))
     return body.model_copy(
         update={
-            "metrics": metrics + slices.metrics,
+            "metrics": (*metrics, *slices.metrics),
             "comparisons": comparisons,
             "baseline_gains": baseline_gains,
-            "reliability": kind.reliability(labels, answers[CANDIDATE]),
+            "reliability": kind.reliability(*kind.checked(labels, from_columns(kind, CANDIDATE, predictions))),
         }
     )
 
@@ -103,7 +99,8 @@ def _predictions_check(
     """Every benchmark row once, with its label, its group and an answer of every model."""
     answers = [column for model in models for column in answer_columns(kind, model)]
     weight = () if spec.weight is None else ("weight",)
-    wanted = ["row", "group", "label", *weight, *answers, *map(slice_column, spec.slices)]
+    own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
+    wanted = ["row", "group", "label", *weight, *answers, *own, *map(slice_column, spec.slices)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, kind, benchmark_rows)

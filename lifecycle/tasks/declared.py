@@ -22,27 +22,34 @@ def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
         kind = kind_of(target_of(TaskSpec.model_validate(values.get("task"))))
     except ValidationError:
         return []
-    ranking = [name for name, metric in kind.metrics.items() if metric.ranks]
+    ranking = [*(name for name, metric in kind.metrics.items() if metric.ranks), *_own(values)]
     return [
         Problem(
             f"use_case.yaml: benchmark.{place}", f"no {what} of kind {kind.name}", did_you_mean(metric, known), metric
         )
-        for place, metric, known, what in _named(values.get("benchmark"), ranking, kind)
+        for place, metric, known, what in _named(values.get("benchmark"), ranking, [*kind.metrics, *_own(values)])
         if not _is_known(metric, known, kind)
     ]
 
 
-def _named(benchmark: Any, ranking: list[str], kind: Kind) -> Iterator[tuple[str, str, Iterable[str], str]]:
+def _own(values: Mapping[str, Any]) -> list[str]:
+    """Names of the metrics of the use case's own."""
+    benchmark = values.get("benchmark")
+    own = benchmark.get("metrics") if isinstance(benchmark, Mapping) else None
+    return [str(name) for name in own] if isinstance(own, Mapping) else []
+
+
+def _named(benchmark: Any, ranking: list[str], known: list[str]) -> Iterator[tuple[str, str, Iterable[str], str]]:
     """Place, name, and what is known there, of each metric that is text."""
     benchmark = benchmark if isinstance(benchmark, Mapping) else {}
     primary, guardrails = benchmark.get("primary"), benchmark.get("guardrails")
     asked = [("primary.metric", primary, ranking, "metric that ranks models")]
     listed = guardrails if isinstance(guardrails, list) else []
-    asked += [(f"guardrails.{at}.metric", one, list(kind.metrics), "metric") for at, one in enumerate(listed)]
-    for place, section, known, what in asked:
+    asked += [(f"guardrails.{at}.metric", one, known, "metric") for at, one in enumerate(listed)]
+    for place, section, names, what in asked:
         metric = section.get("metric") if isinstance(section, Mapping) else None
         if isinstance(metric, str):
-            yield place, metric, known, what
+            yield place, metric, names, what
 
 
 def _is_known(metric: str, names: Iterable[str], kind: Kind) -> bool:

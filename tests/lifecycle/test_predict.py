@@ -1,9 +1,13 @@
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import toy_jobs
 
+from lifecycle.checks import CheckResult
+from lifecycle.errors import UseCaseError
+from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
@@ -110,3 +114,81 @@ def test_sensitive_groups_are_stored_as_numbers_and_what_is_measured_by_group_st
     ]
     assert estimates[0] == estimates[1]
     assert prediction_drift_check(*found[0], BINARY) == prediction_drift_check(*found[1], BINARY)
+
+
+# A mean, a ratio of two sums, and a baseline that knows one column.
+METRICS = """
+import numpy as np
+
+
+def cost(labels, answers, rows):
+    return np.where(labels == 1, 10.0 * (answers < 0.5), 1.0 * (answers >= 0.5)) + 0 * rows["x1"].to_numpy()
+
+
+def hits_among_alarms(labels, answers, rows):
+    alarm = answers >= 0.5
+    return np.stack([labels * alarm, alarm], axis=1)
+"""
+BASELINE = """
+
+def baseline_by_x1(training, labels):
+    high = training["x1"] > 0
+    rates = {bool(side): float(labels[high == side].mean()) for side in (True, False)}
+    return lambda rows: (rows["x1"] > 0).map(rates).to_numpy()
+"""
+
+
+def own_use_case(folder: Path, metrics: str = METRICS) -> Path:
+    use_case = toy_jobs.changed_use_case(folder)
+    (use_case / "metrics.py").write_text(metrics)
+    with (use_case / "model.py").open("a") as model:
+        model.write(BASELINE)
+    return use_case
+
+
+def test_own_metrics_and_an_own_baseline_are_measured_and_may_be_the_primary_metric(trained, splits, tmp_path):
+    use_case = own_use_case(tmp_path / "toy")
+    names = ("prior", "linear", "by_x1")
+    job = toy_jobs.predict_job(
+        trained.artifact or "", trained.artifact_sha256 or "", splits / "benchmark.parquet", tmp_path,
+        training_file=str(splits / "training.parquet"), calibration_file=str(splits / "calibration.parquet"),
+        baselines=names, metrics=("cost", "hits_among_alarms"),
+    )  # fmt: skip
+    table = pd.read_parquet(run_predict(job.model_copy(update={"use_case_folder": str(use_case)})).predictions.path)
+    primary = {"metric": "cost", "margin": 0.01}
+    benchmark = {
+        "primary": primary, "baselines": names, "slices": [], 
+        "guardrails": [{"metric": "hits_among_alarms", "at_least": 0.1}],
+        "metrics": {"cost": {"better": "less"}, "hits_among_alarms": {"better": "more"}},
+    }  # fmt: skip
+    spec = toy_jobs.spec_with(benchmark=benchmark).benchmark
+    window = CheckResult(name="benchmark_window", status="pass", required=True)
+    body = evaluate(table, spec, BINARY, benchmark_rows=len(table), window=window)
+    measured = {(one.model, one.metric): one.estimate.value for one in body.metrics}
+    labels, answers = table["label"].to_numpy(), table["candidate"].to_numpy()
+    cost = np.where(labels == 1, 10.0 * (answers < 0.5), 1.0 * (answers >= 0.5)).mean()
+    assert measured["candidate", "cost"] == pytest.approx(cost)
+    assert measured["candidate", "hits_among_alarms"] == pytest.approx(labels[answers >= 0.5].mean())
+    gains = {one.reference: one.gain for one in body.comparisons}
+    assert gains["by_x1"].value == pytest.approx(measured["by_x1", "cost"] - measured["candidate", "cost"])
+    assert measured["by_x1", "auc"] > 0.6
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("return labels[:3]", "became (3,)"),
+        ("return np.stack([labels] * 3, axis=1)", "rows became"),
+        ("return labels * np.nan", "rows have no finite figure"),
+        ("return rows['nothing']", "KeyError"),
+    ],
+)
+def test_own_metric_that_gives_no_figure_a_row_is_told_with_its_name(trained, splits, tmp_path, given, told):
+    metrics = f"import numpy as np\n\n\ndef cost(labels, answers, rows):\n    {given}\n"
+    use_case = own_use_case(tmp_path / "toy", metrics)
+    job = toy_jobs.predict_job(
+        trained.artifact or "", trained.artifact_sha256 or "", splits / "benchmark.parquet", tmp_path, metrics=("cost",)
+    )
+    with pytest.raises(UseCaseError, match=r"metrics\.py: cost") as caught:
+        run_predict(job.model_copy(update={"use_case_folder": str(use_case)}))
+    assert told in str(caught.value)

@@ -303,3 +303,17 @@ def test_keys_that_do_not_go_together_are_told_without_the_whole_file():
     assert told.where == "use_case.yaml"
     assert told.problem.startswith("compute.loaders has no effect")
     assert told.value is None
+
+
+def test_own_metrics_and_baselines_have_to_be_defined(folder):
+    own = {"baselines": ["prior", "linear", "by_hand"], "metrics": {"cost": {"better": "less"}}}
+    change(folder, benchmark=own)
+    found = problems(folder)
+    assert len(found) == 2
+    assert any("baselines: by_hand: no baseline of that name" in line for line in found)
+    assert any("metrics: cost: metrics.py defines no function of that name" in line for line in found)
+    (folder / "metrics.py").write_text("def cost(labels, answers, rows):\n    return answers\n")
+    with (folder / "model.py").open("a") as model:
+        model.write("\n\ndef baseline_by_hand(training, labels):\n    return lambda rows: rows['x1']\n")
+    change(folder, benchmark={**own, "primary": {"metric": "cost", "margin": 0.1}})
+    assert load_use_case(folder).spec.benchmark.metrics["cost"].better == "less"

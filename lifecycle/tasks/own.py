@@ -1,0 +1,131 @@
+"""Metrics and baselines of a use case's own.
+
+A metric is a function of metrics.py, `name(labels, answers, rows)`: labels `(N,)` as they are stored, answers as
+predict gives them after calibration, rows with the columns of the benchmark. It gives a figure of each row, `(N,)`, and
+the metric is their mean; or `(N, 2)`, and the metric is the sum of the first column over that of the second. Which way
+is better stands in use_case.yaml.
+
+A baseline is a function of model.py, `baseline_name(training, labels)`: it learns from training rows with the feature
+columns and their labels `(N,)`, and gives a function of rows that answers as predict does.
+
+Both are run by the worker alone. What a metric's rows gave lies in the table of predictions, so that intervals, gains
+and later questions need no code of the use case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.errors import Problem, UseCaseError
+from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from lifecycle.tasks.kind import Predictor
+
+FILE, BASELINE = "metrics.py", "baseline_"
+_FIX = "give one finite number for each row, shape (N,), or two, shape (N, 2): the metric is the ratio of their sums"
+
+
+def own_figures(
+    module: ModuleType, name: str, labels: np.ndarray, answers: np.ndarray, rows: pd.DataFrame, *, sensitive: bool
+) -> np.ndarray:
+    """What metrics.py's function gives for rows, (N, 1) or (N, 2) float64. Raises UseCaseError if it is none.
+
+    With `sensitive` columns an error's own message is kept back.
+    """
+    import numpy as np
+
+    from lifecycle.task import told_of
+
+    folder = Path(str(module.__file__)).parent
+    try:
+        found = np.asarray(getattr(module, name)(labels, answers, rows), dtype=np.float64)
+    except Exception as error:
+        problem = Problem(f"{FILE}: {name}", told_of(error, folder, sensitive=sensitive), "look at that line")
+        raise UseCaseError(folder.name, [problem]) from error
+    columns = found.reshape(-1, 1) if found.ndim == 1 else found
+    if columns.ndim != 2 or len(columns) != len(labels) or columns.shape[1] not in (1, 2):
+        problem = Problem(f"{FILE}: {name}", f"{len(labels)} rows became {found.shape}", _FIX)
+        raise UseCaseError(folder.name, [problem])
+    if not np.isfinite(columns).all():
+        wrong = int((~np.isfinite(columns)).any(axis=1).sum())
+        raise UseCaseError(folder.name, [Problem(f"{FILE}: {name}", f"{wrong} rows have no finite figure", _FIX)])
+    return columns
+
+
+def figure_columns(name: str, model: str, count: int) -> list[str]:
+    """Columns of the table of predictions that hold an own metric's figures of a model's rows."""
+    return [f"metric:{name}:{model}:{place}" for place in range(count)]
+
+
+def stored_figures(name: str, model: str, table: pd.DataFrame) -> np.ndarray:
+    """Those figures, (N, 1) or (N, 2); (N, 0) where the table holds none."""
+    columns = [column for column in figure_columns(name, model, 2) if column in table.columns]
+    return table[columns].to_numpy(dtype="float64")
+
+
+def own_metric(name: str, better: str, count: int) -> TaskMetric:
+    """The metric of so many figures a row; its `answers` are what stored_figures gives."""
+    higher = better == "more"
+    if count == 1:
+        return TaskMetric(name, higher, rows=lambda _, figures: figures[:, 0])
+    return TaskMetric(name, higher, sums=_sums, of_sums=lambda sums: ratio(sums[..., 0], sums[..., 1]))
+
+
+def _sums(labels: np.ndarray, figures: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return group_sums(list(figures.T), codes, weights)
+
+
+def own_baseline(
+    module: Any, name: str, training: pd.DataFrame, columns: list[str], label: str, kind: Kind
+) -> Predictor:
+    """A baseline of model.py, fitted; its answers are held against the kind. Raises UseCaseError if they are none."""
+    labels = kind.checked_labels(training[label])
+    predict = getattr(module, f"{BASELINE}{name}")(training[columns].copy(), labels)
+
+    def answers(rows: pd.DataFrame) -> np.ndarray:
+        return kind.checked(kind.sample_labels(len(rows)), predict(rows[columns].copy()))[1]
+
+    return answers
+
+
+def own_problems(folder: Path, baselines: tuple[str, ...], metrics: Mapping[str, Any]) -> list[Problem]:
+    """Own baselines and metrics that are declared and not defined, as far as the files' text tells."""
+    from lifecycle.tasks.baselines import BASELINES
+
+    own = [name for name in baselines if name not in BASELINES]
+    problems = [
+        Problem(
+            f"use_case.yaml: benchmark.baselines: {name}", "no baseline of that name",
+            f"known: {', '.join(BASELINES)}; for one of your own define {BASELINE}{name}(training, labels) in model.py",
+        )
+        for name in own
+        if f"{BASELINE}{name}" not in _defined(folder / "model.py")
+    ]  # fmt: skip
+    return problems + [
+        Problem(
+            f"use_case.yaml: benchmark.metrics: {name}", f"{FILE} defines no function of that name",
+            f"define {name}(labels, answers, rows) in {FILE}; docs/how-to/tasks.md says what it gives",
+        )
+        for name in metrics
+        if name not in _defined(folder / FILE)
+    ]  # fmt: skip
+
+
+def _defined(path: Path) -> set[str]:
+    """Names of the functions that a file defines or imports; empty where it can't be read, which others tell."""
+    import ast
+
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return set()
+    imported = {alias.asname or alias.name for one in body if isinstance(one, ast.ImportFrom) for alias in one.names}
+    return {one.name for one in body if isinstance(one, ast.FunctionDef)} | imported
