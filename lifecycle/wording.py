@@ -14,7 +14,7 @@ _METRICS = {
 _OF_PART = re.compile(r"(\w+)\[(.+)\]")
 _QUANTILES = ("pinball", "coverage")
 # Errors from here on are those of numbers in a unit, such as minutes; a probability known no better says nothing.
-_COARSE = 0.05
+_COARSE = 0.1
 # Of losses in nats and of probabilities, four decimals say enough; what is larger needs fewer, what is smaller more.
 _DECIMALS, _LARGE, _SMALL = 4, 100.0, 5e-4
 
