@@ -103,7 +103,7 @@ def quantity(value: float, unit: str) -> str:
         return size(value)
     if unit in ("seconds", "s"):
         return seconds(value)
-    return usd(value) if unit.lower() == "usd" else f"{plain(float(value))} {unit}"
+    return usd(value) if unit.lower() == "usd" else f"{plain(float(value))} {unit}".rstrip()
 
 
 def interval(forecast: Forecast) -> str:
