@@ -44,12 +44,13 @@ def stage_metric_name(name: str) -> str:
     return f"validation {metric_name(name.removeprefix('val_'))}" if name.startswith("val_") else words(name)
 
 
-def decimals_of(standard_error: float) -> int:
-    """Decimals for a value with its interval: to two digits of the standard error, four where that is not known.
+def decimals_of(value: float, standard_error: float) -> int:
+    """Decimals for a value with its interval: to two digits of the standard error, four where there is none.
 
     Losses in nats and probabilities have at least four, so that they can be compared at a glance.
     """
-    if not (math.isfinite(standard_error) and standard_error > 0):
+    # What is left of an error by rounding, where a model answers alike whatever group is left out, is none.
+    if not (math.isfinite(standard_error) and standard_error > 1e-9 * abs(value)):
         return _DECIMALS
     least = _DECIMALS if standard_error < _COARSE else 0
     return min(max(1 - math.floor(math.log10(standard_error)), least), 12)
