@@ -37,6 +37,7 @@ def score_benchmark(run: StepRun) -> Outcome:
         artifact_sha256=full.artifact_sha256,
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         columns=spec.benchmark.slices,
+        weight=spec.benchmark.weight,
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         baselines=spec.benchmark.baselines,

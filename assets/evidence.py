@@ -11,7 +11,7 @@ from assets.training import job_base, job_kind, train_job
 from lifecycle.artifact import artifact_kind
 from lifecycle.checks import CheckResult
 from lifecycle.errors import ChampionError, WorkerError
-from lifecycle.evaluation.comparison import paired_gain
+from lifecycle.evaluation.comparison import paired_gain, row_weights
 from lifecycle.evaluation.window import NAME as WINDOW
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
@@ -96,7 +96,8 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
     if not set(answer_columns(kind, "candidate")) <= set(theirs.columns):
         return None, "its answers are of another kind than the candidate's"
     answers = (from_columns(kind, "candidate", table) for table in (mine, theirs))
-    return paired_gain(kind, mine["label"], *answers, mine["group"], metric, name="champion"), ""
+    weights = row_weights(mine)
+    return paired_gain(kind, mine["label"], *answers, mine["group"], metric, name="champion", weights=weights), ""
 
 
 def own_features(champion: RegisteredModel) -> tuple[str, ...]:

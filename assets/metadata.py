@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,10 +202,15 @@ def figures_of(record: Record) -> dict[str, float]:
             return figures | seconds_of(record) | curve_figures(record)
         case EvaluationReport():
             whole = (metric for metric in record.metrics if metric.slice is None)
-            figures = {f"{metric.model}_{metric.metric}": metric.estimate.value for metric in whole}
+            figures = {figure_key(f"{metric.model}_{metric.metric}"): metric.estimate.value for metric in whole}
             return {**figures, **gains(record), "latency_ms": record.latency_ms}
         case _:
             return {}
+
+
+def figure_key(name: str) -> str:
+    """A figure's name as MLflow takes it: `recall[a & b]` is `recall:a _ b`."""
+    return re.sub(r"[^/\w.\- :]", "_", name.replace("[", ":").removesuffix("]"))
 
 
 def seconds_of(record: StageReport) -> dict[str, float]:

@@ -74,7 +74,7 @@ def of_tables(short: bool) -> dict[str, float]:
             folder = Path(temporary)
             alone = evening(table, name, folder / "alone", folder, train=not short)
             print(f"{name} alone: {alone.seconds:.0f} s; {hardware()}", flush=True)
-            with busy(os.cpu_count() or 1):
+            with busy(1 if short else os.cpu_count() or 1):
                 beside = evening(table, name, folder / "beside", folder, train=not short)
                 print(f"{name} beside {os.cpu_count()}: {beside.seconds:.0f} s; {hardware()}", flush=True)
         differ = different(dict(alone.statuses), dict(beside.statuses))

@@ -197,10 +197,14 @@ FILES: dict[str, Messy] = {
     "target_other_words": Messy(
         lambda rows: rows.assign(bought=rows["bought"].map({"yes": "ja", "no": "nein"})), ("--positive ja", "'bought'"),
     ),
-    "target_three_classes": Messy(replaced("bought", "maybe"), ("'bought' has 3 different values", "'maybe'")),
+    "target_three_classes": Messy(replaced("bought", "maybe")),
+    "target_three_classes_for_two": Messy(
+        replaced("bought", "maybe"), ("'bought' has 3 different values and is not binary", "'maybe'"),
+        asked={"kind": "binary"},
+    ),
     "target_spelt_twice": Messy(replaced("bought", "Yes "), ("differ by case or by a blank", "'Yes '")),
-    "target_one_class": Messy(added(bought="yes"), ("'bought' is not binary: it has one value", "'yes'")),
-    "target_null": Messy(added(bought=None), ("'bought' is not binary: it is empty in all 1,200 rows",)),
+    "target_one_class": Messy(added(bought="yes"), ("'bought' has one value only", "'yes'")),
+    "target_null": Messy(added(bought=None), ("'bought' is empty in all 1,200 rows",)),
     "target_partly_null": Messy(replaced("bought", None, 0.1), seen=("120 without one",)),
     "target_of_a_follow_up": Messy(_labelled_early, ("need time to be known", "follow-up")),
     # Columns.

@@ -138,9 +138,9 @@ class PreflightJob(_RowsJob):
 class PredictJob(_RowsJob):
     """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
 
-    Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`;
-    both are needed if there are any. The artifact alone also scores the rows of `reference_files`. With
-    `latency_limit_ms`, a latency above it is measured again.
+    Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`; both are needed
+    if there are any. The artifact alone also scores the rows of `reference_files`. `weight` is the column that weighs
+    the rows. With `latency_limit_ms`, a latency above it is measured again.
     """
 
     kind: Literal["predict"] = "predict"
@@ -149,6 +149,7 @@ class PredictJob(_RowsJob):
     rows_file: str
     limit: int | None = None
     columns: tuple[str, ...] = ()
+    weight: str | None = None
     training_file: str | None = None
     calibration_file: str | None = None
     baselines: tuple[str, ...] = ()
@@ -351,7 +352,8 @@ class PreflightResult(Frozen):
 
 
 class PredictResult(Frozen):
-    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, candidate, slice:<name>, each baseline.
+    """Answer to a PredictJob. `predictions` is Parquet: row, group, label, weight if rows have one, slice:<name>, and
+    the answers of candidate and each baseline.
 
     `reference` is Parquet of the reference files' rows: group, candidate; None if none was named.
     `golden` are the artifact's own requests, answered again; None if it was written without.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ def run_predict(job: PredictJob) -> PredictResult:
     import pandas as pd
 
     score, kind = load_artifact(Path(job.artifact), job.artifact_sha256), artifact_kind(Path(job.artifact))
-    rows = read_rows(job.rows_file, job.rows, extra=job.columns)
+    weight = () if job.weight is None else (job.weight,)
+    rows = read_rows(job.rows_file, job.rows, extra=(*job.columns, *weight))
     if job.limit is not None:
         rows = rows.head(job.limit)
     table = pd.DataFrame(
@@ -37,6 +39,7 @@ def run_predict(job: PredictJob) -> PredictResult:
             "row": range(len(rows)),
             "group": _told_groups(rows[job.rows.group], job).to_numpy(),
             "label": rows[job.rows.label].to_numpy(),
+            **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
             **as_columns(kind, "candidate", score(rows)),
             **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
         }

@@ -13,6 +13,12 @@ from lifecycle.errors import Problem, did_you_mean
 
 _HOW_TO = "docs/how-to/use-case.md explains each key"
 
+# How keys are added that somebody meets in a file of before there were such.
+_ADDED = {
+    "task": "write task: {kind: binary}, multiclass or regression, or let `trainworthy check --mend` write what the "
+    "contract's label is",
+}
+
 
 def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
     """One of pydantic's errors of `form` as a Problem, with a did-you-mean for unknown keys and kinds."""
@@ -20,7 +26,7 @@ def spec_problem(item: Any, form: type[BaseModel]) -> Problem:
     if item["type"] == "extra_forbidden":
         return Problem(_where(path), "unknown key", did_you_mean(path[-1], known), item["input"])
     if item["type"] == "missing":
-        return Problem(_where(path), "the key is missing", f"add it; {_HOW_TO}")
+        return Problem(_where(path), "the key is missing", f"{_ADDED.get('.'.join(path), 'add it')}; {_HOW_TO}")
     if item["type"] == "union_tag_not_found":
         key = item["ctx"]["discriminator"].strip("'")
         return Problem(_where([*path, key]), "the key is missing", f"add it; {_HOW_TO}")

@@ -106,6 +106,11 @@ class BenchmarkSpec(Frozen):
     )
     guardrails: tuple[Guardrail, ...] = Field(default=(), description="What a model must keep whatever it gains.")
     slices: tuple[str, ...] = Field(default=(), description="Columns whose values are reported apart.")
+    weight: str | None = Field(
+        default=None,
+        description="A column of numbers from 0 on that weighs the benchmark's rows in all its figures, for example "
+        "their value; left out, rows count alike. Training rows are weighed by the contract's role weight.",
+    )
     slice_rows: int = Field(default=200, ge=20, description="Fewest rows of a slice that is measured; 20 at least.")
     latency_ms: float = Field(gt=0, allow_inf_nan=False, description="Limit of the time to answer one row.")
     size_mb: float = Field(gt=0, allow_inf_nan=False, description="Limit of the artifact's size.")

@@ -189,7 +189,7 @@ def _label(rows: pd.DataFrame, target: str | None, time: str | None) -> tuple[La
     usable = [name for name in numbers if rows[name].nunique() > 1]
     binary = [name for name in usable if set(rows[name].dropna().unique()) == {0, 1}]
     if target is not None and target not in usable:
-        fix = "name a column of numbers or booleans; for texts, `trainworthy new` makes a label of two values"
+        fix = "name a column of numbers or booleans; for texts, `trainworthy new` drafts a label of classes"
         raise UseCaseError("draft", [Problem("--target", "can't make a label", fix, target)])
     if target is None and not usable:
         raise UseCaseError("draft", [Problem("--target", "no column can make a label", "add a column of 0 and 1")])
@@ -213,16 +213,7 @@ def _naming(rows: pd.DataFrame, target: str) -> tuple[str, ...]:
 def _columns(rows: pd.DataFrame, label: Label, remark: str, time: str | None, key: Sequence[str]) -> list[ColumnDraft]:
     """The columns' roles, guessed on a part of the rows."""
     few = rows.iloc[:: max(1, len(rows) // ROLE_ROWS)].reset_index(drop=True)
-    values = few[label.column]
-    labels = (
-        values if label.greater_than is None else (values > label.greater_than).astype("float64").where(values.notna())
-    )
-    day = None
-    drafts = column_roles(
-        few.assign(**{label.column: labels}), time=time, day=day, target=label.column, key=key, label=remark
-    )
-    role = "target" if label.greater_than is None else "target_source"
-    drafts = [draft.model_copy(update={"role": role}) if draft.name == label.column else draft for draft in drafts]
+    drafts = column_roles(few, time=time, day=None, label=label, key=key, remark=remark)
     if not any(draft.role == "feature" for draft in drafts):
         others = [draft.name for draft in drafts if draft.role == "other"] or [
             draft.name for draft in drafts if draft.role == "entity"

@@ -36,9 +36,10 @@ IMPORTED = (
     "torch", "torch._dynamo", "torch._inductor.config", "pandas", "pyarrow.parquet", "scipy.special", "psutil",
     "pydantic", "yaml", "dagster_pipes",
 )  # fmt: skip
-# Read by our own code and by Dagster's and MLflow's clients in the child. Any other variable may be read by what is
+# Read by our own code and by Dagster's and MLflow's clients in the child; MLflow's client sets GIT_PYTHON_REFRESH
+# between two workers, for a package that the server does not import. Any other variable may be read by what is
 # imported already, so a worker that needs another value of one is a process of its own.
-READ_LATE = ("TRAINWORTHY_", "DAGSTER_", "MLFLOW_", "PYTEST_", "PYTHONPATH")
+READ_LATE = ("TRAINWORTHY_", "DAGSTER_", "MLFLOW_", "PYTEST_", "PYTHONPATH", "GIT_PYTHON_REFRESH")
 PR_SET_PDEATHSIG = 1
 # A signal that another thread of this process takes interrupts no wait; Python acts on it after this long at most.
 SLICE_SECONDS = 0.2

@@ -19,6 +19,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
         **({} if spec.prediction_time is None else {"prediction_time": spec.prediction_time}),
         **{f"split.{key}": name for key, name in spec.split.columns_named().items()},
         **{f"benchmark.slices.{number}": name for number, name in enumerate(spec.benchmark.slices)},
+        **({} if spec.benchmark.weight is None else {"benchmark.weight": spec.benchmark.weight}),
     }
     problems = [
         Problem(f"use_case.yaml: {key}", "not a column of contract.yaml", did_you_mean(name, columns), name)
@@ -29,7 +30,7 @@ def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:
     if spec.target != contract.label.name:
         fix = f"write target: {contract.label.name}, or rename the label in contract.yaml"
         problems.append(Problem("use_case.yaml: target", "is not the contract's label", fix, spec.target))
-    problems += _task_problems(spec, contract)
+    problems += [*_task_problems(spec, contract), *_weight_problems(spec, contract)]
     if not contract.feature_columns:
         problems.append(Problem("contract.yaml", "no column has the role feature", "give the inputs role: feature"))
     return problems
@@ -53,6 +54,18 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
             yield Problem(
                 f"use_case.yaml: benchmark.{place}.metric", "names a class that the label has not", fix, metric
             )
+
+
+def _weight_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
+    """A column that weighs the benchmark and holds no numbers, or may not be stored row by row."""
+    for column in contract.columns:
+        if column.name == spec.benchmark.weight:
+            if column.logical_type not in ("integer", "number"):
+                fix = "name a column of integers or numbers"
+                yield Problem("use_case.yaml: benchmark.weight", "is no column of numbers", fix, column.name)
+            if column.sensitive:
+                fix = "name a column that is not sensitive: weights are stored row by row"
+                yield Problem("use_case.yaml: benchmark.weight", "is a sensitive column", fix, column.name)
 
 
 _LABEL_FIXES = {

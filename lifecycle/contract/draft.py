@@ -64,15 +64,17 @@ def draft_contract(
                     {"id": "row_count", "metric": "rowCount", "mustBeGreaterOrEqualTo": max(1, half)},
                     *_across(frame),
                 ],
-                "properties": [_property(frame[column.name], column, list(key)) for column in columns],
+                "properties": [_property(frame[column.name], column, list(key), label) for column in columns],
             }
         ],
     }
 
 
 def _label(label: Label) -> dict[str, Any]:
-    limit = {} if label.greater_than is None else {"greaterThan": label.greater_than}
-    return {"name": label.name, "version": label.version, "column": label.column, **limit}
+    values: dict[str, Any] = {"name": label.name, "version": label.version, "column": label.column}
+    if label.type != "event":
+        return values | {"type": label.type} | ({"classes": list(label.classes)} if label.classes else {})
+    return values if label.greater_than is None else values | {"greaterThan": label.greater_than}
 
 
 def _across(frame: pd.DataFrame) -> Iterable[dict[str, Any]]:
@@ -84,14 +86,14 @@ def _across(frame: pd.DataFrame) -> Iterable[dict[str, Any]]:
         yield {"type": "custom", "engine": ENGINE, "severity": "warning", "implementation": implementation}
 
 
-def _property(values: pd.Series, column: ColumnDraft, key: list[str]) -> dict[str, Any]:
+def _property(values: pd.Series, column: ColumnDraft, key: list[str], label: Label) -> dict[str, Any]:
     nulls = float(values.isna().mean())
     # All null: any type holds, and a number is what a column of nulls is read as.
     kind = "number" if nulls == 1 else logical_type(values)
     custom = [{"property": "role", "value": column.role}]
     if column.role == "feature":
         custom += [{"property": "availableAt", "value": "PT0S"}, {"property": "reviewed", "value": False}]
-    options, quality = _options(values, kind, column), list(_quality(values, kind, nulls, column))
+    options, quality = _options(values, kind, column, label), list(_quality(values, kind, nulls, column))
     return {
         "name": column.name,
         "logicalType": kind,
@@ -104,9 +106,10 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str]) -> dict[st
     }
 
 
-def _options(values: pd.Series, kind: str, column: ColumnDraft) -> dict[str, Any]:
-    """Bounds of a feature's numbers, and the first day of the rows' own time."""
-    if kind in ("number", "integer") and column.role in ("feature", "target_source"):
+def _options(values: pd.Series, kind: str, column: ColumnDraft, label: Label) -> dict[str, Any]:
+    """Bounds of the numbers of a feature and of a label, and the first day of the rows' own time."""
+    is_label = column.role == "target_source" or (column.role == "target" and label.type == "number")
+    if kind in ("number", "integer") and (column.role == "feature" or is_label):
         low, high = _range(values)
         return {"minimum": low, "maximum": high}
     if kind in ("date", "timestamp") and column.role == "event_time":

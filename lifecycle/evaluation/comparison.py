@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.records import Comparison, Estimate
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.metric import gain
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
 
 def paired_gain(
@@ -22,6 +26,11 @@ def paired_gain(
     _, reference = kind.checked(labels, reference)
     found = gain(kind.metrics[metric], labels, candidate, reference, groups, weights)
     return Comparison(reference=name, metric=metric, gain=found)
+
+
+def row_weights(predictions: pd.DataFrame) -> np.ndarray | None:
+    """What weighs the rows of a table of predictions, `(N,)`; None where they count alike."""
+    return predictions["weight"].to_numpy(dtype="float64") if "weight" in predictions.columns else None
 
 
 def standing(gain: Estimate) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.comparison import paired_gain
+from lifecycle.evaluation.comparison import paired_gain, row_weights
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
 from lifecycle.tasks.interval import MINIMUM_GROUPS
@@ -48,9 +48,9 @@ def evaluate(
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
     `predictions` has the columns row (unique), group, label, the answers (tasks/kind.py, answer_columns) of candidate,
-    of the spec's baselines, of champion if there is one, and slice_column of the spec's slices; `benchmark_rows` is how
-    many rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid input is told by the checks
-    predictions and groups, not raised.
+    of the spec's baselines, of champion if there is one, weight if the rows have one, and slice_column of its slices;
+    `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid
+    input is told by the checks predictions and groups, not raised.
     """
     named = [name for name in (CHAMPION,) if set(answer_columns(kind, name)) <= set(predictions.columns)]
     models = [CANDIDATE, *spec.baselines, *named]
@@ -59,14 +59,14 @@ def evaluate(
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))
     slices = slice_metrics(predictions, spec.slices, CANDIDATE, kind, spec.slice_rows)
-    labels, by = kind.checked_labels(predictions["label"]), predictions["group"]
+    labels, by, weights = kind.checked_labels(predictions["label"]), predictions["group"], row_weights(predictions)
     answers = {model: kind.checked(labels, from_columns(kind, model, predictions))[1] for model in models}
     wanted = dict.fromkeys((*kind.reported, spec.primary.metric, *(one.metric for one in spec.guardrails)))
     metrics = tuple(
         Metric(
             model=model,
             metric=metric,
-            estimate=estimate(kind.metrics[metric], labels, answers[model], by),
+            estimate=estimate(kind.metrics[metric], labels, answers[model], by, weights),
             rows=len(predictions),
         )
         for model in models
@@ -74,7 +74,8 @@ def evaluate(
     )
 
     def gain_over(model: str, reference: str, name: str) -> Comparison:
-        return paired_gain(kind, labels, answers[model], answers[reference], by, spec.primary.metric, name=name)
+        metric = spec.primary.metric
+        return paired_gain(kind, labels, answers[model], answers[reference], by, metric, name=name, weights=weights)
 
     comparisons = tuple(gain_over(CANDIDATE, name, name) for name in models[1:])
     baseline_gains = tuple(
@@ -101,7 +102,8 @@ def _predictions_check(
 ) -> CheckResult:
     """Every benchmark row once, with its label, its group and an answer of every model."""
     answers = [column for model in models for column in answer_columns(kind, model)]
-    wanted = ["row", "group", "label", *answers, *map(slice_column, spec.slices)]
+    weight = () if spec.weight is None else ("weight",)
+    wanted = ["row", "group", "label", *weight, *answers, *map(slice_column, spec.slices)]
     problems = [f"the column {name} is missing" for name in wanted if name not in predictions.columns]
     if not problems:
         problems = _row_problems(predictions, models, kind, benchmark_rows)
@@ -117,6 +119,8 @@ def _predictions_check(
 
 
 def _row_problems(predictions: pd.DataFrame, models: list[str], kind: Kind, benchmark_rows: int) -> list[str]:
+    import numpy as np
+
     problems = []
     if len(predictions) != benchmark_rows or benchmark_rows < 1:
         problems.append(f"{len(predictions)} rows were scored, the benchmark has {benchmark_rows}")
@@ -124,6 +128,9 @@ def _row_problems(predictions: pd.DataFrame, models: list[str], kind: Kind, benc
         problems.append("rows are missing their number or occur twice")
     if predictions["group"].isna().any():
         problems.append(f"{int(predictions['group'].isna().sum())} rows have no group")
+    weights = row_weights(predictions)
+    if weights is not None and not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+        problems.append("the column benchmark.weight holds values that are no finite number from 0 on, or only zeros")
     try:
         labels = kind.checked_labels(predictions["label"])
     except EvaluationError as error:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.checks import FEWEST_ROWS
 from lifecycle.errors import EvaluationError
+from lifecycle.evaluation.comparison import row_weights
 from lifecycle.records import Metric
 from lifecycle.tasks.kind import Kind, from_columns
 from lifecycle.tasks.metric import estimate
@@ -162,7 +163,7 @@ def _metrics(rows: pd.DataFrame, model: str, kind: Kind, name: str) -> list[Metr
         Metric(
             model=model,
             metric=metric,
-            estimate=estimate(kind.metrics[metric], labels, answers, rows["group"]),
+            estimate=estimate(kind.metrics[metric], labels, answers, rows["group"], row_weights(rows)),
             rows=len(rows),
             slice=name,
         )

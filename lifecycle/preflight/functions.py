@@ -16,7 +16,7 @@ from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
-from lifecycle.preflight.trials import FIXES, Trials, Wrong
+from lifecycle.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from lifecycle.task import TARGET_STATE, Task
 from lifecycle.tasks import Kind
 from lifecycle.tasks.kind import answer_shape
@@ -39,11 +39,13 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    trials = Trials(Path(job.use_case_folder), job.rows.features)
+    kind = job.rows.kind
+    fixes = FIXES | OPTIONAL_FIXES | {"predict": kind.predict_fix}
+    trials = Trials(Path(job.use_case_folder), job.rows.features, fixes)
     task = trials.imported()
     if task is None:
         return trials.result()
-    rows, kind = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features), job.rows.kind
+    rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
     labels = kind.sample_labels(len(rows))
     targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
@@ -178,7 +180,7 @@ def _loss(
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
     # Each row gets the label of the row before: of two labels in turn the other one.
     swapped = task.loss_fn(outputs, targets.roll(1)).detach() if uses_labels else None
-    if swapped is not None and float(outputs.detach().std()) > 0 and _close(loss.detach(), swapped):
+    if swapped is not None and float(outputs.detach().std()) > 0 and _alike(loss.detach(), swapped):
         wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:
         fix = "do not detach, and compute with torch only, from the parameters to the loss"
@@ -215,6 +217,12 @@ def _predict(task: Task, outputs: Tensor, kind: Kind) -> tuple[Any, str, list[Wr
     except EvaluationError as error:
         wrong = [(f"{error.problem} (for example {error.value})", error.fix)]
     return found, f"{kind.answers} from {float(found.min()):.3f} to {float(found.max()):.3f}", wrong
+
+
+def _alike(losses: Tensor, others: Tensor) -> bool:
+    """Equal for the size that they have: a loss in units of prices is some 1e-10 for labels from -1 to 1."""
+    size = max(float(losses.abs().max()), 1e-300)
+    return _close(losses.double() / size, others.double() / size)
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

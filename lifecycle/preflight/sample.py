@@ -92,6 +92,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         held_out=held_out_data,
         plan=plan,
         predict=task.predict,
+        kind=kind,
         groups=held_out[job.rows.group].to_numpy(),
         labels=labels,
         loaded=loaded,

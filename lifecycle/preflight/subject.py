@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from lifecycle.tasks import Kind
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -47,7 +49,8 @@ class Subject:
     `training` and `held_out` are samples of rows that the model will train on and will not, prepared as they will be;
     `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `labels` are those
     of all training rows, by the numbers that the plan draws; None if `training` holds all rows. `predict` turns
-    outputs into probabilities (N,), None if the model gives none. `plan` is the full stage's. `loaded` are the same
+    outputs into the answers of the `kind`, (N, ...), None if the model gives none; without a kind, into probabilities
+    of label 1, (N,). `plan` is the full stage's. `loaded` are the same
     training rows where a stage has its batches made by loaders, augmentation included; else None. `parts` are what the
     training has beside model and optimizers, by name; early stopping's evaluates few held-out rows, at every update.
     `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder, and
@@ -63,6 +66,7 @@ class Subject:
     held_out: TrainData
     plan: Plan
     predict: Callable[[Tensor], Tensor] | None = None
+    kind: Kind | None = None
     groups: np.ndarray | None = None
     labels: np.ndarray | None = None
     loaded: LoadedRows | None = None

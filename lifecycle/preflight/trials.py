@@ -24,7 +24,7 @@ FIXES = {
     "build_model": "return an nn.Module made from the preprocessing's state and the hyperparameters",
     "forward": "forward takes the dict of to_tensors and gives outputs with one row for each of its rows",
     "loss_fn": "give one loss a row, shape (N,), from outputs and targets of shape (N,)",
-    "predict": "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid",
+    "predict": "give the answer of the kind of task for each row",
 }
 # Those that model.py need not define.
 OPTIONAL_FIXES = {
@@ -36,10 +36,14 @@ OPTIONAL_FIXES = {
 
 @dataclass
 class Trials:
-    """The functions that were tried so far; `features` are the columns that their rows have."""
+    """The functions that were tried so far; `features` are the columns that their rows have.
+
+    `fixes` are what to look at if a function raises.
+    """
 
     folder: Path
     features: tuple[str, ...]
+    fixes: Mapping[str, str] = field(default_factory=lambda: FIXES | OPTIONAL_FIXES)
     task: Task | None = None
     tried: list[TriedFunction] = field(default_factory=list)
 
@@ -62,7 +66,7 @@ class Trials:
         try:
             value, evidence, wrong = trial()
         except (Exception, SystemExit) as error:
-            problem, fix = _unknown_column(error, self.features) or (_told(error), {**FIXES, **OPTIONAL_FIXES}[name])
+            problem, fix = _unknown_column(error, self.features) or (_told(error), self.fixes[name])
             self._add(name, faults=(FunctionFault(where=self._where(name, error), problem=problem, fix=fix),))
             return None
         where = self._where(name)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.tasks.kind import Event, few_groups
-from lifecycle.tasks.metric import TaskMetric, ratio
+from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import (
     brier,
     checked,
@@ -175,13 +175,13 @@ class Binary:
 
 BINARY = Binary()
 
-# Of a decision at THRESHOLD, by the sums of true and false positives, false and true negatives.
+# Of a decision at THRESHOLD, by the rows in each cell: true and false negatives, false and true positives.
 _DECISIONS: dict[str, Callable[..., np.ndarray]] = {
-    "accuracy": lambda tp, fp, fn, tn: ratio(tp + tn, tp + fp + fn + tn),
-    "balanced_accuracy": lambda tp, fp, fn, tn: (ratio(tp, tp + fn) + ratio(tn, tn + fp)) / 2,
-    "precision": lambda tp, fp, fn, tn: ratio(tp, tp + fp),
-    "recall": lambda tp, fp, fn, tn: ratio(tp, tp + fn),
-    "f1": lambda tp, fp, fn, tn: ratio(2 * tp, 2 * tp + fp + fn),
+    "accuracy": lambda tn, fn, fp, tp: ratio(tp + tn, tp + fp + fn + tn),
+    "balanced_accuracy": lambda tn, fn, fp, tp: (ratio(tp, tp + fn) + ratio(tn, tn + fp)) / 2,
+    "precision": lambda tn, fn, fp, tp: ratio(tp, tp + fp),
+    "recall": lambda tn, fn, fp, tp: ratio(tp, tp + fn),
+    "f1": lambda tn, fn, fp, tp: ratio(2 * tp, 2 * tp + fp + fn),
 }
 
 
@@ -189,16 +189,12 @@ def _of_decisions(name: str, formula: Callable[..., np.ndarray]) -> TaskMetric:
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(*(sums[..., place] for place in range(4)))
 
-    return TaskMetric(name, True, statistics=_decided, of_sums=of_sums, low=0.0, high=1.0)
+    return TaskMetric(name, True, sums=_decided, of_sums=of_sums, low=0.0, high=1.0)
 
 
-def _decided(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    """True and false positives, false and true negatives of each row, (N, 4)."""
-    import numpy as np
-
-    positive, predicted = labels == 1, answers >= THRESHOLD
-    cells = (positive & predicted, ~positive & predicted, positive & ~predicted, ~positive & ~predicted)
-    return np.stack(cells, axis=1).astype(np.float64)
+def _decided(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """True and false negatives, false and true positives of each group, (G, 4)."""
+    return cell_sums(2 * (answers >= THRESHOLD) + (labels == 1), 4, codes, weights)
 
 
 def _auc_left_out(
@@ -244,27 +240,37 @@ def _weighed_wins(scores: np.ndarray, others: np.ndarray, weights: np.ndarray | 
 def _average_precision_left_out(
     labels: np.ndarray, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Average precision, Σ (recall_i - recall_i-1) · precision_i over different scores, and it without each group."""
+    """Average precision, Σ (recall_i - recall_i-1) · precision_i over different scores, and it without each group.
+
+    It is the mean over positive rows of the precision among rows that score as high. Only positive rows are gone
+    through for each group: what lies above each of them, less what of that is the group's.
+    """
     import numpy as np
 
     require_both_classes(labels)
     order = np.argsort(-scores, kind="stable")
-    codes, ranked = codes[order], scores[order]
+    codes, ranked, positive = codes[order], scores[order], labels[order] == 1
     weigh = np.ones(len(order)) if weights is None else weights[order]
-    positive = weigh * (labels[order] == 1)
-    # Rows of one score are passed together.
+    # Rows of one score are passed together: each reaches to the last of them.
     last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+    reach = last[np.searchsorted(last, np.flatnonzero(positive))]
+    above, hits = np.cumsum(weigh)[reach], np.cumsum(weigh * positive)[reach]
+    own, mine = weigh[positive], codes[positive]
 
-    def precision_of(weighed: np.ndarray, positives: np.ndarray) -> float:
-        found, all_rows = np.cumsum(positives)[last], np.cumsum(weighed)[last]
-        if not found[-1] > 0:
-            return float("nan")
-        steps = np.diff(found, prepend=0.0) / found[-1]
-        return float((steps * ratio(found, np.maximum(all_rows, 1e-300))).sum())
+    def mean_precision(above: np.ndarray, hits: np.ndarray, own: np.ndarray) -> float:
+        total = float(own.sum())
+        return float((own * ratio(hits, above)).sum()) / total if total > 0 else float("nan")
 
-    without = (codes != group for group in range(int(codes.max()) + 1))
-    left_out = np.array([precision_of(weigh * kept, positive * kept) for kept in without])
-    return precision_of(weigh, positive), left_out
+    def without(rows: np.ndarray) -> float:
+        """`rows` are the places of the group's rows."""
+        at = np.searchsorted(reach, rows)
+        less, fewer = (np.cumsum(np.bincount(at, weights=found, minlength=len(reach) + 1))[:-1]
+                       for found in (weigh[rows], weigh[rows] * positive[rows]))  # fmt: skip
+        kept = mine != codes[rows[0]]
+        return mean_precision((above - less)[kept], (hits - fewer)[kept], own[kept])
+
+    groups = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
+    return mean_precision(above, hits, own), np.array([without(rows) for rows in groups])
 
 
 def _calibration_error_left_out(

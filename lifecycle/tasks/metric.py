@@ -3,7 +3,7 @@
 There are three ways, and each gives the value and what it would be without each group in turn:
 
 - a mean over rows of a figure of each row, such as a loss;
-- a function of sums over rows of K statistics of each row, such as R² or F1;
+- a function of K sums over rows, such as R² or F1;
 - a way of its own, where the rows must be ranked, such as AUC.
 
 A gain is the difference of two models on the same rows, turned so that above 0 is better. Weights `(N,)` weigh rows;
@@ -12,7 +12,7 @@ without them each counts once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     # Labels (N,) and answers (N, ...) → a figure of each row, (N,).
     RowFigure = Callable[[np.ndarray, np.ndarray], np.ndarray]
-    # Labels and answers → statistics of each row, (N, K).
-    Statistics = Callable[[np.ndarray, np.ndarray], np.ndarray]
+    # Labels, answers, group codes (N,), weights or None → K sums of each group, (G, K).
+    Sums = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None], np.ndarray]
     # Sums (..., K) → the metric, (...); NaN where it is not defined.
     OfSums = Callable[[np.ndarray], np.ndarray]
     # Labels, answers, group codes (N,), weights or None → the value, and the value without each group, (G,).
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskMetric:
-    """One metric of a kind of task. Exactly one of `rows`, `statistics` with `of_sums`, and `left_out` is given.
+    """One metric of a kind of task. Exactly one of `rows`, `sums` with `of_sums`, and `left_out` is given.
 
     No interval leaves [low, high], the metric's range. One that does not rank models, such as a coverage, may be
     bounded by a guardrail and is no primary metric.
@@ -43,7 +43,7 @@ class TaskMetric:
     name: str
     higher_is_better: bool
     rows: RowFigure | None = None
-    statistics: Statistics | None = None
+    sums: Sums | None = None
     of_sums: OfSums | None = None
     left_out: LeftOut | None = None
     low: float = float("-inf")
@@ -81,10 +81,6 @@ def value(metric: TaskMetric, labels: Any, answers: Any, weights: Any = None) ->
 
     if metric.rows is not None:
         return float(np.average(metric.rows(labels, answers), weights=weights))
-    if metric.statistics is not None:
-        assert metric.of_sums is not None
-        statistics = metric.statistics(labels, answers)
-        return float(metric.of_sums((statistics if weights is None else statistics * weights[:, None]).sum(axis=0)))
     return without_each(metric, labels, answers, np.zeros(len(labels), dtype=np.int64), weights)[0]
 
 
@@ -94,18 +90,26 @@ def without_each(
     """The value, and the value without each group, shape (G,), of a metric that is no mean of rows."""
     if metric.left_out is not None:
         return metric.left_out(labels, answers, codes, weights)
-    assert metric.statistics is not None
+    assert metric.sums is not None
     assert metric.of_sums is not None
-    by_group = group_sums(metric.statistics(labels, answers), codes, weights)
+    by_group = metric.sums(labels, answers, codes, weights)
     return float(metric.of_sums(by_group.sum(axis=0))), metric.of_sums(sums_without_each(by_group))
 
 
-def group_sums(statistics: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Sums of the statistics `(N, K)` of each group, shape (G, K)."""
+def group_sums(columns: Sequence[np.ndarray | None], codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Sums of K columns `(N,)` over each group, shape (G, K); None stands for ones."""
     import numpy as np
 
-    weighed = statistics if weights is None else statistics * weights[:, None]
-    return np.stack([np.bincount(codes, weights=column) for column in weighed.T], axis=1)
+    weighed = (weights if one is None else one if weights is None else one * weights for one in columns)
+    return np.stack([np.bincount(codes, weights=column) for column in weighed], axis=1)
+
+
+def cell_sums(cells: np.ndarray, count: int, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Rows of each group in each of `count` cells, shape (G, count); `cells` `(N,)` has each row's."""
+    import numpy as np
+
+    groups = int(codes.max()) + 1
+    return np.bincount(codes * count + cells, weights=weights, minlength=groups * count).reshape(groups, count)
 
 
 def sums_without_each(by_group: np.ndarray) -> np.ndarray:

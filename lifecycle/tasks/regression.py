@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
 from lifecycle.tasks.kind import Event, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, ratio
+from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from lifecycle.tasks.probabilities import equal_mass_bins
 from lifecycle.tasks.words import Words
 
@@ -290,7 +290,7 @@ class Regression:
         import numpy as np
 
         low, middle, high = np.quantile(self.checked_labels(labels), (0.1, 0.5, 0.9))
-        return f"median {middle:.4g}, 80 % from {low:.4g} to {high:.4g}"
+        return f"median {_plain(middle)}, 80 % from {_plain(low)} to {_plain(high)}"
 
     def target_state(self, labels: np.ndarray) -> dict[str, Any]:
         """Mean and standard deviation of the training rows' labels, so that a network can answer in their unit."""
@@ -302,14 +302,19 @@ class Regression:
         return state
 
 
+def _plain(number: float) -> str:
+    """Four digits; large numbers as people write them."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
 def _of_numbers() -> list[TaskMetric]:
     return [
         TaskMetric("squared_error", False, rows=_squared_error),
-        TaskMetric("rmse", False, statistics=_squares, of_sums=_root_mean, low=0.0),
+        TaskMetric("rmse", False, sums=_squares, of_sums=_root_mean, low=0.0),
         TaskMetric("mae", False, rows=lambda labels, answers: abs(answers - labels)),
         TaskMetric("median_absolute_error", False, left_out=_median_left_out, low=0.0),
-        TaskMetric("r2", True, statistics=_for_r2, of_sums=_r2, high=1.0),
-        TaskMetric("bias", False, statistics=_errors, of_sums=_absolute_mean, low=0.0),
+        TaskMetric("r2", True, sums=_for_r2, of_sums=_r2, high=1.0),
+        TaskMetric("bias", False, sums=_errors, of_sums=_absolute_mean, low=0.0),
     ]
 
 
@@ -317,16 +322,12 @@ def _squared_error(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (answers - labels) ** 2
 
 
-def _squares(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.stack([np.ones(len(labels)), _squared_error(labels, answers)], axis=1)
+def _squares(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return group_sums([None, _squared_error(labels, answers)], codes, weights)
 
 
-def _errors(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.stack([np.ones(len(labels)), answers - labels], axis=1)
+def _errors(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    return group_sums([None, answers - labels], codes, weights)
 
 
 def _absolute_mean(sums: np.ndarray) -> np.ndarray:
@@ -337,12 +338,10 @@ def _root_mean(sums: np.ndarray) -> np.ndarray:
     return ratio(sums[..., 1], sums[..., 0]) ** 0.5
 
 
-def _for_r2(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
+def _for_r2(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """1, label, its square, squared error; labels are centred, since an offset of 1e6 cost six digits."""
-    import numpy as np
-
     centred = labels - labels.mean()
-    return np.stack([np.ones(len(labels)), centred, centred**2, _squared_error(labels, answers)], axis=1)
+    return group_sums([None, centred, centred**2, _squared_error(labels, answers)], codes, weights)
 
 
 def _r2(sums: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ TELL = "give flight.step the model, after backward and before the update"
 
 
 def runs(seen: ScriptTrial) -> Found:
-    """Some updates, and a model that gives probabilities and can be exported."""
+    """Some updates, and a model that gives the kind's answers and can be exported."""
     if seen.problem:
         return Found("fail", seen.problem, fix=seen.fix)
     if seen.export_problem:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from lifecycle.errors import TrainingError
+from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import TrainJob
 from lifecycle.task import told_of
+from lifecycle.tasks.kind import answer_shape
 from lifecycle.trainers.watched import spoiled_parameters
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared
@@ -36,24 +37,31 @@ def module_of(returned: object, job: TrainJob, prepared: Prepared) -> torch.nn.M
 
 
 def answering_model(returned: object, job: TrainJob, prepared: Prepared, device: str) -> torch.nn.Module:
-    """The model on the device. Raises TrainingError if it is none that can be asked for probabilities."""
+    """The model on the device. Raises TrainingError if it is none that gives the answers of the kind of task."""
     model = module_of(returned, job, prepared).to(device)
     if spoiled := spoiled_parameters(model):
         told = f"{job.trainer}: train returned weights that are not finite: {', '.join(spoiled)}"
         raise TrainingError(
             told, fix="call flight.step(loss=…, model=…) before each update: it names the one that did it"
         )
-    features = prepared.rows[list(job.rows.features)].head(MIN_STEPS)
+    features, kind = prepared.rows[list(job.rows.features)].head(MIN_STEPS), job.rows.kind
     try:
         found = predict_rows(prepared.task, model, prepared.preprocessing, features, device)
     except Exception as error:
         told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
         raise TrainingError(
-            f"{job.trainer}: the returned model gives no probabilities: {told}", fix=_FORWARD
+            f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD
         ) from error
-    if found.shape != (len(features),) or not ((found >= 0) & (found <= 1)).all():
-        told = f"{len(features)} rows became {found.shape}, from {found.min():g} to {found.max():g}"
-        raise TrainingError(f"{job.trainer}: the returned model gives no probabilities: {told}", fix=_FORWARD)
+    if found.shape != (len(features), *answer_shape(kind)):
+        told = f"{len(features)} rows became {found.shape}"
+        raise TrainingError(f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD)
+    try:
+        kind.checked(kind.sample_labels(len(features)), found)
+    except EvaluationError as error:
+        told = f"{error.problem}, for example {error.value}"
+        raise TrainingError(
+            f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=f"{_FORWARD}; {error.fix}"
+        ) from error
     return model
 
 

@@ -15,7 +15,7 @@ from lifecycle.errors import Problem, TrainingError
 from lifecycle.task import Task
 
 FUNCTION = "train"
-# What is asked of model.py beside a script: rows become tensors, and outputs become probabilities, as in use.
+# What is asked of model.py beside a script: rows become tensors, and outputs become answers, as in use.
 REQUIRED_FUNCTIONS = ("fit_preprocessing", "to_tensors", "predict")
 # With both of these preflight tries the network by itself, too.
 NETWORK_FUNCTIONS = ("build_model", "loss_fn")

@@ -159,6 +159,8 @@ def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[U
     return Update(loss, squared, total, found), norms
 
 
+# How the problem begins of a loss_fn that gives another shape.
+ONE_A_ROW = "loss_fn must give one loss a row"
 SPARSE = "the loop clips by the global norm, which sparse gradients do not have"
 DENSE = "use sparse=False, and in build_optimizers AdamW or SGD in the place of SparseAdam"
 
@@ -182,9 +184,11 @@ def backward(
         inputs, targets = recipe.augment(inputs, targets, generator)
     with autocast(recipe.precision, rows.device.type):
         losses = recipe.loss_fn(model(inputs), targets)
-    assert losses.shape == (len(rows),), (
-        f"loss_fn must give one loss a row, shape ({len(rows)},), got {tuple(losses.shape)}"
-    )
+    if losses.shape != (len(rows),):
+        raise TrainingError(
+            f"{ONE_A_ROW}, shape ({len(rows)},), got {tuple(losses.shape)}",
+            fix="leave out the mean or sum over rows: reduction='none'; of several outputs a row take .mean(dim=1)",
+        )
     if losses.element_size() < 4:
         losses = losses.float()
     counted = focal(losses, recipe.focal_gamma) if recipe.focal_gamma else losses

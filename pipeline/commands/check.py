@@ -17,13 +17,21 @@ def add(commands: Subparsers) -> None:
         "made from the contract. Reads no data and trains nothing.",
     )
     parser.add_argument("use_case")
+    parser.add_argument(
+        "--mend",
+        action="store_true",
+        help="first write what follows from other files: the kind of task, if it is missing",
+    )
     parser.set_defaults(command=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Print a line for each part, and what is wrong with it; 1 if anything is."""
     from pipeline.check import check_use_case, parts_text
+    from pipeline.mend import mend
 
+    if parsed.mend:
+        print(mend(parsed.use_case))
     started = time.perf_counter()
     parts = check_use_case(parsed.use_case)
     print(parts_text(parsed.use_case, parts, time.perf_counter() - started))

@@ -11,11 +11,14 @@ from pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
     from lifecycle.split_spec import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+    from lifecycle.tasks.target import KindName
     from pipeline.scaffold.create import Created
 
 
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
+# Those of lifecycle/tasks/target.py, whose import every command would wait for.
+KINDS = ("binary", "multiclass", "regression")
 
 
 def add(commands: Subparsers) -> None:
@@ -23,12 +26,17 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "new",
         help="write a use case for a CSV or Parquet file, and publish the file as version v1 of its dataset",
-        description="Writes a use case of binary classification and publishes version v1 of its dataset. Without "
-        "--data it makes example rows.",
+        description="Writes a use case that predicts a column of a table, and publishes version v1 of its dataset. "
+        "Without --data it makes example rows.",
     )
     parser.add_argument("name", help="of the use case, its folder and its dataset: lower-case letters, digits, _")
     parser.add_argument("--data", type=Path, metavar="FILE", help="rows as .csv or .parquet; a copy of it is kept")
-    parser.add_argument("--target", metavar="COLUMN", help="what the model shall predict: a column of two values")
+    parser.add_argument(
+        "--target", metavar="COLUMN", help="what the model shall predict: two values, classes or numbers"
+    )
+    parser.add_argument("--kind", choices=KINDS, help="of the task, where the target's values would give another one")
+    parser.add_argument("--quantiles", metavar="LIST", help="what a model of numbers answers instead of one number, "
+        "for example 0.1,0.5,0.9")  # fmt: skip
     parser.add_argument("--time", metavar="COLUMN", help="when the model is asked: a column of dates or times; left "
         "out where the rows hold none")  # fmt: skip
     parser.add_argument("--split", choices=["group", "stratified", "hash"], help="how rows without times are split; "
@@ -64,6 +72,8 @@ def run(parsed: argparse.Namespace) -> int:
         encoding=parsed.encoding,
         separator=parsed.separator,
         time_format=parsed.time_format,
+        kind=parsed.kind,
+        quantiles=parsed.quantiles,
     )
     print(_told(request.name, request.source, create(request, read_settings())))
     return 0
@@ -77,10 +87,11 @@ def _told(name: str, source: str, created: Created) -> str:
     return "\n".join(
         [
             f"wrote    {created.folder}, and the stage {name} in dvc.yaml",
-            f"rows     {name}@v1: {created.rows:,} rows, {100 * created.positive_share:.1f} % positive",
+            f"rows     {name}@v1: {created.rows:,} rows, {created.labels}",
             f"         a copy of the file lies in {source}/: keep it, v1 is rebuilt from it",
             f"         Primary key: {key}",
-            f"split    {_split_told(created.windows.split)}",
+            f"task     {created.why}",
+            f"split    {_split_told(created.windows.split, created.kind)}",
             *(["", "Seen in the file:", *(f"  {line}" for line in created.seen)] if created.seen else []),
             *(["", "These columns are no inputs of the model:", *no_inputs] if no_inputs else []),
             "",
@@ -95,7 +106,7 @@ def _told(name: str, source: str, created: Created) -> str:
     )
 
 
-def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit) -> str:
+def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kind: KindName) -> str:
     """Which rows are the benchmark, and why."""
     if split.by == "time":
         return (
@@ -107,5 +118,6 @@ def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit) -> 
         return (
             f"no times: {share} values of {split.group} are the benchmark, with all their rows (--group names another)"
         )
-    why = "exactly so in each class, since one is rare" if split.by == "stratified" else "by chance"
+    part = "tenth of the label" if kind == "regression" else "class"
+    why = f"exactly so in each {part}" if split.by == "stratified" else "by chance"
     return f"no times: {share} rows are the benchmark, {why}; --group COLUMN if several rows are about the same thing"

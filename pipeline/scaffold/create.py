@@ -15,13 +15,15 @@ from pathlib import Path
 
 from lifecycle.contract.draft import ColumnDraft
 from lifecycle.cost.prices import load_prices
+from lifecycle.data.snapshot import with_label
 from lifecycle.data.versions import add_version
 from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import UseCaseError
 from lifecycle.storage.state import StateFolder
+from lifecycle.tasks.target import KindName
 from lifecycle.use_case import load_use_case
 from pipeline.scaffold import example
-from pipeline.scaffold.found import PARAMETERS, find_out, place_part
+from pipeline.scaffold.found import PARAMETERS, Found, find_out, place_part
 from pipeline.scaffold.project import install, lay_out
 from pipeline.scaffold.request import Request, request_problems
 from pipeline.scaffold.stage_text import project_stages
@@ -32,12 +34,14 @@ from resources.settings import Settings
 
 @dataclass(frozen=True)
 class Created:
-    """What was written, and what was found out on the way. `positive_share` is of the rows with a label."""
+    """What was written and found out on the way; `labels` says which labels there are, `why` how the kind was told."""
 
     folder: Path
     first_model: str
     rows: int
-    positive_share: float
+    kind: KindName
+    labels: str
+    why: str
     key: tuple[str, ...]
     columns: tuple[ColumnDraft, ...]
     windows: Windows
@@ -68,12 +72,20 @@ def create(request: Request, settings: Settings) -> Created:
         folder=use_cases / request.name,
         first_model=os.path.relpath(use_cases / request.name / "first_model.yaml"),
         rows=version.rows,
-        positive_share=float(found.rows[found.labels.column].mean()),
+        kind=found.target.task.kind,
+        labels=_labels(found),
+        why=found.target.why,
         key=found.key,
         columns=found.columns,
         windows=found.windows,
         seen=found.seen,
     )
+
+
+def _labels(found: Found) -> str:
+    label = found.target.label
+    labels = with_label(found.rows, label)[label.name]
+    return f"{100 * labels.mean():.1f} % positive" if label.type == "event" else label.kind.in_words(labels)
 
 
 def _with_source(request: Request, work: Path) -> tuple[Request, Path]:

@@ -19,7 +19,7 @@ from pipeline.scaffold.roles import column_roles, find_key
 from pipeline.scaffold.shares import choose_shares, find_group
 from pipeline.scaffold.source import Kind, column_kinds, read_source
 from pipeline.scaffold.summary import what_was_seen
-from pipeline.scaffold.target import TargetLabels, target_labels
+from pipeline.scaffold.target import FoundTarget, find_target
 from pipeline.scaffold.windows import Windows, choose_windows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Found:
     """
 
     kinds: dict[str, Kind]
-    labels: TargetLabels
+    target: FoundTarget
     time: str | None
     day: str | None
     key: tuple[str, ...]
@@ -67,54 +67,47 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
         return None, problems
     formats, ambiguous, problems = time_formats(raw, request.time, request.time_format)
     kinds, kind_problems = column_kinds(raw, formats)
-    labels, target_problems = target_labels(request, raw, kinds)
+    target, target_problems = find_target(request, raw, kinds)
     problems += [*kind_problems, *target_problems, *_key_problems(request, raw), *_group_problems(request, raw)]
     # A form of dates that could not be told says more than that the column is none of times.
     problems += (
         () if any(problem.where.startswith("--time") for problem in problems) else _time_problems(request, raw, kinds)
     )
-    if problems or labels is None or not request.is_named:
+    if problems or target is None or not request.is_named:
         return None, problems
+    kinds |= {target.column: target.read_as}
     time, day = request.time, request.time and _free_name("day", request.time, kinds)
-    key = request.keys or find_key(raw, time, labels.column)
+    key = request.keys or find_key(raw, time, target.column)
     if time is None and len(key) > 1:
         # Intervals and hashes go by one column.
         key = ()
     numbered = None if key else _free_name("row", time or "new", kinds)
     text = rendered(
-        "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=labels.column, labels=labels.table,
-        day=day, numbered=numbered, reading=reading, formats=formats,
+        "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
+        numbered=numbered, reading=reading, formats=formats,
     )  # fmt: skip
     rows = _built(text, source, work)
     key = key or (str(numbered),)
     group = request.group
     if time is None and request.split is None and group is None:
-        group = find_group(rows, labels.column, key)
+        group = find_group(rows, target.column, key)
     if day is not None:
-        windows, problems = choose_windows(rows, day, labels.column)
+        windows, problems = choose_windows(rows, day, target.label)
     else:
-        windows, problems = choose_shares(rows, labels.column, key[0], group, request.split)
+        windows, problems = choose_shares(rows, target.label, key[0], group, request.split)
     if windows is None:
         return None, problems
-    told = f"1 where the file says {labels.positive!r}, else 0"
     columns = tuple(
         column_roles(
-            rows,
-            time=time,
-            day=day,
-            target=labels.column,
-            key=key,
-            label=told,
-            group=group,
-            in_order=False,
+            rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False
         )
     )
     if not any(column.role == "feature" for column in columns):
         told = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
         fix = "give columns with several values that are known when the model is asked"
         return None, [Problem("--data", f"no column can be an input of a model ({told})", fix)]
-    seen = what_was_seen(raw, rows, kinds, labels.column, reading, formats, ambiguous)
-    return Found(kinds, labels, time, day, tuple(key), text, rows, columns, windows, seen), []
+    seen = what_was_seen(raw, rows, kinds, target.column, reading, formats, ambiguous)
+    return Found(kinds, target, time, day, tuple(key), text, rows, columns, windows, seen), []
 
 
 def _reading(request: Request, source: Path) -> tuple[Reading | None, list[Problem]]:

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lifecycle.contract.draft import contract_text, draft_contract
-from lifecycle.contract.model import Label
 from lifecycle.cost.prices import load_prices
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.storage.state import write_atomic
 from pipeline.scaffold.found import PARAMETERS, Found
+from pipeline.scaffold.judged import judged_by, unit_of
 from pipeline.scaffold.render import rendered
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.stage_text import with_stage
+from pipeline.scaffold.target import FoundTarget
 from pipeline.schema import COMMITTED
 from resources.settings import PROJECT, Settings
 
@@ -55,7 +56,7 @@ def _contract_text(request: Request, found: Found) -> str:
         purpose=f"What the model of {request.name} learns from.",
         columns=found.columns,
         key=found.key,
-        label=Label(name=found.labels.column, version=1, column=found.labels.column),
+        label=found.target.label,
     )
     return contract_text(document, found.columns, CONTRACT_HEADING)
 
@@ -68,15 +69,25 @@ def _use_case_text(request: Request, settings: Settings, found: Found) -> str:
         "use_case.yaml.j2",
         name=request.name,
         schema=_schema_path(settings.use_cases[0] / request.name),
-        description=f"Will {found.labels.column} be {found.labels.positive}{asked}?",
+        description=f"{_question(found.target)}{asked}?",
         owner=request.owner or f"team:{request.name}",
         time=found.time,
-        target=found.labels.column,
+        target=found.target.column,
+        task=found.target.task.model_dump(exclude_defaults=True, mode="json"),
+        judged=judged_by(found.target, found.rows),
         day=found.day,
         windows=found.windows,
         slices=[name for _, name in few[:MOST_SLICES]],
         sku=next(iter(load_prices(settings.prices).skus)),
     )
+
+
+def _question(target: FoundTarget) -> str:
+    """What the model is asked, without the question mark."""
+    kind = target.task.kind
+    if kind == "binary":
+        return f"Will {target.column} be {target.positive}"
+    return f"Which {target.column} is it" if kind == "multiclass" else f"How much is {target.column}"
 
 
 def _schema_path(folder: Path) -> str | None:
@@ -91,6 +102,8 @@ def _model_text(request: Request, found: Found) -> str:
         numbers=found.inputs("number", "integer", "boolean"),
         categories=found.inputs("text"),
         moments=found.inputs("time", "instant"),
+        task=found.target.task,
+        unit=unit_of(found.target, found.rows),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import Problem
+from lifecycle.tasks.target import KindName
 from lifecycle.use_case import NAME_PATTERN, OWNER_PATTERN
 from resources.settings import Settings
 
@@ -17,7 +18,7 @@ from resources.settings import Settings
 class Request:
     """The arguments. Without `data`, example rows are made, and `target`, `time` and `keys` are theirs.
 
-    `split` is group, stratified or hash, for rows that time does not split.
+    `split` is group, stratified or hash, for rows that time does not split; `quantiles` is their list as it is written.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Request:
     encoding: str | None = None
     separator: str | None = None
     time_format: str | None = None
+    kind: KindName | None = None
+    quantiles: str | None = None
 
     @property
     def source(self) -> str:
@@ -59,6 +62,7 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
     given = {"--target": request.target, "--time": request.time}
     if request.data is None:
         given |= {"--positive": request.positive, "--key": request.keys or None, "--group": request.group}
+        given |= {"--kind": request.kind, "--quantiles": request.quantiles}
         for option in (option for option, value in given.items() if value is not None):
             yield Problem(option, "names something in a file, and there is no file", "add --data FILE", given[option])
         return

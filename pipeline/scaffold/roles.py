@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.contract.draft import ColumnDraft
-from lifecycle.contract.model import Role
+from lifecycle.contract.model import Label, Role
+from lifecycle.data.snapshot import with_label
 from lifecycle.leakage.later_times import is_later, share_words
 from lifecycle.tasks.probabilities import auc
 
@@ -17,18 +18,20 @@ if TYPE_CHECKING:
 # The area under the curve of one column alone. On flights, 0.97 marks copies of the target and nothing else;
 # what is known only afterwards can lie far below (departure delay: 0.89), so the review stays.
 PERFECT_AUC = 0.97
+# Of a column of numbers, where a label has classes.
+BINS = 64
 # Rank correlation with time from which on a column counts as a clock: the month number of one year has 1.0.
 CLOCK_CORRELATION = 0.99
 # Share of numbers from which on a column of texts counts as one of numbers with a few slips.
 NEARLY = 0.5
 _ONE_VALUE = "one value"
-_ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECASE)
+ID_NAME = re.compile(r"(^|[_\W])(id|key|uuid|guid)$|^Unnamed: \d+$", re.IGNORECASE)
 
 
 def find_key(rows: pd.DataFrame, time: str | None, target: str) -> tuple[str, ...]:
     """Columns that name a row: an id, the time, or the time and one column of text. () if there are none."""
     texts = [name for name in rows.columns if name != target and _is_text(rows[name])]
-    ids = [name for name in rows.columns if name != target and _ID_NAME.search(name)]
+    ids = [name for name in rows.columns if name != target and ID_NAME.search(name)]
     timed = () if time is None else ((time,), *((time, name) for name in texts))
     for names in (*((name,) for name in ids), *timed):
         part = rows[list(names)]
@@ -42,13 +45,13 @@ def column_roles(
     *,
     time: str | None,
     day: str | None,
-    target: str,
+    label: Label,
     key: Sequence[str],
-    label: str,
+    remark: str,
     group: str | None = None,
     in_order: bool = True,
 ) -> list[ColumnDraft]:
-    """The role of each column, with a remark on what was guessed; `target` holds 0, 1 and null.
+    """The role of each column, with a remark on what was guessed; `remark` is the one on the label's column.
 
     Without a column `time` the rows count as written in order of time, unless `in_order` is False: then no column is a
     clock. `group` names the column that the rows are split by.
@@ -56,23 +59,32 @@ def column_roles(
     named_roles: Mapping[str | None, tuple[Role, str]] = {
         time: ("event_time", "when the model is asked"),
         day: ("other", "left out: made by dataset.py; splits and intervals go by whole days"),
-        target: ("target", label),
+        label.column: ("target" if label.greater_than is None else "target_source", remark),
         group: ("entity", "left out: whole groups of it lie in one split, so the model meets new ones only"),
     }
     fixed = {name: role for name, role in named_roles.items() if name is not None}
-    labelled = rows[rows[target].notna()]
-    labels = labelled[target].astype("int64")
+    labelled = with_label(rows, label)
+    events = _events(labelled[label.name], label)
     times = labelled[time] if time is not None else labelled.index.to_series() if in_order else None
     # A key that is text, such as a place, may be an input too; a number of a row never is.
     named = [name for name in key if not _is_text(rows[name]) or rows[name].nunique() > len(rows) / 2]
     drafts = []
     for name in rows.columns:
         later = None if time is None else _later(labelled[name], labelled[time])
-        role, remark = fixed.get(name) or later or _role(labelled[name], labels, times, name in named)
-        if remark == _ONE_VALUE:
-            remark = _one_value(rows[name], labelled[name])
-        drafts.append(ColumnDraft(name=name, role=role, remark=remark))
+        role, told = fixed.get(name) or later or _role(labelled[name], events, times, name in named)
+        if told == _ONE_VALUE:
+            told = _one_value(rows[name], labelled[name])
+        drafts.append(ColumnDraft(name=name, role=role, remark=told))
     return drafts
+
+
+def _events(labels: pd.Series, label: Label) -> list[pd.Series]:
+    """The label's events (Kind.events) as 0 and 1, the main one first."""
+    import pandas as pd
+
+    found = label.kind.checked_labels(labels)
+    events = label.kind.events(found)
+    return [pd.Series(event.of_labels(found).astype("int64"), index=labels.index) for event in events]
 
 
 def _later(values: pd.Series, times: pd.Series) -> tuple[Role, str] | None:
@@ -116,7 +128,9 @@ def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:
     return int(is_number.sum()), texts[~is_number].value_counts()
 
 
-def _role(values: pd.Series, labels: pd.Series, times: pd.Series | None, names_rows: bool) -> tuple[Role, str]:
+def _role(
+    values: pd.Series, events: Sequence[pd.Series], times: pd.Series | None, names_rows: bool
+) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
         return "key", ""
@@ -124,11 +138,11 @@ def _role(values: pd.Series, labels: pd.Series, times: pd.Series | None, names_r
         return "other", "left out: no labelled row has a value"
     if different == 1 and known == len(values):
         return "other", _ONE_VALUE
-    if _ID_NAME.search(str(values.name)):
+    if ID_NAME.search(str(values.name)):
         return "entity", "left out: its name says that it is an identifier"
     if _is_text(values) and different > known / 2:
         return "entity", f"left out: looks like an identifier (many different texts{_mostly_numbers(values) or ')'}"
-    found = alone_auc(values, labels)
+    found = least_alone_auc(values, events)
     if found >= PERFECT_AUC:
         return "other", (
             f"left out: alone it predicts the target almost perfectly (AUC {found:.3f}), probably a leak. "
@@ -137,6 +151,34 @@ def _role(values: pd.Series, labels: pd.Series, times: pd.Series | None, names_r
     if times is not None and not _is_text(values) and abs(values.rank().corr(times.rank())) >= CLOCK_CORRELATION:
         return "other", "left out: grows with time, so the benchmark has values that training never saw"
     return "feature", ""
+
+
+def least_alone_auc(values: pd.Series, events: Sequence[pd.Series]) -> float:
+    """The least AUC of this column alone over the label's events, or that of the first which it does not decide.
+
+    A copy of the label decides each class, and the tails of a number as well as its middle; an honest strong input only
+    some of them.
+    """
+    # Of three events or more a class may lie between two others, which no ranking of numbers sets apart.
+    ranked = _binned(values) if len(events) > 2 and not _is_text(values) and _are_apart(events) else values
+    least = 1.0
+    for event in events:
+        least = min(least, alone_auc(ranked, event))
+        if least < PERFECT_AUC:
+            break
+    return least
+
+
+def _are_apart(events: Sequence[pd.Series]) -> bool:
+    """True for classes, of which a row has one at most; False for a number above limits."""
+    return bool((sum(events[1:], events[0]) <= 1).all())
+
+
+def _binned(values: pd.Series) -> pd.Series:
+    """Numbers and times as texts: each its own where there are few, else bins of equal mass; null stays."""
+    known = values.nunique()
+    places = values.rank(method="dense") if known <= BINS else (values.rank(pct=True) * BINS).round()
+    return places.astype("str").where(values.notna())
 
 
 def alone_auc(values: pd.Series, labels: pd.Series) -> float:

@@ -6,21 +6,23 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lifecycle.contract.model import Label
+from lifecycle.data.snapshot import with_label
 from lifecycle.data.split.by_group import split_by_group
 from lifecycle.data.split.by_hash import split_by_hash
 from lifecycle.data.split.by_stratum import split_by_stratum
 from lifecycle.data.split.check import splits_check
 from lifecycle.errors import DatasetError, Problem
 from lifecycle.split_spec import GroupSplit, HashSplit, Shares, StratifiedSplit
-from pipeline.scaffold.windows import LEAST_ROWS, Windows, windows_of
+from pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, windows_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SHARES = Shares(validation=0.15, calibration=0.1, benchmark=0.2)
 SALT = "v1"
-# Of fewer positives in the benchmark, a hash may leave too few there; strata give each split its share.
-FEW_POSITIVES = 200
+# Of fewer rows of a class in the benchmark, a hash may leave too few there; strata give each split its share.
+FEW_OF_A_CLASS = 200
 # Groups need so many values, none of more than a tenth of the rows, and more than one row on average.
 LEAST_GROUPS, LARGEST_GROUP, ROWS_A_GROUP = 60, 0.1, 1.2
 _GROUP_NAME = re.compile(
@@ -46,45 +48,47 @@ def find_group(rows: pd.DataFrame, target: str, key: Sequence[str]) -> str | Non
 
 
 def choose_shares(
-    rows: pd.DataFrame, target: str, key: str, group: str | None, asked: str | None
+    rows: pd.DataFrame, label: Label, key: str, group: str | None, asked: str | None
 ) -> tuple[Windows | None, list[Problem]]:
-    """The split for these rows; None and the reasons if there are too few, or a split has one class only.
+    """The split for these rows; None and the reasons if there are too few, or a split has labels of one value only.
 
     `key` names each row; `asked` is hash or stratified where that was asked for, `group` what whole groups go by.
     """
-    labelled = rows[rows[target].notna()].astype({target: "int64"})
+    labelled = with_label(rows, label)
     if len(labelled) < LEAST_ROWS:
         fix = f"give at least {LEAST_ROWS:,} rows with a label; fewer train nothing that could be judged"
         return None, [Problem("--data", "too few rows have a label", fix, f"{len(labelled):,} rows")]
-    split = _split(labelled, target, key, group, asked)
+    split = _split(labelled, label, key, group, asked)
     try:
-        splits = _rows_of(labelled, split, key, target)
+        splits = _rows_of(labelled, split, key, label)
     except DatasetError as error:
         return None, [Problem("--data", error.problem, error.fix, error.value)]
-    check = splits_check(splits, split, target, [key])
+    check = splits_check(splits, split, label, [key])
     if check.status != "pass":
-        fix = "give more rows of both classes" + ("" if group is None else ", or name a --group of more values")
+        fix = f"give more rows, in each split of which {OCCUR[label.type]}" + (
+            "" if group is None else ", or name a --group of more values"
+        )
         return None, [Problem("--data", f"can't be split by {split.by}: {check.evidence}", fix)]
     return windows_of(split, len(splits["training"])), []
 
 
 def _rows_of(
-    labelled: pd.DataFrame, split: GroupSplit | HashSplit | StratifiedSplit, key: str, target: str
+    labelled: pd.DataFrame, split: GroupSplit | HashSplit | StratifiedSplit, key: str, label: Label
 ) -> dict[str, pd.DataFrame]:
     if isinstance(split, GroupSplit):
         return split_by_group(labelled, split)
     if isinstance(split, HashSplit):
         return split_by_hash(labelled, split, [key])
-    return split_by_stratum(labelled, split, [key], target)
+    return split_by_stratum(labelled, split, [key], label)
 
 
 def _split(
-    labelled: pd.DataFrame, target: str, key: str, group: str | None, asked: str | None
+    labelled: pd.DataFrame, label: Label, key: str, group: str | None, asked: str | None
 ) -> GroupSplit | HashSplit | StratifiedSplit:
     if group is not None:
         return GroupSplit(by="group", group=group, salt=SALT, shares=SHARES, resample_by=group)
-    counts = labelled[target].value_counts()
-    few = counts.min() * SHARES.benchmark < FEW_POSITIVES
+    counts = labelled[label.name].value_counts()
+    few = label.type != "number" and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
     if asked == "stratified" or (asked is None and few):
         return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=key)
     return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=key)

@@ -21,6 +21,8 @@ Kind = Literal["integer", "number", "boolean", "text", "time", "instant"]
 SUFFIXES = (".csv", ".parquet")
 _DAY = r"\d{4}-\d{2}-\d{2}"
 _ZONE = r"(?:Z|[+-]\d{2}:?\d{2})$"
+# A number as most of Europe writes it: 12,5 or 1.234,5.
+DECIMAL_COMMA = r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+"
 _NUMBER = re.compile(r"[+-]?\d+")
 _NO_NAME = re.compile(rf"[+-]?\d*[.,]\d+(e[+-]?\d+)?|{_DAY}.*|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2,4}}.*", re.IGNORECASE)
 

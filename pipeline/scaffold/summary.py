@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.scaffold.dates import format_of
 from pipeline.scaffold.reading import Reading
 from pipeline.scaffold.roles import NEARLY, numbers_among
-from pipeline.scaffold.source import Kind
+from pipeline.scaffold.source import DECIMAL_COMMA, Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ def _text(name: str, texts: pd.Series) -> Iterator[str]:
     if len(others) and NEARLY * len(texts) <= numbers < len(texts):
         shown = ", ".join(f"{value!r} ({count:,})" for value, count in others.head(3).items())
         yield f"{name} is read as text: {numbers:,} of {len(texts):,} values are numbers, and others are not: {shown}"
-    commas = texts.str.fullmatch(r"[+-]?(\d{1,3}(\.\d{3})+|\d+),\d+")
+    commas = texts.str.fullmatch(DECIMAL_COMMA)
     if commas.mean() >= NEARLY:
         shown = texts[commas].iloc[0]
         yield f"{name} is read as text: its numbers have a decimal comma, such as {shown!r}; write them with a point"

@@ -1,34 +1,115 @@
-"""Which two values the target has, and which of them is the positive label."""
+"""What the target is, two values, classes or numbers, by what it holds or as asked; and how its labels are made of it.
+
+A text is a class, and a number is one unless it is whole, one of few, and frequent. That is a guess in a line that is
+printed, and `--kind` overrides it. What is neither is one error: texts of which nearly each row has its own, a number
+that names the row, a class that no split could hold.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from lifecycle.contract.model import Label
 from lifecycle.errors import Problem, did_you_mean
+from lifecycle.tasks.target import LABEL_TYPES, ClassValue, KindName, TaskSpec
 from pipeline.scaffold.request import Request
-from pipeline.scaffold.source import Kind
+from pipeline.scaffold.roles import ID_NAME, NEARLY, numbers_among
+from pipeline.scaffold.source import DECIMAL_COMMA, Kind
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Of these pairs nobody has to say which one is meant.
 OBVIOUS = {"1", "1.0", "true", "t", "yes", "y", "positive", "pos"}
+# Of fewer rows the smallest split, a tenth, holds none that could be counted on.
+LEAST_CLASS_ROWS = 10
+# Texts are classes while they are so few, with so many rows each on average; of more, somebody has to say so.
+MOST_TEXTS, ROWS_A_TEXT = 100, 20
+# Digits, grades and stars are ten at most; more whole numbers count or measure something.
+FEW = 10
+_SHOWN = 4
 
 
 @dataclass(frozen=True)
-class TargetLabels:
-    """The column, its positive value as the file writes it, and the label of each typed value."""
+class FoundTarget:
+    """The column and its task, in a line why, and as what dataset.py reads it.
+
+    `table` has the label of each value of a binary target, `positive` the text of the positive one.
+    """
 
     column: str
-    positive: str
-    table: dict[Any, int]
+    task: TaskSpec
+    why: str
+    read_as: Kind
+    positive: str = ""
+    table: dict[Any, int] = field(default_factory=dict)
+    classes: tuple[ClassValue, ...] = ()
+
+    @property
+    def label(self) -> Label:
+        """As the contract defines it."""
+        kind = LABEL_TYPES[self.task.kind]
+        return Label(name=self.column, version=1, column=self.column, type=kind, classes=self.classes)
+
+    @property
+    def remark(self) -> str:
+        """For whoever reads the column in the contract."""
+        if self.task.kind == "binary":
+            return f"1 where the file says {self.positive!r}, else 0"
+        return f"one of {len(self.classes)} classes" if self.classes else "the number that is predicted"
 
 
-def target_labels(
+@dataclass(frozen=True)
+class Held:
+    """What a column holds: how often each value occurs, typed as dataset.py types it, the most frequent first."""
+
+    name: str
+    read_as: Kind
+    counts: pd.Series
+    rows: int
+
+    @property
+    def different(self) -> int:
+        return len(self.counts)
+
+    @property
+    def labelled(self) -> int:
+        return int(self.counts.sum())
+
+    @cached_property
+    def is_number(self) -> bool:
+        return self.read_as in ("integer", "number")
+
+    @cached_property
+    def is_whole(self) -> bool:
+        return self.is_number and all(float(value).is_integer() for value in self.counts.index)
+
+    @property
+    def values(self) -> str:
+        """What the values are called."""
+        return "whole numbers" if self.is_whole else "numbers" if self.is_number else "texts"
+
+    @property
+    def shown(self) -> str:
+        """The most frequent values with their rows."""
+        return _with_rows(self.counts.head(_SHOWN).items())
+
+    @property
+    def rare(self) -> list[tuple[Any, int]]:
+        """Values of too few rows for a class, the rarest first."""
+        return [*self.counts[self.counts < LEAST_CLASS_ROWS].items()][::-1]
+
+
+def find_target(
     request: Request, raw: pd.DataFrame, kinds: dict[str, Kind]
-) -> tuple[TargetLabels | None, list[Problem]]:
-    """The labels; None and the reason if the target is not of two values, or if it can't be told which is positive."""
+) -> tuple[FoundTarget | None, list[Problem]]:
+    """The target; None and what is wrong with it, with what was asked of it, or with the column that it names."""
     name = request.target
     if name is None:
         return None, []
@@ -36,41 +117,212 @@ def target_labels(
         return None, [Problem("--target", "is no column of the file", did_you_mean(name, map(str, raw.columns)), name)]
     if name not in kinds:
         return None, []
-    values = _typed(raw[name], kinds[name])
-    if len(values) != 2:
-        return None, [_not_binary(raw[name], len(values))]
-    texts = {str(value): value for value in values}
-    positive = _positive(request.positive, texts)
-    if positive is None:
-        told = (
-            f"neither value of {name!r} is obviously the positive one"
-            if request.positive is None
-            else f"is no value of the target {name!r}"
+    quantiles, problems = _quantiles(request.quantiles)
+    held = Held(name, kinds[name], _counts(raw[name], kinds[name]), len(raw))
+    # Who names a positive value speaks of two, and who names quantiles speaks of numbers.
+    asked = request.kind or ("binary" if request.positive else "regression" if quantiles else None)
+    kind, why, problem = _asked(held, asked) if asked else _seen(held)
+    if kind != "regression" and request.quantiles is not None and kind is not None:
+        problems.append(Problem("--quantiles", f"belong to numbers, and {why}", "leave them out", request.quantiles))
+    if kind != "binary" and request.positive is not None and kind is not None:
+        problems.append(
+            Problem("--positive", f"belongs to a target of two values, and {why}", "leave it out", request.positive)
         )
+    problems += [] if problem is None else [problem]
+    if problems or kind is None:
+        return None, problems
+    if kind == "binary":
+        return _binary(held, why, request.positive)
+    task = TaskSpec(kind=kind, quantiles=quantiles)
+    if kind == "regression":
+        # Never as integers: those can't be empty, and newer rows may wait for their label.
+        return FoundTarget(name, task, why, "number"), []
+    read: Any = int if held.is_number else str
+    classes = tuple(sorted(read(value) for value in held.counts.index))
+    return FoundTarget(name, task, why, "number" if held.is_number else "text", classes=classes), []
+
+
+def _counts(values: pd.Series, kind: Kind) -> pd.Series:
+    import pandas as pd
+
+    known = values.dropna()
+    if kind in ("integer", "number"):
+        typed = pd.to_numeric(known).astype("int64" if kind == "integer" else "float64")
+    elif kind == "boolean":
+        typed = known.astype("str").str.lower() == "true"
+    else:
+        typed = known.astype("str")
+    return typed.value_counts()
+
+
+def _quantiles(text: str | None) -> tuple[tuple[float, ...], list[Problem]]:
+    if text is None:
+        return (), []
+    try:
+        return TaskSpec(kind="regression", quantiles=tuple(float(part) for part in text.split(","))).quantiles, []
+    except (ValueError, ValidationError):
+        fix = "write rising numbers between 0 and 1, such as 0.1,0.5,0.9"
+        return (), [Problem("--quantiles", "are no quantiles", fix, text)]
+
+
+Judged = tuple[KindName | None, str, Problem | None]
+
+
+def _seen(held: Held) -> Judged:
+    """The kind by what the column holds, and why; or what it can't be."""
+    name = repr(held.name)
+    if problem := _unusable(held):
+        return None, "", problem
+    if held.different == 2:
+        return "binary", f"{name} holds two values: kind binary", None
+    told = f"{name} holds {held.different:,} different {held.values}"
+    if held.is_number:
+        if problem := _names_rows(held):
+            return None, "", problem
+        if held.is_whole and held.different <= FEW and not held.rare:
+            why = f"{told}, each in {int(held.counts.min()):,} rows or more: kind multiclass"
+            return "multiclass", f"{why} (--kind regression if they count or measure something)", None
+        rare = f", {_with_rows(held.rare[:1])}, too few for a class" if held.is_whole and held.different <= FEW else ""
+        return "regression", f"{told}{rare}: kind regression", None
+    problem = _nearly_numbers(held) or _nameless(held) or _spelt_twice(held) or _free_text(held) or _too_rare(held)
+    if problem is not None:
+        return None, "", problem
+    return "multiclass", f"{told}: kind multiclass", None
+
+
+def _asked(held: Held, kind: KindName) -> Judged:
+    """The kind as asked, if the values allow it."""
+    told = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
+    problem = _unusable(held)
+    if problem is None and kind == "binary" and held.different != 2:
+        problem = _not_binary(held)
+    if problem is None and kind == "regression" and not held.is_number:
+        problem = _nearly_numbers(held) or _no_numbers(held)
+    if problem is None and kind == "multiclass":
+        problem = _no_classes(held) or _too_rare(held)
+    return (kind, told, None) if problem is None else (None, "", problem)
+
+
+def _unusable(held: Held) -> Problem | None:
+    """What no kind can take."""
+    name = repr(held.name)
+    if held.different == 0:
+        return Problem("--target", f"{name} is empty in all {held.rows:,} rows", "name another column")
+    if held.different == 1:
+        fix = "give rows with other values too, or name another column"
+        return Problem("--target", f"{name} has one value only, {held.shown}", fix)
+    if held.read_as in ("time", "instant"):
+        fix = "make a number of it first, such as the days until then, and name that"
+        return Problem("--target", f"{name} holds times, which no kind of task predicts", fix)
+    return None
+
+
+def _names_rows(held: Held) -> Problem | None:
+    """A number that is the row's name: by the column's name, or since each row has the next one."""
+    name, numbers = repr(held.name), held.counts.index
+    counted = held.different == held.labelled and held.is_whole and numbers.max() - numbers.min() == held.different - 1
+    if not counted and not (held.is_whole and ID_NAME.search(held.name)):
+        return None
+    why = "one for each row, without a gap" if counted else "and its name says that it is an identifier"
+    told = f"{name} names rows and is nothing to predict: {held.different:,} different values, {why}"
+    return Problem("--target", told, "name another column, or write --kind if it is no name")
+
+
+def _nearly_numbers(held: Held) -> Problem | None:
+    """Texts that should be numbers: a decimal comma, or a few slips among them."""
+    if held.read_as != "text":
+        return None
+    texts, rows = held.counts.index.astype("str").str.strip(), held.labelled
+    commas = texts.str.fullmatch(DECIMAL_COMMA)
+    if int(held.counts[commas].sum()) >= NEARLY * rows:
+        told = f"{held.name!r} holds texts, since its numbers have a decimal comma, such as {texts[commas][0]!r}"
+        fix = "write them with a decimal point and no other sign; or --kind multiclass if each is the name of a class"
+        return Problem("--target", told, fix)
+    numbers, others = numbers_among(held.counts.index.to_series().repeat(held.counts.to_numpy()))
+    if not len(others) or numbers < NEARLY * rows:
+        return None
+    told = f"{held.name!r} holds texts, since of {rows:,} values {int(others.sum()):,} are no numbers"
+    fix = "leave these empty or write numbers; or --kind multiclass if each is the name of a class"
+    return Problem("--target", f"{told}: {_with_rows(others.head(_SHOWN).items())}", fix)
+
+
+def _spelt_twice(held: Held) -> Problem | None:
+    if held.read_as != "text":
+        return None
+    plain = held.counts.index.to_series().str.strip().str.lower()
+    twice = plain[plain.duplicated(keep=False)].sort_values(kind="stable")
+    if twice.empty:
+        return None
+    told = f"{held.name!r} has {held.different:,} different values, and some differ by case or by a blank alone"
+    shown = ", ".join(repr(value) for value in twice.index[:_SHOWN])
+    fix = "write each class in one way; or --kind multiclass if they are different classes"
+    return Problem("--target", f"{told}: {shown}", fix)
+
+
+def _free_text(held: Held) -> Problem | None:
+    few = held.different <= MOST_TEXTS and held.labelled >= ROWS_A_TEXT * held.different
+    if few or held.different <= FEW:
+        return None
+    told = f"{held.name!r} holds {held.different:,} different texts in {held.labelled:,} rows: they look like names"
+    fix = "name another column, or make classes of it first; or --kind multiclass if each is a class"
+    return Problem("--target", f"{told}, such as {held.shown}", fix)
+
+
+def _too_rare(held: Held) -> Problem | None:
+    if not held.rare:
+        return None
+    more = f" and {len(held.rare) - _SHOWN} more classes" if len(held.rare) > _SHOWN else ""
+    told = f"a class needs {LEAST_CLASS_ROWS} rows, so that each split has some; {held.name!r} has"
+    fix = "give more rows of them, join them into one class, or leave their label empty"
+    return Problem("--target", f"{told} {_with_rows(held.rare[:_SHOWN])}{more}", fix)
+
+
+def _no_numbers(held: Held) -> Problem:
+    values = "true and false" if held.read_as == "boolean" else "texts"
+    told = f"regression needs numbers, and {held.name!r} holds {values}: {held.shown}"
+    return Problem("--kind", told, "write numbers, without a unit and with a decimal point; or leave --kind out")
+
+
+def _no_classes(held: Held) -> Problem | None:
+    name = repr(held.name)
+    if held.is_number and not held.is_whole:
+        fractions = next(value for value in held.counts.index if not float(value).is_integer())
+        fix = "leave --kind out, or write classes as texts or whole numbers"
+        return Problem("--kind", f"classes are texts or whole numbers, and {name} holds {fractions:g}", fix)
+    if held.read_as == "boolean":
+        return Problem("--kind", f"{name} holds true and false", "leave --kind out: it is binary", "multiclass")
+    return _nameless(held)
+
+
+def _nameless(held: Held) -> Problem | None:
+    """An empty text, which a Parquet file may hold beside nulls."""
+    if held.read_as != "text" or "" not in held.counts.index:
+        return None
+    told = f"{held.name!r} holds an empty text in {int(held.counts.loc['']):,} rows, which names no class"
+    return Problem("--target", told, "make it null where there is no label, or give the class a name")
+
+
+def _binary(held: Held, why: str, asked: str | None) -> tuple[FoundTarget | None, list[Problem]]:
+    texts = {str(value): value for value in sorted(held.counts.index.tolist())}
+    positive = _positive(asked, texts)
+    if positive is not None:
+        table = {value: int(text == positive) for text, value in texts.items()}
+        return FoundTarget(held.name, TaskSpec(kind="binary"), why, held.read_as, positive, table), []
+    if asked is not None:
+        told, fix = f"is no value of the target {held.name!r}", did_you_mean(asked, texts)
+    else:
+        told = f"neither value of {held.name!r} is obviously the positive one"
         fix = f"write --positive {' or --positive '.join(texts)}"
-        if request.positive is not None:
-            fix = did_you_mean(request.positive, texts)
-        return None, [Problem("--positive", told, fix, request.positive or list(texts))]
-    return TargetLabels(name, positive, {value: int(text == positive) for text, value in texts.items()}), []
+    return None, [Problem("--positive", told, fix, asked or list(texts))]
 
 
-def _not_binary(values: pd.Series, different: int) -> Problem:
+def _not_binary(held: Held) -> Problem:
     """The column, its values with their rows, and what to do about them."""
-    counts = values.dropna().astype("str").value_counts()
-    shown = ", ".join(f"{value!r} in {rows:,} rows" for value, rows in counts.head(4).items())
-    told, name = f"{values.name!r} has {different:,} different values and is not binary: {shown}", repr(values.name)
-    if different == 0:
-        return Problem(
-            "--target", f"{name} is not binary: it is empty in all {len(values):,} rows", "name another column"
-        )
-    if different == 1:
-        fix = "give rows of the other class too, or name another column"
-        return Problem("--target", f"{name} is not binary: it has one value, {shown}", fix)
-    spelt = counts.index.str.strip().str.lower()
-    if spelt.nunique() == 2:
+    told = f"{held.name!r} has {held.different:,} different values and is not binary: {held.shown}"
+    if held.read_as == "text" and held.counts.index.str.strip().str.lower().nunique() == 2:
         return Problem("--target", told, "write each class in one way: they differ by case or by a blank")
-    fix = f"make a column of two values first, for example whether {values.name} is {counts.index[0]}, and name that"
-    return Problem("--target", told, fix)
+    fix = f"leave --kind and --positive out, or make a column of two values first, such as whether {held.name} is "
+    return Problem("--target", told, f"{fix}{held.counts.index[0]}")
 
 
 def _positive(asked: str | None, texts: dict[str, Any]) -> str | None:
@@ -83,17 +335,12 @@ def _positive(asked: str | None, texts: dict[str, Any]) -> str | None:
 
 
 def _plain(text: str) -> str:
-    return text.lower().removesuffix(".0")
+    return re.sub(r"\.0$", "", text.lower())
 
 
-def _typed(values: pd.Series, kind: Kind) -> list[Any]:
-    """The different values, typed as dataset.py types them, at most a few."""
-    import pandas as pd
-
-    known = values.dropna().unique()
-    if kind in ("integer", "number"):
-        found = sorted({(int if kind == "integer" else float)(value) for value in pd.to_numeric(known)})
-        return found
-    if kind == "boolean":
-        return sorted({str(value).lower() == "true" for value in known})
-    return sorted({str(value) for value in known})
+def _with_rows(counts: Iterable[tuple[Any, int]]) -> str:
+    """Values as the file writes them, each with its rows."""
+    return ", ".join(
+        f"{f'{value:g}' if isinstance(value, float) else repr(value)} in {rows:,} {'row' if rows == 1 else 'rows'}"
+        for value, rows in counts
+    )

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lifecycle.contract.model import Label, LabelType
+from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_by_time, splits_check
 from lifecycle.errors import DatasetError, Problem
 from lifecycle.split_spec import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
@@ -22,6 +24,11 @@ SMOKE_ROWS, PILOT_ROWS = 500, 3000
 # A pilot of 20 updates of 256 rows had learned nothing on 1,095 training rows, one of 340 updates of 32 rows had.
 PILOT_UPDATES, MOST_EPOCHS = 300, 20
 BATCH_SIZES = (1024, 256, 128, 64, 32)
+# What each split needs of the labels.
+OCCUR: dict[LabelType, str] = {
+    "event": "both values of the target occur", "number": "the target varies",
+    "class": "every class occurs (join rare ones into one)",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,9 +42,9 @@ class Windows:
     pilot: float
 
 
-def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows | None, list[Problem]]:
-    """The windows for these rows; None and the reasons if they are too short, or a split has one class only."""
-    labelled = rows[rows[target].notna()].astype({target: "int64"})
+def choose_windows(rows: pd.DataFrame, day: str, label: Label) -> tuple[Windows | None, list[Problem]]:
+    """The windows for these rows; None and why, if they are too short or a split has labels of one value only."""
+    labelled = with_label(rows, label)
     days = int((labelled[day].max() - labelled[day].min()).days) + 1 if len(labelled) else 0
     problems = []
     if days < LEAST_DAYS:
@@ -54,20 +61,21 @@ def choose_windows(rows: pd.DataFrame, day: str, target: str) -> tuple[Windows |
         splits = split_by_time(labelled, split)
     except DatasetError as error:
         return None, [Problem("--data", error.problem, error.fix, error.value)]
-    check = splits_check(splits, split, target)
+    check = splits_check(splits, split, label)
     if check.status != "pass":
-        return None, [_not_split(check.evidence, splits, labelled, day, target)]
+        return None, [_not_split(check.evidence, splits, labelled, day, label)]
     return windows_of(split, len(splits["training"])), []
 
 
 def _not_split(
-    evidence: str, splits: Mapping[str, pd.DataFrame], labelled: pd.DataFrame, day: str, target: str
+    evidence: str, splits: Mapping[str, pd.DataFrame], labelled: pd.DataFrame, day: str, label: Label
 ) -> Problem:
     """Why time can't split these rows; a label that the newest rows cannot have yet is named as such."""
-    fix = "give rows of more days, in which both values of the target occur throughout"
+    fix = f"give rows of more days, in which {OCCUR[label.type]} throughout"
     told = f"can't be split in time: {evidence}"
+    target = label.name
     newest = splits["benchmark"][target]
-    if len(newest) == 0 or newest.nunique() != 1 or labelled[target].nunique() != 2:
+    if label.type != "event" or len(newest) == 0 or newest.nunique() != 1 or labelled[target].nunique() != 2:
         return Problem("--data", told, fix)
     only, last = int(newest.iloc[0]), labelled.loc[labelled[target] != int(newest.iloc[0]), day].max()
     share = float((labelled[target] != only).mean())

@@ -6,7 +6,10 @@ from lifecycle.checks import CheckResult, stopping
 from lifecycle.evaluation.comparison import not_better_than_prior
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.identity import canonical_json
+from lifecycle.tasks import kind_of
 from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.kind import as_columns
+from lifecycle.tasks.target import Target
 from lifecycle.use_case import BenchmarkSpec
 
 SPEC = BenchmarkSpec.model_validate(
@@ -148,3 +151,81 @@ def test_evaluate_a_benchmark_that_is_not_apart_stops(found):
     assert status(body) == {"predictions": "pass", "groups": "pass", "benchmark_window": found}
     assert stopping(body.checks)
     assert not body.metrics
+
+
+WEIGHTED = SPEC.model_copy(update={"weight": "value"})
+
+
+def test_weights_count_in_all_figures_as_rows_do():
+    frame = predictions()
+    weights = np.random.default_rng(3).integers(1, 4, len(frame))
+    heavy = frame.loc[frame.index.repeat(weights)].reset_index(drop=True).assign(row=range(weights.sum()))
+    weighed = evaluate(frame.assign(weight=weights * 1.0), WEIGHTED, BINARY, benchmark_rows=2000, window=WINDOW)
+    repeated = run(heavy, rows=len(heavy))
+    assert len(weighed.metrics) > 8
+    for one, other in zip(weighed.metrics, repeated.metrics, strict=True):
+        if one.metric != "calibration_error":  # its bins hold rows, and a heavy row is one
+            assert one.estimate.value == pytest.approx(other.estimate.value)
+            assert one.estimate.standard_error == pytest.approx(other.estimate.standard_error)
+    for one, other in zip(weighed.comparisons, repeated.comparisons, strict=True):
+        assert one.gain.value == pytest.approx(other.gain.value)
+
+
+@pytest.mark.parametrize("weights", [[-1.0] + [1.0] * 1999, [np.nan] * 2000, [0.0] * 2000])
+def test_weights_that_are_none_stop_without_figures(weights):
+    body = evaluate(predictions().assign(weight=weights), WEIGHTED, BINARY, benchmark_rows=2000, window=WINDOW)
+    assert status(body)["predictions"] == "fail"
+    assert body.metrics == ()
+
+
+def test_weights_that_are_declared_and_missing_stop():
+    body = evaluate(predictions(), WEIGHTED, BINARY, benchmark_rows=2000, window=WINDOW)
+    assert "the column weight is missing" in body.checks[0].evidence
+
+
+KINDS = {
+    "multiclass": Target(kind="multiclass", classes=("low", "middle", "high")),
+    "number": Target(kind="regression"),
+    "quantiles": Target(kind="regression", quantiles=(0.1, 0.9)),
+}
+PRIMARY = {"multiclass": "macro_f1", "number": "r2", "quantiles": "pinball"}
+
+
+def answers(kind: str, sure: float) -> pd.DataFrame:
+    """Labels and answers of a model that is as sure of the truth as said, from 0 to 1."""
+    random = np.random.default_rng(0)
+    score = random.normal(size=2000)
+    frame = pd.DataFrame({"row": np.arange(2000), "group": np.arange(2000) % 20})
+    if kind == "multiclass":
+        labels = np.digitize(score + 0.3 * random.normal(size=2000), [-0.5, 0.5])
+        found = np.full((2000, 3), (1 - sure) / 3)
+        found[np.arange(2000), np.digitize(score * (sure > 0), [-0.5, 0.5])] += sure
+    else:
+        labels, found = 50 + 10 * score + 3 * random.normal(size=2000), 50 + 10 * sure * score
+        found = found if kind == "number" else found[:, None] + 13 * np.array([-1.0, 1.0]) * (1 - 0.6 * sure)
+    model = "candidate" if sure > 0.5 else "prior" if sure == 0 else "linear"
+    return frame.assign(label=labels, **as_columns(kind_of(KINDS[kind]), model, found))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluate_each_kind_by_a_metric_of_sums_or_rows(kind):
+    frame = answers(kind, 0.9)
+    for sure in (0.0, 0.3):
+        others = answers(kind, sure)
+        frame = frame.assign(**{name: others[name] for name in others if name not in frame.columns})
+    primary = SPEC.primary.model_copy(update={"metric": PRIMARY[kind]})
+    spec = SPEC.model_copy(update={"primary": primary, "slices": ()})
+    body = evaluate(frame, spec, kind_of(KINDS[kind]), benchmark_rows=2000, window=WINDOW)
+    assert stopping(body.checks) == ()
+    assert {m.metric for m in body.metrics} >= {*kind_of(KINDS[kind]).reported, PRIMARY[kind]}
+    gains = {comparison.reference: comparison.gain for comparison in body.comparisons}
+    assert gains["prior"].low > 0
+    assert {comparison.metric for comparison in body.comparisons} == {PRIMARY[kind]}
+    assert sum(row.rows for row in body.reliability) == 2000
+
+
+def test_answers_of_a_missing_class_are_told_with_the_column():
+    frame = answers("multiclass", 0.9).drop(columns="candidate:high")
+    spec = SPEC.model_copy(update={"baselines": (), "slices": ()})
+    body = evaluate(frame, spec, kind_of(KINDS["multiclass"]), benchmark_rows=2000, window=WINDOW)
+    assert "the column candidate:high is missing" in body.checks[0].evidence

@@ -36,6 +36,11 @@ def test_functions_of_the_toy_are_well(tmp_path):
     assert all(one.evidence and not one.faults and not one.untried for one in found.values()), found
 
 
+def test_functions_of_a_loss_in_a_large_unit_are_well(tmp_path):
+    found = tried(tmp_path, (LOSS, f"{LOSS} * 1e-10"))
+    assert found["loss_fn"].faults == ()
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "problem"),
     [
@@ -66,6 +71,7 @@ def test_functions_of_the_toy_are_well(tmp_path):
         ("loss_fn", LOSS, LOSS.replace('"none"', '"mean"'), "64 rows became ()"),
         ("loss_fn", LOSS, LOSS.replace("outputs,", "outputs.detach(),"), "no gradient"),
         ("loss_fn", LOSS, "return outputs**2", "same for swapped targets"),
+        ("loss_fn", LOSS, "return 1e-10 * outputs**2", "same for swapped targets"),
         ("loss_fn", LOSS, LOSS + ".log() * float('inf')", "not finite"),
         ("predict", "return torch.sigmoid(outputs)", "return outputs * 100", "outside [0, 1]"),
         (

@@ -1,27 +1,36 @@
 """The toy use case as jobs for the worker: its split files, built once, and copies of its code with a fault in it."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from lifecycle.contract.model import load_contract
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import SPLITS, split_rows
+from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json
 from lifecycle.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
 from lifecycle.training.state import TrainState
 from lifecycle.use_case import UseCaseSpec, load_use_case
 from lifecycle.worker import main
+from resources import fork_server
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"
 SPEC = load_use_case(TOY).spec
+# As long as they are these, one server forks all workers: a training in this process sets more variables.
+VARIABLES = frozenset(os.environ)
+_servers: list[fork_server.ForkServer] = []
 ROWS = Rows(features=("shop", "x1", "x2"), label="positive", group="day", keys=("row_id",))
 
 
@@ -36,15 +45,20 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return values | changes | {name: merged(values[name], changes[name]) for name in both}
 
 
-def build_splits(folder: Path) -> Path:
-    """training, validation, calibration and benchmark of the toy's first 120 days as Parquet files."""
+def days(count: int) -> pd.DataFrame:
+    """The toy's first days, as its dataset has them."""
     sys.path.insert(0, str(TOY))
     try:
         from dataset import one_day  # pyright: ignore[reportMissingImports]
     finally:
         sys.path.remove(str(TOY))
         sys.modules.pop("dataset", None)
-    frame = pd.concat([one_day(day, 1) for day in range(120)], ignore_index=True)
+    return pd.concat([one_day(day, 1) for day in range(count)], ignore_index=True)
+
+
+def build_splits(folder: Path) -> Path:
+    """training, validation, calibration and benchmark of the toy's first 120 days as Parquet files."""
+    frame = days(120)
     contract = load_contract(TOY / "contract.yaml")
     for name, rows in split_rows(with_label(frame, contract.label), SPEC.split, contract).items():
         rows.to_parquet(folder / f"{name}.parquet", index=False)
@@ -143,17 +157,41 @@ def error_of(job: AnyJob) -> dict[str, Any]:
 
 def start_worker(job: AnyJob, *, start_new_session: bool = False) -> subprocess.Popen[str]:
     """The worker as a real process on the job; its lines are read from stderr."""
-    file = write_job(job)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES")}
-    path = os.pathsep.join([str(ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)])
     return subprocess.Popen(
-        [sys.executable, "-m", "lifecycle.worker", "--job", str(file)],
+        [sys.executable, "-m", "lifecycle.worker", "--job", str(write_job(job))],
         cwd=ROOT,
-        env=environment | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=start_new_session,
     )
+
+
+def environment() -> dict[str, str]:
+    """That of a worker: what this process began with, and settings of the project."""
+    known = ((name, value) for name, value in os.environ.items() if name in VARIABLES or name.startswith("TRAINWORTHY"))
+    kept = {name: value for name, value in known if not name.startswith("DAGSTER_PIPES")}
+    path = os.pathsep.join([str(ROOT), *kept.get("PYTHONPATH", "").split(os.pathsep)])
+    return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+@contextlib.contextmanager
+def forked_worker(job: AnyJob) -> Iterator[fork_server.Leader]:
+    """The worker as a run has it from its second one on: forked from a process that has imported torch, 2 CPU s less.
+
+    It is there no more afterwards.
+    """
+    file = write_job(job)
+    with pytest.MonkeyPatch.context() as patch, locked(Path(job.out), print) as lock:
+        # Not the server of another file's runs, which have another environment.
+        patch.setattr(fork_server, "_started", _servers)
+        leader = fork_server.start_worker(["--job", str(file)], environment(), lock)
+    try:
+        yield leader
+    finally:
+        if leader.poll() is None:
+            os.kill(leader.pid, signal.SIGKILL)
+            leader.wait(60)
 
 
 def run_worker(job: AnyJob) -> tuple[int, dict[str, Any]]:

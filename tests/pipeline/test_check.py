@@ -5,9 +5,11 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from toy_project import ROOT
 
 from pipeline.cli import main
+from pipeline.mend import with_line
 
 
 @pytest.fixture
@@ -121,3 +123,84 @@ def test_check_of_a_use_case_with_its_own_trainer_tells_what_its_script_lacks(to
     assert "✗ train.py" in out
     assert "write def train(flight):" in out
     assert "train returns nothing" in out
+
+
+def without_task(toy):
+    """The use case as it was before there were kinds; returns the lines of its use_case.yaml."""
+    edit(toy, "use_case.yaml", "task: {kind: binary}\n", "")
+    return (toy / "use_case.yaml").read_text()
+
+
+def test_check_of_a_use_case_without_a_task_is_one_error_that_names_its_fix(toy, capsys):
+    without_task(toy)
+    assert main(["check", "toy"]) == 1
+    out = capsys.readouterr().out
+    assert "use_case.yaml: task: the key is missing" in out
+    assert "trainworthy check --mend" in out
+    assert "1 problem in toy" in out
+
+
+OTHER_LABELS = {
+    "binary": {},
+    "regression": {"greaterThan: 0": "type: number", "role, value: target_source": "role, value: target"},
+    "multiclass": {
+        "greaterThan: 0": "type: class, classes: [1, 2]", "role, value: target_source": "role, value: target",
+        "- name: score\n        logicalType: number": "- name: score\n        logicalType: integer",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHER_LABELS)
+def test_check_mend_writes_the_task_by_the_label_s_type_and_keeps_all_else(toy, kind, capsys):
+    without_task(toy)
+    edit(toy, "use_case.yaml", "target: positive\n", "target: positive  # what is asked\n")
+    for old, new in OTHER_LABELS[kind].items():
+        edit(toy, "contract.yaml", old, new)
+    path, line = toy / "use_case.yaml", f"task: {{kind: {kind}}}"
+    lines = path.read_text().splitlines()
+    main(["check", "toy", "--mend"])
+    assert capsys.readouterr().out.startswith(f"wrote    {path}: {line}, since the contract's label positive is ")
+    written = path.read_text().splitlines()
+    assert [one for one in written if one != line] == lines
+    assert written[written.index("target: positive  # what is asked") + 1] == line
+    main(["check", "toy", "--mend"])
+    assert capsys.readouterr().out.startswith("nothing to mend")
+    assert path.read_text().splitlines() == written
+
+
+def test_check_mend_of_an_old_use_case_makes_it_well(toy, capsys):
+    without_task(toy)
+    assert main(["check", "toy", "--mend"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "told"),
+    [
+        ("use_case.yaml", "stages: {smoke", "stages: {{smoke", "use_case.yaml can't be read"),
+        ("contract.yaml", "greaterThan: 0", "greaterThan: warm", "contract.yaml has problems"),
+    ],
+)
+def test_check_mend_that_cannot_know_the_kind_writes_nothing_and_says_why(toy, name, old, new, told, capsys):
+    without_task(toy)
+    edit(toy, name, old, new)
+    before = (toy / "use_case.yaml").read_text()
+    assert main(["check", "toy", "--mend"]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("nothing mended: ")
+    assert told in first
+    assert (toy / "use_case.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: a\ntarget: y\n# of the split\nsplit: {by: hash}\n",
+        "name: a\nsplit: {by: hash}\ntarget: y",
+        "# no target\nname: a\nsplit:\n  by: hash\n",
+        "target: 'a: #b'  # quoted\nname: a\n",
+    ],
+)
+def test_line_that_is_mended_in_changes_no_other_value(text):
+    changed = with_line(text, "task: {kind: binary}")
+    assert yaml.safe_load(changed) == yaml.safe_load(text) | {"task": {"kind": "binary"}}
+    assert changed.replace("task: {kind: binary}\n", "").rstrip() == text.rstrip()

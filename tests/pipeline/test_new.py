@@ -18,10 +18,12 @@ from expectations.validate import validate_frame
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.result import contract_check
 from lifecycle.errors import TrainworthyError
+from lifecycle.tasks.target import TaskSpec
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
 from pipeline.scaffold.project import lay_out
 from pipeline.scaffold.render import rendered
+from pipeline.scaffold.target import FoundTarget
 
 HOSTILE = (
     "two words",
@@ -250,8 +252,17 @@ def test_new_name_that_would_leave_its_folder_is_refused(project, name, capsys):
 
 @pytest.mark.parametrize("template", ["dataset.py.j2", "model.py.j2", "parameters.yaml.j2"])
 def test_new_template_refuses_a_name_that_is_none(template):
-    values = {"kinds": {}, "time": "at", "target": "y", "labels": {}, "day": "day", "numbered": None}
-    values |= {"numbers": [], "categories": [], "moments": [], "parts": 1, "formats": {}, "reading": None}
+    target = FoundTarget("y", TaskSpec(kind="binary"), "", "text")
+    values = {"kinds": {}, "time": "at", "target": target, "task": target.task, "unit": None, "day": "day"}
+    values |= {
+        "numbers": [],
+        "categories": [],
+        "moments": [],
+        "numbered": None,
+        "parts": 1,
+        "formats": {},
+        "reading": None,
+    }
     assert "rain" in rendered(template, name="rain", **values)
     with pytest.raises(ValueError, match="no name"):
         rendered(template, name=CODE, **values)

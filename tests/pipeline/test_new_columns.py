@@ -11,9 +11,9 @@ from pipeline.scaffold.windows import updates
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"bought": "yes"}, "is not binary"),
-        ({"bought": None}, "is not binary"),
-        ({"bought": range(1200)}, "1,200 different values"),
+        ({"bought": "yes"}, "'bought' has one value only, 'yes' in 1,200 rows"),
+        ({"bought": None}, "'bought' is empty in all 1,200 rows"),
+        ({"bought": range(1200)}, "1,200 different values, one for each row, without a gap"),
         ({"at": "soon"}, "no column of times"),
         ({"at": range(1200)}, "no column of times"),
         ({"at": None}, "is empty in 1,200 rows"),
@@ -95,7 +95,7 @@ def test_new_target_of_two_values_of_any_type_becomes_0_and_1(tmp_path, values, 
     result, problems = found(rows, tmp_path, positive=positive, suffix=suffix)
     assert problems == []
     assert result is not None
-    assert result.labels.table == table_of_labels
+    assert result.target.table == table_of_labels
     as_label = first if list(table_of_labels.values())[sorted(values).index(values[0])] else ~first
     assert result.rows["bought"].tolist() == as_label.astype(int).tolist()
 

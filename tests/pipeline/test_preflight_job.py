@@ -10,6 +10,8 @@ from toy_project import Done, Toy
 def github(monkeypatch, toy):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(toy.root))
+    # The server of workers keeps the environment that it was started with: this one is no other test's.
+    monkeypatch.setattr("resources.fork_server._started", [])
 
 
 def suite(toy: Toy) -> ElementTree.Element:

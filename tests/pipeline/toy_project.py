@@ -70,13 +70,15 @@ class Toy:
 
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "MLFLOW_", "TRAINWORTHY_"))}
-        return kept | {
+        # The copy of the product begins without bytecode: the first process writes it for those after it.
+        return kept | self.settings() | {"PYTHONWARNINGS": "ignore", "PYTHONDONTWRITEBYTECODE": ""}
+
+    def settings(self) -> dict[str, str]:
+        """What a run in this process is given: no variable that would keep its workers from being forked."""
+        return {
             "TRAINWORTHY_VAR": str(self.var),
             "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
             "PYTHONPATH": str(product()),
-            "PYTHONWARNINGS": "ignore",
-            # The copy of the product begins without bytecode: the first process writes it for those after it.
-            "PYTHONDONTWRITEBYTECODE": "",
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
 
@@ -198,7 +200,7 @@ class Toy:
         with pytest.MonkeyPatch.context() as patch:
             for name in [name for name in os.environ if name.startswith(("DAGSTER_", "MLFLOW_", "TRAINWORTHY_"))]:
                 patch.delenv(name)
-            for name, value in (self.environment() | environment).items():
+            for name, value in (self.settings() | environment).items():
                 patch.setenv(name, value)
             patch.chdir(product())
             patch.setattr("lifecycle.provenance.PRODUCT", product())

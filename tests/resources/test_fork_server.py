@@ -47,7 +47,9 @@ def until(condition, seconds=30.0):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder with the worker above, and a server that imports little: tests of its imports are the product's runs."""
+    """A folder with the worker above, and empty packages for a server to import: runs of the product have real ones."""
+    for name in {name.partition(".")[0] for name in fork_server.IMPORTED}:
+        (tmp_path / f"{name}.py").touch()
     (tmp_path / "lifecycle").mkdir()
     (tmp_path / "lifecycle" / "__init__.py").touch()
     (tmp_path / "lifecycle" / "worker.py").write_text(WORKER)
@@ -195,7 +197,9 @@ time.sleep(100)
         [sys.executable, "-c", code], env=environment(place), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert starter.stdout is not None
-    pids = [int(word) for word in starter.stdout.readline().split()]
+    # The worker writes on the same stdout, and may be first.
+    line = next(line for line in iter(starter.stdout.readline, "") if not line.startswith("told"))
+    pids = [int(word) for word in line.split()]
     until((place / "waits").exists)
     starter.kill()
     starter.communicate()

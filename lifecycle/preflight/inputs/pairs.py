@@ -7,6 +7,7 @@ since only the place of the block counts. Sequences of whole numbers carry their
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,10 @@ def pairs_together(subject: Subject) -> Found:
     if mixed:
         return Found("fail", mixed, True, False, cause="rows are mixed with others, and their targets are not",
                      fix="mix the targets with the same shares as the inputs")  # fmt: skip
+    handed_on = _of_other_rows(subject)
+    if handed_on:
+        return Found("fail", handed_on, True, False, cause="targets that are rolled, sorted or shuffled alone",
+                     fix="index inputs and targets with the same order of rows")  # fmt: skip
     pair = _pair(subject)
     if pair is None:
         return Found("not_applicable", "no input shares the targets' points")
@@ -79,6 +84,25 @@ def _covers(tensor: Tensor, axis: int, shape: tuple[int, ...]) -> bool:
     """Points first or last: (N, ...), (N, C, ...) or (N, ..., C); a float table has no points but its columns."""
     others = tensor.ndim - 1 - len(shape)
     return others <= 1 and axis in (1, 1 + others)
+
+
+def _of_other_rows(subject: Subject) -> str:
+    """What is wrong if rows come out whole, inputs and targets each the same ones, and in another order."""
+    rows = spread_rows(subject.training, ROWS)
+    inputs, targets = rows_of(subject.training, rows, subject.device)
+    before, after = _of_each_row(inputs, targets), _of_each_row(*augmented(subject, dict(inputs), targets.clone(), 0))
+    sides = [[sorted(pair[side] for pair in pairs) for side in (0, 1)] for pairs in (before, after)]
+    apart = sum(pair not in before for pair in after)
+    if sides[0] != sides[1] or not apart:
+        return ""
+    return f"{apart} of {len(after)} rows come out of augment with the target of another row, and are as they were else"
+
+
+def _of_each_row(inputs: Mapping[str, Tensor], targets: Tensor) -> list[tuple[bytes, bytes]]:
+    """The bytes of each row's inputs, and of its target."""
+    parts = [tensor.detach().cpu().contiguous().numpy() for tensor in inputs.values()]
+    told = targets.detach().cpu().contiguous().numpy()
+    return [(b"".join(part[row].tobytes() for part in parts), told[row].tobytes()) for row in range(len(told))]
 
 
 def _keeps_targets(subject: Subject) -> bool:

@@ -15,7 +15,7 @@ from lifecycle.preflight.one_batch.shipped import exports, predicts
 from lifecycle.preflight.one_batch.update import forward_rows, update_rows, updated
 from lifecycle.preflight.overfit.fit import outputs_of
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.training.loop import SPARSE
+from lifecycle.training.loop import ONE_A_ROW, SPARSE
 
 if TYPE_CHECKING:
     from lifecycle.preflight.one_batch.update import Seen
@@ -29,6 +29,8 @@ def trains(seen: Seen) -> Found:
     try:
         state, loss, norm = updated(seen)
     except TrainingError as error:
+        if error.problem.startswith(ONE_A_ROW):
+            return Found("fail", error.problem, cause="a loss that is a mean or a sum over the rows", fix=error.fix)
         return Found("fail", error.problem, NO_UPDATE, cause=_cause(error), fix=error.fix)
     if not abs(loss) < float("inf"):
         return Found("fail", f"the loss is {loss}")
@@ -106,10 +108,10 @@ CHECKS = (
     ),
     Check(
         "one_batch.predict",
-        question="Does each row get a probability, alone as in a batch, in any order?",
+        question="Does each row get an answer of the kind of task, alone as in a batch, in any order?",
         symptom="validation metrics are those of chance, or scoring a single row breaks",
-        cause="predict gives something else than a probability a row, or rows change their order on the way",
-        fix="predict must give one finite probability in [0, 1] a row",
+        cause="predict gives something else than an answer of the kind a row, or rows change their order on the way",
+        fix="predict must give for each row a probability of label 1, one of each class, a number, or rising quantiles",
         look=predicts,
         after="one_batch.validate",
     ),

@@ -68,7 +68,7 @@ def overfits(subject: Subject) -> Found:
         )
     found = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
     if _wrong_way(subject, found, data, batches):
-        evidence = f"after {found.updates} updates, positive rows have the lower probabilities"
+        evidence = f"after {found.updates} updates, rows of the higher label have the lower answers"
         return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
     result = _told(found, marks, target, start.rows)
     moved = abs(found.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
@@ -202,11 +202,12 @@ def _backwards(subject: Subject, data: TrainData, batches: list[Tensor]) -> bool
 
 
 def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tensor]) -> bool:
-    """Do probabilities of a label of two values rank the learned rows the wrong way round, in either mode?"""
+    """Do answers rank the learned rows the wrong way round, in either mode?"""
     import torch
 
     targets = torch.cat([data.targets[rows] for rows in batches])
-    if subject.predict is None or targets.dim() > 1 or set(targets.unique().tolist()) != {0.0, 1.0}:
+    two_values = targets.dim() == 1 and set(targets.unique().tolist()) == {0.0, 1.0}
+    if subject.predict is None or not (subject.kind is not None or two_values):
         return False
     ranked = [right_pairs(subject.predict, judged(subject, found.state.model, data, batches))]
     with batch_statistics(found.state.model):
@@ -215,13 +216,25 @@ def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tens
 
 
 def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs) -> float:
-    """Share of pairs of a positive and another row of which the positive one has the higher probability."""
+    """Share of pairs of rows with different labels of which the one with the higher label has the higher answer.
+
+    Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable.
+    """
     import torch
 
     targets = torch.cat(outputs.targets)
-    probabilities = torch.cat([predict(one).reshape(-1).float() for one in outputs.trees()])
-    apart = probabilities[targets == 1][:, None] - probabilities[targets == 0]
-    return float((apart.sign().nan_to_num() + 1).mean() / 2)
+    answers = torch.cat([predict(one).float() for one in outputs.trees()])
+    if answers.ndim == 2 and not targets.is_floating_point():
+        places = targets.unique().tolist()
+        return sum(_right(answers[:, place], (targets == place).int()) for place in places) / len(places)
+    return _right(answers.reshape(len(targets), -1).mean(dim=1), targets)
+
+
+def _right(answers: Tensor, targets: Tensor) -> float:
+    """Of answers (N,) and targets (N,); 1 where all targets are equal."""
+    higher = targets[:, None] > targets[None, :]
+    apart = (answers[:, None] - answers[None, :])[higher]
+    return float((apart.sign().nan_to_num() + 1).mean() / 2) if len(apart) else 1.0
 
 
 _SIGN = (

@@ -78,7 +78,8 @@ CHECKS: tuple[Check[Any], ...] = (
         question="Do predict and the loss mean the same by an output?",
         symptom="the loss falls, and metrics and served probabilities are bad; or all rows get nearly the same one",
         cause="predict squashes what is squashed already, takes a softmax over one output, or another sign or class",
-        fix="let predict fit loss_fn: torch.sigmoid for a loss with logits, softmax(dim=1)[:, 1] for two classes",
+        fix="let predict fit loss_fn: torch.sigmoid for a loss with logits, softmax(dim=1) for classes, and of numbers "
+        "what loss_fn compares with the labels",
         look=predictions,
     ),
     Check(

@@ -137,7 +137,7 @@ def _predictions(subject: Subject, pushed: list[list[Any]]) -> tuple[float, floa
     """Lowest and highest predicted probability over all pushes, if they leave out an end."""
     import torch
 
-    if subject.predict is None:
+    if subject.predict is None or (subject.kind is not None and not subject.kind.classes):
         return None
     with torch.no_grad():
         found = torch.cat([subject.predict(one).reshape(-1).float() for some in pushed for one in some])

@@ -1,11 +1,16 @@
-"""Does predict mean what the loss means? It is handed the outputs that the loss likes best, without the network."""
+"""Does predict mean what the loss means? It is handed the outputs that the loss likes best, without the network.
+
+Of classes here, of numbers in numbers.py.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lifecycle.outputs.free import link_along, lowest_loss, same
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from lifecycle.preflight.wiring.passes import few, forward
 
 if TYPE_CHECKING:
@@ -14,8 +19,10 @@ if TYPE_CHECKING:
     from lifecycle.training.state import LossFn
 
 ROWS, STEPS = 64, 24
-# Probabilities of positive rows less those of negative ones, at the outputs that the loss likes best. Label smoothing
-# of 0.4 leaves 0.6; a second sigmoid 0.23, and a softmax over one output 0.
+# Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
+UNLIKELY = 2.0
+# Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label
+# smoothing of 0.4 leaves 0.6; a second sigmoid 0.23, a second softmax at most that, a softmax over one output 0.
 APART = 0.5
 # As many different outputs as this must give more than two probabilities.
 DIFFERENT = 10
@@ -23,11 +30,21 @@ DIFFERENT = 10
 
 def predictions(subject: Subject) -> Found:
     """Fails if the best outputs do not give the labels, or if predict rounds."""
+    if subject.predict is None:
+        return Found("not_applicable", "the model gives no answers")
+    if subject.kind is not None and not subject.kind.classes:
+        return predicted_numbers(subject, subject.kind)
+    return _predicted_classes(subject)
+
+
+def _predicted_classes(subject: Subject) -> Found:
     import torch
 
+    assert subject.predict is not None
     data = few(subject, ROWS)
     targets = data.targets
-    if subject.predict is None or targets.ndim != 1 or not bool(((targets == 0) | (targets == 1)).all()):
+    several = subject.kind is not None and subject.kind.name != "binary"
+    if not several and (targets.ndim != 1 or not bool(((targets == 0) | (targets == 1)).all())):
         return Found("not_applicable", "predict gives no probability of a label of two values")
     if len(targets.unique()) < 2:
         return Found("not_applicable", f"all of {len(targets)} rows have one label")
@@ -35,14 +52,22 @@ def predictions(subject: Subject) -> Found:
         outputs = forward(subject.model().eval(), data.inputs)
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(targets):
         return Found("not_applicable", "outputs are no tensor of a row each")
-    best = _liked_best(subject.recipe.loss_fn, outputs.float(), targets)
+    outputs, loss_fn = outputs.float(), subject.recipe.loss_fn
+    bests = [_liked_best(loss_fn, outputs, targets)]
+    if several and outputs.ndim == 2 and outputs.shape[1] > int(targets.max()):
+        bests.append(_from_the_others(loss_fn, outputs, targets))
     with torch.no_grad():
-        at_best, now = subject.predict(best).float(), subject.predict(outputs).float()
-    positive, negative = float(at_best[targets == 1].mean()), float(at_best[targets == 0].mean())
-    apart = positive - negative
-    told = f"at the outputs that the loss likes best, positive rows get {positive:.3f} and negative ones {negative:.3f}"
+        ats, now = [subject.predict(best).float() for best in bests], subject.predict(outputs).float()
+    if several and any(at.shape != (len(targets), len(subject.kind.classes)) for at in ats if subject.kind):
+        return Found("not_applicable", "predict gives no probability of each class")
+    found = [_worst_class(subject, at, targets) if several else _of_two(at, targets) for at in ats]
+    apart, told = min(found, key=lambda one: one[0])
     if not apart > APART:
-        return Found("fail", told, apart, APART)
+        if falls_without_end(lambda some: loss_fn(some, targets), outputs, bests[0]):
+            return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
+        other = _other_order(subject, ats[0], targets) if several else None
+        cause, fix = other or (("", "") if apart == found[0][0] else _NOT_THE_CLASS)
+        return Found("fail", told, apart, APART, cause=cause, fix=fix)
     values, levels = len(outputs.unique(dim=0)), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
@@ -50,9 +75,73 @@ def predictions(subject: Subject) -> Found:
     return Found("pass", told, apart, APART)
 
 
+_NOT_THE_CLASS = (
+    "other outputs than those of the row's class please the loss as well: it compares numbers of classes",
+    "use cross_entropy(outputs, targets, reduction='none'): classes have no order and no distances",
+)
+
+
+def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Outputs of a low loss that are reached downhill from all classes but the row's own."""
+    start = outputs * 0 + UNLIKELY
+    start[range(len(targets)), targets.long()] = -UNLIKELY
+    link = link_along([outputs], 1) or same
+    _, found = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
+    return link(found[0])
+
+
+def _other_order(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[str, str] | None:
+    """Cause and fix if each class's rows are surely given to one class, and some to another than their own."""
+    assert subject.kind is not None
+    given = {place: at_best[targets == place].mean(dim=0).max(dim=0) for place in targets.unique().tolist()}
+    to = {place: int(most.indices) for place, most in given.items() if float(most.values) > APART}
+    wrong = [place for place in to if to[place] != place]
+    if len(to) < len(given) or len(set(to.values())) < len(to) or not wrong:
+        return None
+    names = subject.kind.classes
+    told = ", ".join(f"{names[place]} is answered as {names[to[place]]}" for place in wrong[:3])
+    return f"predict and loss_fn have the classes in different orders: {told}", (
+        "keep the order of the contract's classes in both: output k is the k-th class, as target k is"
+    )
+
+
+def _of_two(at_best: Tensor, targets: Tensor) -> tuple[float, str]:
+    """Mean probability of positive rows less that of negative ones, and both in words."""
+    positive, negative = float(at_best[targets == 1].mean()), float(at_best[targets == 0].mean())
+    told = f"at the outputs that the loss likes best, positive rows get {positive:.3f} and negative ones {negative:.3f}"
+    return positive - negative, told
+
+
+def _worst_class(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[float, str]:
+    """As _of_two, of the class whose rows are least apart from the others."""
+    assert subject.kind is not None
+    found = []
+    for place in targets.unique().tolist():
+        own, other = (float(at_best[rows, place].mean()) for rows in (targets == place, targets != place))
+        found.append((own - other, own, other, subject.kind.classes[place]))
+    apart, own, other, name = min(found, key=lambda one: one[0])
+    told = (
+        f"at the outputs that the loss likes best, rows of class {name} get a probability of {own:.3f} for it, and "
+        f"other rows {other:.3f}"
+    )
+    return apart, told
+
+
 def _liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Outputs after STEPS steps of 1 against the gradient's sign; within 0 and 1 if the loss takes no others."""
+    """Outputs after STEPS steps of 1 against the gradient's sign; within 0 and 1 if the loss takes no others.
+
+    Outputs that are probabilities or their logarithms stay such.
+    """
     import torch
+
+    link = link_along([outputs], 1) if outputs.ndim == 2 and outputs.shape[1] > 1 else None
+    if link is not None:
+        free = torch.zeros_like(outputs)
+        for _ in range(STEPS):
+            free = free.detach().requires_grad_(True)
+            (gradient,) = torch.autograd.grad(loss_fn(link(free), targets).sum(), free)
+            free = free - gradient.sign()
+        return link(free).detach()
 
     def moved(low: float, high: float) -> Tensor:
         free = outputs.clamp(low, high)

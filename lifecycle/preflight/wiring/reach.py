@@ -36,6 +36,9 @@ def uses_labels(subject: Subject) -> Found:
         return Found("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
     by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
     told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
+    if by_loss > 0 and by_gradient == 0 and gradient.any() and _pull_between(subject, model, data, changed):
+        return Found("pass", f"{told}, and that of outputs between them: the labels lie on one side of the outputs",
+                     by_gradient)  # fmt: skip
     if by_loss > 0 and by_gradient > 0:
         idle = _without_effect(subject, model) or later_labels(subject, model)
         return idle or Found("pass", told, by_gradient)
@@ -43,6 +46,23 @@ def uses_labels(subject: Subject) -> Found:
         "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
     )
     return Found("fail", told, by_gradient, 0.0, cause=cause)
+
+
+def _pull_between(subject: Subject, model: nn.Module, data: TrainData, changed: Tensor) -> bool:
+    """Do labels pull at outputs that lie between them? An absolute error pulls alike at all that lie on one side."""
+    import torch
+
+    with torch.no_grad():
+        outputs = forward(model.eval(), data.inputs)
+    if not isinstance(outputs, torch.Tensor) or not data.targets.is_floating_point():
+        return False
+    middle = float((data.targets.float() + changed.float()).mean()) / 2
+    pulls = []
+    for targets in (data.targets, changed):
+        moved = (outputs.float() - outputs.float().mean() + middle).requires_grad_(True)
+        loss = subject.recipe.loss_fn(moved, targets).sum()
+        pulls.append(torch.autograd.grad(loss, moved)[0] if loss.requires_grad else torch.zeros_like(moved))
+    return not torch.equal(*pulls)
 
 
 def _without_effect(subject: Subject, model: nn.Module) -> Found | None:

@@ -20,6 +20,9 @@ SMALLEST_SHARE = 0.02
 # Of the training label prior's loss on the validation rows. Measured on flights in November: healthy 0.84, learning
 # rate × 100 1.62, × 1000 5.0; in a month whose base rate moved a healthy network lay a little above 1.
 MOST_OF_PRIOR = 1.25
+# Of the way from the first weights' loss to the prior's. Diverged networks end above where they began; answers in
+# another unit than the labels stay where they are.
+WAY_SO_FAR = 0.25
 # Below this share of the prior's loss a network knows something without having moved: it was trained before.
 TRAINED_BEFORE = 0.98
 # From so many updates on, a network that finds nothing where a regression of the same rows does is at fault.
@@ -69,6 +72,10 @@ NETWORK = (
     "look for labels that do not belong to their rows in loss_fn or augment, a learning rate near zero, or inputs that "
     "do not reach the network"
 )
+NEARER = (
+    "begin nearer: start the last layer at the labels' mean and spread, which preprocessing['target'] holds, or train "
+    "longer"
+)
 MORE = "more rows, more epochs or a smaller batch would tell"
 
 
@@ -80,6 +87,8 @@ def _judged(
     if not math.isfinite(learned.network_loss + network.value + reference.value):
         return "fail", f"the network's loss on the validation rows is {learned.network_loss}", NETWORK
     wild = learned.network_loss > MOST_OF_PRIOR * learned.prior_loss
+    if wild and moved == "fell" and _on_its_way(learned, progress):
+        return "insufficient", _still_far(learned, progress), NEARER
     if moved == "rose" or (wild and (moved == "not" or updates >= ENOUGH_UPDATES)):
         return "fail", _diverged(learned, progress), "lower the learning rate, or lengthen the warm-up"
     if moved == "not" and not _knew(learned, progress):
@@ -108,6 +117,17 @@ def _knew(learned: Learned, progress: Progress | None) -> bool:
     """True if the network was trained before, so that it need not move: one of another seed knows as much."""
     untrained = learned.network_loss if progress is None else progress.untrained_loss
     return max(untrained, learned.network_loss) <= TRAINED_BEFORE * learned.prior_loss
+
+
+def _on_its_way(learned: Learned, progress: Progress | None) -> bool:
+    """True if answers began far from the labels, as of numbers in a large unit, and have come a good part nearer.
+
+    The training's own loss then lies above the prior's as well: answers that mean something else do not show in it.
+    """
+    if progress is None or progress.first_loss - progress.fall.value <= learned.prior_loss:
+        return False
+    begun = progress.untrained_loss - learned.prior_loss
+    return begun > 0 and progress.untrained_loss - learned.network_loss >= WAY_SO_FAR * begun
 
 
 def _threshold(learned: Learned) -> float:
@@ -158,6 +178,14 @@ def _diverged(learned: Learned, own: Progress | None) -> str:
         rose = f"the training rows' loss went from {first} to {now}; "
     loss, prior = figures(learned.network_loss, learned.prior_loss)
     return f"{rose}the validation loss of {loss} stands beside {prior}, the loss of {learned.words.constant}"
+
+
+def _still_far(learned: Learned, own: Progress | None) -> str:
+    untrained = math.nan if own is None else own.untrained_loss
+    return (
+        f"the validation loss came from {untrained:.4g} at the first weights to {learned.network_loss:.4g}, and is "
+        f"still above {learned.prior_loss:.4g}, that of the best constant answer"
+    )
 
 
 def _unmoved(learned: Learned, own: Progress | None) -> str:

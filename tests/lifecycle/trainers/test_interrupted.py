@@ -1,6 +1,7 @@
 """A training by a script that is asked to end: its checkpoint, and how it goes on."""
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -91,17 +92,13 @@ def test_worker_with_a_script_that_gets_sigterm_ends_with_75_and_resumes(splits,
     folder = own_trainers.use_case(tmp_path / "toy", own_trainers.documented(way), (WAITS[way], SLEEP + WAITS[way]))
     job = own_trainers.job(splits, folder, tmp_path / "out", "pilot")
     deadline = time.monotonic() + 120
-    with toy_jobs.start_worker(job) as process:
-        try:
-            while not (Path(job.out) / "checkpoints").is_dir() or not checkpoints(job):
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == EXIT_PREEMPTED, said
+    with toy_jobs.forked_worker(job) as worker:
+        while not (Path(job.out) / "checkpoints").is_dir() or not checkpoints(job):
+            assert worker.poll() is None, toy_jobs.error_of(job)
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(worker.pid, signal.SIGTERM)
+        assert worker.wait(60) == EXIT_PREEMPTED
     told = json.loads((Path(job.out) / "error.json").read_text())
     assert told["problem"] == "preempted; a checkpoint is written"
     assert toy_jobs.run_worker(job)[0] == 0

@@ -9,7 +9,7 @@ import torch
 import toy_jobs
 from torch import nn
 
-from lifecycle.errors import UseCaseError
+from lifecycle.errors import TrainingError, UseCaseError
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.loop import backward, train, train_step
 from lifecycle.training.plan import make_plan
@@ -128,7 +128,7 @@ def test_losses_of_few_digits_are_averaged_in_float32():
 
 def test_loss_of_the_wrong_shape_is_told():
     state, data, plan, recipe = started(loss_fn=lambda outputs, targets: loss_fn(outputs, targets).mean())
-    with pytest.raises(AssertionError, match=r"one loss a row, shape \(4,\), got \(\)"):
+    with pytest.raises(TrainingError, match=r"one loss a row, shape \(4,\), got \(\)"):
         train_step(state, data, plan.batch(0)[:4], recipe)
 
 

@@ -1,11 +1,11 @@
 """A training that is interrupted anywhere and started again ends as the uninterrupted one, bit for bit."""
 
+import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import Popen
 
 import pytest
 import toy_jobs
@@ -44,23 +44,19 @@ def outcome(result: TrainResult) -> dict:
 
 def interrupt(job: TrainJob, step: int, number: signal.Signals) -> int:
     """Start the worker and send it the signal once a checkpoint of `step` or later is there; its exit code."""
-    return interrupted(job, step, lambda process: process.send_signal(number))
+    return interrupted(job, step, lambda pid: os.kill(pid, number))
 
 
-def interrupted(job: TrainJob, step: int, how: Callable[[Popen[str]], object]) -> int:
-    """Start the worker and end it by `how` once a checkpoint of `step` or later is there; its exit code."""
+def interrupted(job: TrainJob, step: int, how: Callable[[int], object]) -> int:
+    """Start the worker and end its process by `how` once a checkpoint of `step` or later is there; its exit code."""
     folder, deadline = Path(job.out) / "checkpoints", time.monotonic() + 60
-    with toy_jobs.start_worker(job) as process:
-        try:
-            while not any(path.name >= f"step-{step:08d}" for path in folder.glob("step-*")):
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            how(process)
-            process.communicate(timeout=60)
-        finally:
-            process.kill()
-    return process.returncode
+    with toy_jobs.forked_worker(job) as worker:
+        while not any(path.name >= f"step-{step:08d}" for path in folder.glob("step-*")):
+            assert worker.poll() is None, toy_jobs.error_of(job)
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        how(worker.pid)
+        return worker.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +114,7 @@ def test_notice_of_a_spot_machine_is_as_a_signal_and_an_old_one_is_not_obeyed_ag
     notice = tmp_path / "notice"
     monkeypatch.setenv(NOTICE, str(notice))
     job = toy_jobs.train_job(splits, tmp_path / "out", "full", spec=SPEC)
-    assert interrupted(job, 300, lambda process: notice.touch()) == EXIT_PREEMPTED
+    assert interrupted(job, 300, lambda pid: notice.touch()) == EXIT_PREEMPTED
     assert notice.exists()
     assert toy_jobs.run_here(job)[0] == 0
     assert answer(job).resumed_from_step >= 300
@@ -144,7 +140,8 @@ def test_worker_killed_while_it_writes_beside_the_training_ends_as_the_uninterru
     dies = ("def build_model(", DIES_WRITING.format(flag=str(tmp_path / "flag")))
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", dies)
     job = toy_jobs.train_job(splits, tmp_path / "out", "full", spec=SPEC, use_case=use_case)
-    assert toy_jobs.run_worker(job)[0] == -signal.SIGKILL
+    with toy_jobs.forked_worker(job) as worker:
+        assert worker.wait(60) == -signal.SIGKILL
     left = sorted(path.name for path in (tmp_path / "out" / "checkpoints").iterdir())
     assert [name.partition("step")[0] for name in left] == [".writing-", ""]
     assert toy_jobs.run_here(job) == (0, {})

@@ -1,0 +1,74 @@
+"""What `trainworthy check --mend` writes: the kind of task, where use_case.yaml names none, by the contract's label.
+
+Only that line is added; comments and form of the file stay.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from lifecycle.contract.draft import inline
+from lifecycle.contract.model import Contract, LabelType, load_contract
+from lifecycle.errors import UseCaseError
+from lifecycle.storage.state import write_atomic
+from lifecycle.tasks.target import KIND_OF_LABEL
+from resources.settings import read_settings, use_case_folder
+
+_LABELS: dict[LabelType, str] = {"event": "is an event", "class": "is one of several classes", "number": "is a number"}
+
+
+def mend(name: str) -> str:
+    """What was written, or why nothing was. Raises SettingsError if there is no such use case."""
+    folder = use_case_folder(read_settings(), name)
+    path = folder / "use_case.yaml"
+    text = _text(path)
+    values = None if text is None else _values(text)
+    if text is None or values is None:
+        return "nothing mended: use_case.yaml can't be read as a mapping of keys"
+    if "task" in values:
+        return "nothing to mend: use_case.yaml names its task"
+    contract = _contract(folder)
+    if contract is None:
+        return "nothing mended: the kind of task follows from the contract's label, and contract.yaml has problems"
+    task = {"kind": KIND_OF_LABEL[contract.label.type]}
+    line = f"task: {inline(task)}"
+    changed = with_line(text, line)
+    if _values(changed) != values | {"task": task}:
+        return f"nothing mended: add this line to use_case.yaml by hand: {line}"
+    write_atomic(path, changed.encode())
+    return f"wrote    {path}: {line}, since the contract's label {contract.label.name} {_LABELS[contract.label.type]}"
+
+
+def with_line(text: str, line: str) -> str:
+    """The file with the line behind that of the key `target`, at its end where there is none."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    ends = [value.end_mark.index for key, value in root.value if key.value == "target"]
+    found = text.find("\n", ends[0]) if ends else -1
+    place = len(text) if found < 0 else found + 1
+    before = text[:place] if text[:place].endswith("\n") else f"{text[:place]}\n"
+    return f"{before}{line}\n{text[place:]}"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _values(text: str) -> dict[str, object] | None:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _contract(folder: Path) -> Contract | None:
+    try:
+        return load_contract(folder / "contract.yaml")
+    except UseCaseError:
+        return None

@@ -1,0 +1,186 @@
+"""Preflight of the other kinds of task: silent on healthy ones, and faults of each kind by their own cause."""
+
+from dataclasses import replace
+
+import kind_jobs
+import pytest
+import torch
+
+from lifecycle.data.rows import read_rows
+from lifecycle.preflight.inputs.pairs import pairs_together
+from lifecycle.preflight.overfit.checks import right_pairs
+from lifecycle.preflight.run import run_preflight
+from lifecycle.preflight.sample import draw_sample
+from lifecycle.preflight.start.initial_loss import initial_loss
+from lifecycle.preflight.wiring.predictions import predictions
+from lifecycle.preflight.wiring.reach import uses_labels
+from lifecycle.training.monitors.prior import prior_loss
+
+SQUARED = "return (outputs - targets) ** 2"
+CROSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'
+SORTED = "outputs.sort(dim=1).values"
+SCALED = "self.start + self.scale * found"
+# (fault, kind, replacements, what the cause says)
+MEANT_OTHERWISE = {
+    "sigmoid": ("regression", [("return outputs\n", "return torch.sigmoid(outputs)\n")], "another unit"),
+    "other_unit": ("regression", [("return outputs\n", "return outputs / 60\n")], "another unit"),
+    "not_unscaled": (
+        "regression", 
+        [(f"{SCALED}.squeeze(1)", "found.squeeze(1)"), (SQUARED, "return (outputs - (targets - 42) / 23) ** 2")],
+        "another unit",
+    ),
+    "other_sign": ("regression", [("return outputs\n", "return -outputs\n")], "sign"),
+    "shifted_quantiles": ("quantiles", [(SORTED, f"{SORTED} - 30")], "another unit"),
+    "turned_levels": ("quantiles", [("(levels * off, (levels - 1) * off)", "((1 - levels) * off, -levels * off)"),
+                                    (SORTED, "outputs")], "over- and underestimates swapped"),
+    "squared": ("quantiles", [("return torch.maximum(levels * off, (levels - 1) * off)", "return (off**2)")],
+                "levels in loss_fn"),
+    "softmax_twice": ("multiclass", [("softmax(dim=1)", "softmax(dim=1).softmax(dim=1)")], ""),
+    "turned_classes": ("multiclass", [("outputs.softmax", "outputs.flip(1).softmax")], "low is answered as top"),
+    "next_class": ("multiclass", [("(outputs, targets,", "(outputs, (targets + 1) % 4,")], "different orders"),
+    "codes": (
+        "multiclass", [(CROSS, "return ((outputs.softmax(1) * torch.arange(4.0)).sum(1) - targets) ** 2")],
+        "numbers of classes",
+    ),
+    "rounded": (
+        "multiclass", [("outputs.softmax(dim=1)", "nn.functional.one_hot(outputs.argmax(1), 4).float()")], "rounds",
+    ),
+}  # fmt: skip
+OTHER_QUANTILES = [("(0.1, 0.5, 0.9)", "(0.1, 0.5, 0.8)")]
+ONE_SIDED = [(SQUARED, "return torch.maximum(0.9 * (targets - outputs), 0.1 * (outputs - targets))")]
+HEALTHY = {
+    "absolute": ("regression", [(SQUARED, "return (outputs - targets).abs()")]),
+    "clipped": ("regression", [(SQUARED, "return (outputs - targets.clamp(max=80)) ** 2")]),
+    "standardised": (
+        "regression",
+        [(SQUARED, "return ((outputs - targets) / 23) ** 2")],
+    ),
+    "smoothed": ("multiclass", [('reduction="none"', 'reduction="none", label_smoothing=0.3')]),
+    "log_probabilities": (
+        "multiclass",
+        [
+            ("return found\n", "return found.log_softmax(dim=1)\n"),
+            (CROSS, 'return nn.functional.nll_loss(outputs, targets, reduction="none")'),
+            ("outputs.softmax(dim=1)", "outputs.exp()"),
+        ],
+    ),
+    "squared_probabilities": (
+        "multiclass",
+        [(CROSS, "return (outputs.softmax(1) - nn.functional.one_hot(targets, 4)).square().sum(1)")],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory):
+    """A use case of each kind, and one whose number has a heavy tail."""
+    root = tmp_path_factory.mktemp("kinds")
+    found = {kind: kind_jobs.kind_case(kind, root / kind) for kind in kind_jobs.TASKS}
+    return found | {"price": kind_jobs.kind_case("regression", root / "price", "price")}
+
+
+def subject_of(case, tmp_path):
+    job = case.preflight_job(tmp_path)
+    return draw_sample(job, read_rows(job.training_file, job.rows), "cpu").subject
+
+
+def planted(cases, tmp_path, kind, replacements):
+    return subject_of(cases[kind].changed(tmp_path / "changed", *replacements), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["regression", "quantiles", "multiclass"])
+def test_preflight_of_a_healthy_use_case_of_the_kind_finds_nothing(cases, tmp_path, kind):
+    result = run_preflight(cases[kind].preflight_job(tmp_path))
+    assert {trial.check: trial.evidence for trial in result.trials if trial.status in ("fail", "error")} == {}
+    assert [trial.check for trial in result.trials if trial.status == "insufficient" and trial.required] == []
+    assert {leak.status for leak in result.leakage} <= {"pass", "not_applicable"}
+    assert result.untried == ""
+
+
+@pytest.mark.parametrize("name", MEANT_OTHERWISE)
+def test_predict_that_means_something_else_than_the_loss_fails_by_its_cause(cases, tmp_path, name):
+    kind, replacements, cause = MEANT_OTHERWISE[name]
+    found = predictions(planted(cases, tmp_path, kind, replacements))
+    assert found.status == "fail", found.evidence
+    assert found.severity != "warning"
+    assert cause in found.cause
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_predict_that_means_what_the_loss_means_passes(cases, tmp_path, name):
+    found = predictions(planted(cases, tmp_path, *HEALTHY[name]))
+    assert found.status == "pass", found.evidence
+
+
+@pytest.mark.parametrize(
+    ("kind", "replacements", "told"),
+    [
+        ("quantiles", OTHER_QUANTILES, "0.9 has 80"),
+        ("quantiles", [(SORTED, "outputs")], "cross"),
+        ("regression", ONE_SIDED, "labels' mean"),
+    ],
+    ids=["other_level", "not_sorted", "one_sided"],
+)
+def test_quantiles_that_are_off_or_may_cross_and_one_sided_numbers_are_warnings(
+    cases, tmp_path, kind, replacements, told
+):
+    found = predictions(planted(cases, tmp_path, kind, replacements))
+    assert (found.status, found.severity) == ("fail", "warning")
+    assert told in found.evidence
+
+
+def test_loss_without_a_lowest_value_is_left_to_the_checks_that_know_its_sign(cases, tmp_path):
+    found = predictions(planted(cases, tmp_path, "regression", [(SQUARED, "return -(outputs - targets) ** 2")]))
+    assert found.status == "insufficient"
+
+
+def test_labels_on_one_side_of_all_outputs_are_used_by_an_absolute_error(cases, tmp_path):
+    subject = planted(cases, tmp_path, "regression", [(SQUARED, "return (outputs - targets).abs()"), (SCALED, "found")])
+    assert uses_labels(subject).status == "pass"
+    fixed = replace(subject.recipe, loss_fn=lambda outputs, targets: outputs.abs() + targets)
+    assert uses_labels(replace(subject, recipe=fixed)).status == "fail"
+
+
+def test_large_unit_is_no_fault_of_a_network_that_knows_it(cases, tmp_path):
+    assert initial_loss(subject_of(cases["price"], tmp_path)).status == "pass"
+    unscaled = planted(cases, tmp_path, "price", [("self.start + self.scale * found", "self.start + found")])
+    assert initial_loss(unscaled).severity == "warning"
+
+
+def test_targets_of_other_rows_are_found_in_augment(cases, tmp_path):
+    subject = subject_of(cases["regression"], tmp_path)
+
+    def rolled(inputs, targets, generator):
+        return inputs, targets.roll(1)
+
+    def reordered(inputs, targets, generator):
+        order = torch.randperm(len(targets), generator=generator)
+        return {name: tensor[order] for name, tensor in inputs.items()}, targets[order]
+
+    found = {
+        augment: pairs_together(replace(subject, recipe=replace(subject.recipe, augment=augment)))
+        for augment in (rolled, reordered)
+    }
+    assert (found[rolled].status, found[reordered].status) == ("fail", "not_applicable")
+    assert "16 of 16 rows" in found[rolled].evidence
+
+
+def test_prior_of_a_heavy_tail_is_taken_over_all_labels(cases, tmp_path):
+    subject = subject_of(cases["price"], tmp_path)
+    found = prior_loss(subject.model(), subject.training, subject.recipe, 128)
+    assert found == pytest.approx(float(subject.training.targets.var(correction=0)), rel=1e-3)
+
+
+def test_right_pairs_of_classes_and_of_numbers():
+    class Outputs:
+        def __init__(self, answers, targets):
+            self.answers, self.targets = answers, [targets]
+
+        def trees(self):
+            return [self.answers]
+
+    numbers = Outputs(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
+    assert right_pairs(lambda one: one, numbers) == pytest.approx(2 / 3)
+    classes = Outputs(torch.eye(3), torch.tensor([0, 1, 2]))
+    assert right_pairs(lambda one: one, classes) == 1
+    assert right_pairs(lambda one: one.flip(1), classes) == 0.5

@@ -1,0 +1,69 @@
+"""docs/how-to/tasks.md: its metrics are those that each kind has, and its examples load."""
+
+import re
+from typing import Any
+
+import pytest
+import toy_jobs
+import yaml
+
+from lifecycle.contract.model import Label
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.multiclass import Multiclass
+from lifecycle.tasks.regression import Regression
+from lifecycle.tasks.target import KINDS, TaskSpec
+from pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, MOST_TEXTS, ROWS_A_TEXT
+
+TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "tasks.md").read_text()
+SECTIONS: dict[str, Any] = {
+    "binary": BINARY,
+    "multiclass": Multiclass(("class", "other")),
+    "regression: a number": Regression(),
+    "regression: quantiles": Regression((0.5, 0.9)),
+}
+# One class and one quantile stand for all.
+OTHERS = re.compile(r".*\[(other|0\.5)\]")
+
+
+def documented(heading: str) -> dict[str, tuple[str, bool]]:
+    """What is better, and whether it may be primary, of each metric of a section."""
+    section = TEXT.partition(f"\n### {heading}\n")[2].partition("\n##")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \| .* \|$", section, re.MULTILINE)
+    return {name: (better, mark == "✓") for names, better, mark in rows for name in re.findall("`(.*?)`", names)}
+
+
+def known(kind: Kind) -> dict[str, tuple[str, bool]]:
+    return {
+        name: ("as declared" if "coverage" in name else "more" if metric.higher_is_better else "less", metric.ranks)
+        for name, metric in kind.metrics.items()
+        if not OTHERS.fullmatch(name)
+    }
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_tasks_doc_has_each_metric_of_the_kind_and_no_other(heading):
+    found = documented(heading)
+    # A table of one metric that is a whole kind's would be a parse that failed.
+    assert len(found) > 4
+    assert found == known(SECTIONS[heading])
+
+
+def test_tasks_doc_s_examples_of_tasks_load_and_each_kind_has_one():
+    (block,) = (block for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL) if "use_case.yaml" in block)
+    tasks = [yaml.safe_load(line)["task"] for line in block.splitlines() if line.startswith("task:")]
+    assert {TaskSpec.model_validate(task).kind for task in tasks} == set(KINDS)
+
+
+def test_tasks_doc_s_examples_of_labels_load_and_each_type_has_one():
+    (block,) = (block for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL) if "property: label" in block)
+    keys = {"greaterThan": "greater_than"}
+    values = [one["value"] for one in yaml.safe_load(block)["customProperties"]]
+    labels = [Label.model_validate({keys.get(key, key): found for key, found in value.items()}) for value in values]
+    assert {label.type for label in labels} == {"event", "class", "number"}
+
+
+def test_tasks_doc_says_the_limits_by_which_a_kind_is_seen():
+    assert f"at most {MOST_TEXTS} different ones with {ROWS_A_TEXT} rows each on average" in TEXT
+    assert f"at most {FEW} different whole numbers, each in {LEAST_CLASS_ROWS} rows or more" in TEXT
+    assert f"a class of fewer than {LEAST_CLASS_ROWS} rows" in TEXT

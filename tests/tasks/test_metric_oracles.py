@@ -1,0 +1,154 @@
+"""Each metric equals scikit-learn's, or one written out in float64, and so does its value without a group."""
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn
+
+from lifecycle.errors import EvaluationError
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.interval import group_codes
+from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.metric import estimate, gain, sums_without_each, value, without_each
+from lifecycle.tasks.target import Target
+
+ROWS, GROUPS = 600, 12
+LEVELS = (0.1, 0.5, 0.9)
+BINARY = kind_of(Target())
+CLASSES = kind_of(Target(kind="multiclass", classes=("a", "b", "c", "rare")))
+NUMBER = kind_of(Target(kind="regression"))
+QUANTILES = kind_of(Target(kind="regression", quantiles=LEVELS))
+
+
+def binary(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    # Rounded, so that scores tie.
+    probabilities = random.beta(1, 2, ROWS).round(2)
+    return (random.random(ROWS) < probabilities).astype(float), probabilities
+
+
+def classes(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(ROWS, 4)) * 1.5 - np.array([0, 0, 0, 3])
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return (random.random(ROWS)[:, None] > probabilities.cumsum(axis=1)).sum(axis=1).clip(0, 3), probabilities
+
+
+def numbers(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    labels = 1e6 + np.exp(random.normal(size=ROWS))
+    return labels, labels + random.normal(size=ROWS)
+
+
+def quantiles(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    labels, middle = numbers(seed)
+    return labels, middle[:, None] + np.array([-1.0, 0.0, 1.5])
+
+
+def f1(which):
+    return lambda y, p, w: sklearn.f1_score(y, p.argmax(1), labels=range(4), average=None, sample_weight=w)[which]
+
+
+ORACLES = [
+    (BINARY, binary, "log_loss", lambda y, p, w: sklearn.log_loss(y, p.clip(1e-7, 1 - 1e-7), sample_weight=w)),
+    (BINARY, binary, "brier", lambda y, p, w: sklearn.brier_score_loss(y, p, sample_weight=w)),
+    (BINARY, binary, "auc", lambda y, p, w: sklearn.roc_auc_score(y, p, sample_weight=w)),
+    (BINARY, binary, "average_precision", lambda y, p, w: sklearn.average_precision_score(y, p, sample_weight=w)),
+    (BINARY, binary, "accuracy", lambda y, p, w: sklearn.accuracy_score(y, p >= 0.5, sample_weight=w)),
+    (BINARY, binary, "precision", lambda y, p, w: sklearn.precision_score(y, p >= 0.5, sample_weight=w)),
+    (BINARY, binary, "recall", lambda y, p, w: sklearn.recall_score(y, p >= 0.5, sample_weight=w)),
+    (BINARY, binary, "f1", lambda y, p, w: sklearn.f1_score(y, p >= 0.5, sample_weight=w)),
+    (BINARY, binary, "balanced_accuracy",
+     lambda y, p, w: sklearn.balanced_accuracy_score(y, p >= 0.5, sample_weight=w)),
+    (CLASSES, classes, "log_loss", lambda y, p, w: sklearn.log_loss(y, p, labels=range(4), sample_weight=w)),
+    (CLASSES, classes, "brier", lambda y, p, w: np.average(((np.eye(4)[y] - p) ** 2).sum(1), weights=w)),
+    (CLASSES, classes, "accuracy", lambda y, p, w: sklearn.accuracy_score(y, p.argmax(1), sample_weight=w)),
+    (CLASSES, classes, "balanced_accuracy",
+     lambda y, p, w: sklearn.balanced_accuracy_score(y, p.argmax(1), sample_weight=w)),
+    (CLASSES, classes, "macro_f1", lambda y, p, w: sklearn.f1_score(y, p.argmax(1), average="macro", sample_weight=w)),
+    (CLASSES, classes, "f1[b]", f1(1)),
+    (CLASSES, classes, "recall[rare]",
+     lambda y, p, w: sklearn.recall_score(y, p.argmax(1), labels=range(4), average=None, sample_weight=w)[3]),
+    (NUMBER, numbers, "squared_error", lambda y, p, w: sklearn.mean_squared_error(y, p, sample_weight=w)),
+    (NUMBER, numbers, "rmse", lambda y, p, w: sklearn.root_mean_squared_error(y, p, sample_weight=w)),
+    (NUMBER, numbers, "mae", lambda y, p, w: sklearn.mean_absolute_error(y, p, sample_weight=w)),
+    (NUMBER, numbers, "r2", lambda y, p, w: sklearn.r2_score(y, p, sample_weight=w)),
+    (NUMBER, numbers, "bias", lambda y, p, w: abs(np.average(p - y, weights=w))),
+    (NUMBER, numbers, "median_absolute_error", lambda y, p, w: sklearn.median_absolute_error(y, p, sample_weight=w)),
+    (QUANTILES, quantiles, "pinball[0.1]",
+     lambda y, p, w: sklearn.mean_pinball_loss(y, p[:, 0], alpha=0.1, sample_weight=w)),
+    (QUANTILES, quantiles, "pinball", lambda y, p, w: np.mean(
+        [sklearn.mean_pinball_loss(y, p[:, at], alpha=one, sample_weight=w) for at, one in enumerate(LEVELS)])),
+    (QUANTILES, quantiles, "coverage[0.9]", lambda y, p, w: np.average(y <= p[:, 2], weights=w)),
+    (QUANTILES, quantiles, "interval_coverage", lambda y, p, w: np.average((p[:, 0] <= y) & (y <= p[:, 2]), weights=w)),
+    (QUANTILES, quantiles, "interval_width", lambda y, p, w: np.average(p[:, 2] - p[:, 0], weights=w)),
+    (QUANTILES, quantiles, "mae", lambda y, p, w: sklearn.mean_absolute_error(y, p[:, 1], sample_weight=w)),
+]  # fmt: skip
+NAMES = [f"{kind.name}-{metric}" for kind, _, metric, _ in ORACLES]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("kind", "drawn", "name", "oracle"), ORACLES, ids=NAMES)
+def test_metric_is_the_known_one_with_weights_and_without_a_group(kind: Kind, drawn, name, oracle, weighted):
+    random, metric = np.random.default_rng(7), kind.metrics[name]
+    labels, answers = kind.checked(*drawn(1))
+    groups = random.integers(0, GROUPS, ROWS)
+    # Half of the rows lie in one group, as on a day of storms.
+    groups[: ROWS // 2] = 0
+    weights = random.gamma(1.0, size=ROWS) if weighted else None
+    # A weighed median lies between two rows; scikit-learn takes one of them.
+    tolerance = 1e-2 if weighted and name == "median_absolute_error" else 1e-9
+    assert value(metric, labels, answers, weights) == pytest.approx(oracle(labels, answers, weights), abs=tolerance)
+    found = estimate(metric, labels, answers, groups, weights)
+    assert found.value == pytest.approx(oracle(labels, answers, weights), abs=tolerance)
+    assert found.low <= found.value <= found.high
+    if metric.rows is None:
+        codes = group_codes(groups, ROWS)
+        _, left_out = without_each(metric, labels, answers, codes, weights)
+        for group in (0, 3):
+            kept = codes != group
+            some = None if weights is None else weights[kept]
+            assert left_out[group] == pytest.approx(oracle(labels[kept], answers[kept], some), abs=tolerance)
+
+
+def test_calibration_errors_bins_are_fixed_and_weights_count():
+    labels, answers = binary(3)
+    metric = BINARY.metrics["calibration_error"]
+    twice = value(metric, np.concatenate([labels, labels]), np.concatenate([answers, answers]))
+    assert value(metric, labels, answers, np.full(ROWS, 2.0)) == pytest.approx(twice, abs=1e-12)
+    _, probabilities = classes(3)
+    sure = probabilities.max(axis=1)
+    perfect = (np.random.default_rng(0).random(ROWS) < sure).astype(int)
+    told = np.where(perfect == 1, probabilities.argmax(1), (probabilities.argmax(1) + 1) % 4)
+    assert value(CLASSES.metrics["calibration_error"], told, probabilities) < 0.08
+    assert value(CLASSES.metrics["calibration_error"], (probabilities.argmax(1) + 1) % 4, probabilities) > 0.4
+
+
+def test_sums_without_a_group_keep_their_digits_where_one_group_has_nearly_all():
+    by_group = np.array([[1e16], [1.0], [2.0], [3.0]])
+    assert sums_without_each(by_group)[0, 0] == 6.0
+    assert by_group.sum() - by_group[0, 0] != 6.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "drawn", "name"),
+    [(NUMBER, numbers, "rmse"), (NUMBER, numbers, "r2"), (CLASSES, classes, "macro_f1"), (BINARY, binary, "auc")],
+)
+def test_gain_is_above_zero_for_the_better_model_whichever_way_the_metric_goes(kind: Kind, drawn, name):
+    labels, good = drawn(2)
+    # Answers of other rows.
+    bad, groups = np.roll(good, 1, axis=0), np.arange(ROWS) % GROUPS
+    found = gain(kind.metrics[name], labels, good, bad, groups)
+    assert found.low > 0
+    other = gain(kind.metrics[name], labels, bad, good, groups)
+    assert (other.value, other.high) == (pytest.approx(-found.value), pytest.approx(-found.low))
+    same = gain(kind.metrics[name], labels, good, good, groups)
+    assert (same.low, same.value, same.high) == (0.0, 0.0, 0.0)
+
+
+def test_class_that_is_in_one_group_only_has_no_interval():
+    labels, answers = classes(4)
+    labels[labels == 3] = 0
+    labels[5] = 3
+    groups = np.arange(ROWS) % GROUPS
+    with pytest.raises(EvaluationError, match="undefined once a group is left out"):
+        estimate(CLASSES.metrics["recall[rare]"], labels, answers, groups)

