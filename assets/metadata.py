@@ -13,6 +13,7 @@ import dagster as dg
 from lifecycle.checks import CheckResult
 from lifecycle.cost.forecast_error import error_figures
 from lifecycle.errors import TrainworthyError
+from lifecycle.identity import sha256_json
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import trials_of
 from lifecycle.provenance import commit_url, git_state
@@ -209,8 +210,13 @@ def figures_of(record: Record) -> dict[str, float]:
 
 
 def figure_key(name: str) -> str:
-    """A figure's name as MLflow takes it: `recall[a & b]` is `recall:a _ b`."""
-    return re.sub(r"[^/\w.\- :]", "_", name.replace("[", ":").removesuffix("]"))
+    """A figure's name as MLflow takes it: `recall[late]` is `recall:late`.
+
+    Two classes that differ in what is replaced are two figures all the same.
+    """
+    plain = name.replace("[", ":", 1).removesuffix("]")
+    taken = re.sub(r"[^/\w.\- :]", "_", plain)
+    return taken if taken == plain else f"{taken}-{sha256_json(name)[:6]}"
 
 
 def seconds_of(record: StageReport) -> dict[str, float]:

@@ -14,7 +14,7 @@ _METRICS = {
 _OF_PART = re.compile(r"(\w+)\[(.+)\]")
 _QUANTILES = ("pinball", "coverage")
 # Errors from here on are those of numbers in a unit, such as minutes; a probability known no better says nothing.
-_COARSE = 0.05
+_COARSE = 0.1
 # Of losses in nats and of probabilities, four decimals say enough; what is larger needs fewer, what is smaller more.
 _DECIMALS, _LARGE, _SMALL = 4, 100.0, 5e-4
 
@@ -33,7 +33,7 @@ def metric_name(name: str) -> str:
     """A metric as people say it: `r2` is R², `recall[late]` is recall of late."""
     if found := _OF_PART.fullmatch(name):
         metric, part = found.groups()
-        return f"{metric_name(metric)} of {f'quantile {part}' if metric in _QUANTILES else part}"
+        return f"{metric_name(metric)} of {f'the {part} quantile' if metric in _QUANTILES else part}"
     return _METRICS.get(name, words(name))
 
 
@@ -44,12 +44,13 @@ def stage_metric_name(name: str) -> str:
     return f"validation {metric_name(name.removeprefix('val_'))}" if name.startswith("val_") else words(name)
 
 
-def decimals_of(standard_error: float) -> int:
-    """Decimals for a value with its interval: to two digits of the standard error, four where that is not known.
+def decimals_of(value: float, standard_error: float) -> int:
+    """Decimals for a value with its interval: to two digits of the standard error, four where there is none.
 
     Losses in nats and probabilities have at least four, so that they can be compared at a glance.
     """
-    if not (math.isfinite(standard_error) and standard_error > 0):
+    # What is left of an error by rounding, where a model answers alike whatever group is left out, is none.
+    if not (math.isfinite(standard_error) and standard_error > 1e-9 * abs(value)):
         return _DECIMALS
     least = _DECIMALS if standard_error < _COARSE else 0
     return min(max(1 - math.floor(math.log10(standard_error)), least), 12)

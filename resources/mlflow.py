@@ -159,7 +159,7 @@ class Tracking(dg.ConfigurableResource):
         known = self.client.get_run(run.run_id).data.params
         self.client.log_batch(
             run.run_id,
-            metrics=[Metric(plain_name(name), value, now, 0) for name, value in metrics.items()],
+            metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
             params=[Param(name, str(value)[:500]) for name, value in parameters.items() if name not in known],
             tags=[RunTag(name, value) for name, value in tags.items()],
         )
@@ -304,24 +304,14 @@ def figures_of_line(stage: str, line: MetricsLine) -> tuple[int, dict[str, float
     return seen.step, {f"{stage}/{name}": value for name, value in figures.items() if value is not None}
 
 
-def plain_name(name: str) -> str:
-    """A metric's name as MLflow takes it: `recall[late]` is `recall.late`."""
-    found = re.fullmatch(r"(.+)\[(.+)\]", name)
-    return name if found is None else f"{found[1]}.{_plain(found[2])}"
-
-
-def _plain(text: str, kept_as: str | None = None) -> str:
-    """Letters, digits and few other characters; two texts that differ in what is replaced stay two all the same."""
-    plain = re.sub(r"[^A-Za-z0-9_.:-]", "_", text)
-    exact = plain == (text if kept_as is None else kept_as) and len(plain) <= 60
-    return plain if exact else f"{plain[:60]}-{sha256_json(text)[:6]}"
-
-
 def figures_of_point(stage: str, point: CurvePoint) -> dict[str, float]:
     """A window's figures by their names in MLflow, which takes letters, digits and few other characters."""
     name = f"{stage}/{point.figure}"
     if point.slice is not None:
-        return {f"{name}/{_plain(point.slice, point.slice.replace('=', '_'))}": point.loss}
+        plain = re.sub(r"[^A-Za-z0-9_.:-]", "_", point.slice)
+        # Two values that differ in what was replaced are two figures all the same.
+        exact = plain == point.slice.replace("=", "_") and len(plain) <= 60
+        return {f"{name}/{plain if exact else f'{plain[:60]}-{sha256_json(point.slice)[:6]}'}": point.loss}
     main = point.mode == "training"
     return {name: point.loss} | ({f"{stage}/learning_rate": point.learning_rate} if main else {})
 

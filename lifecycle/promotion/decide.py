@@ -279,7 +279,7 @@ def _gain(gain: Estimate, metric: str) -> str:
 
 
 def _interval(estimate: Estimate, sign: Literal["", "+"] = "") -> str:
-    form = f"{sign},.{decimals_of(estimate.standard_error)}f"
+    form = f"{sign},.{decimals_of(estimate.value, estimate.standard_error)}f"
     return f"{estimate.value:{form}} [{estimate.low:{form}}, {estimate.high:{form}}]"
 
 

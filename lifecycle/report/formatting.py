@@ -71,7 +71,7 @@ def plain(value: Any) -> str:
 
 def estimate(value: Estimate, sign: bool = False) -> str:
     """The value with its 95 % interval, to two digits of the standard error."""
-    decimals = decimals_of(value.standard_error)
+    decimals = decimals_of(value.value, value.standard_error)
     point, low, high = (_plus(item, decimals) if sign else number(item, decimals) for item in _triple(value))
     return f"{point} [{low}, {high}]"
 
@@ -103,7 +103,7 @@ def quantity(value: float, unit: str) -> str:
         return size(value)
     if unit in ("seconds", "s"):
         return seconds(value)
-    return usd(value) if unit.lower() == "usd" else f"{plain(float(value))} {unit}"
+    return usd(value) if unit.lower() == "usd" else f"{plain(float(value))} {unit}".rstrip()
 
 
 def interval(forecast: Forecast) -> str:

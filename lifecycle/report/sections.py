@@ -70,9 +70,9 @@ def control_rows(records: Records) -> list[ControlRow]:
 
 
 def metric_table(report: EvaluationReport) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Metrics over all rows: names of the metrics, then a row a model with values and intervals, candidate first."""
+    """Metrics over all rows: their names, the primary one first, then a row a model, the candidate first."""
     cells = {(item.model, item.metric): item for item in report.metrics if item.slice is None}
-    metrics = list(dict.fromkeys(metric for _, metric in cells))
+    metrics = sorted(dict.fromkeys(metric for _, metric in cells), key=lambda metric: metric != report.primary)
     models = sorted(dict.fromkeys(model for model, _ in cells), key=lambda model: model != CANDIDATE)
     return metrics, [(model, [_cell(cells.get((model, name))) for name in metrics]) for model in models]
 

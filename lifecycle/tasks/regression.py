@@ -57,7 +57,8 @@ class Regression:
             prior="best constant answer",
             linear="ridge regression",
             constant=f"always answering the training rows' {'quantiles' if self.quantiles else 'mean'}",
-            unit=f"of {'pinball loss' if self.quantiles else 'squared error'}",
+            unit="",
+            a_row=f"of {'pinball loss' if self.quantiles else 'squared error'} a row",
             predicted="mean answer",
             observed="mean label",
         )

@@ -9,14 +9,15 @@ from lifecycle.wording import words
 class Words(Frozen):
     """The words of one kind; without any they are those of a label of 0 and 1.
 
-    `constant` says what the loss of the prior is the loss of, `unit` what a loss is counted in (`0.01 nats a row`).
-    `predicted` and `observed` are the axes of the reliability picture.
+    `constant` says what the loss of the prior is the loss of, `unit` what a loss is counted in, empty where it has no
+    name, and `a_row` what a row loses some of. `predicted` and `observed` are the axes of the reliability picture.
     """
 
     prior: str = "label prior"
     linear: str = "logistic regression"
     constant: str = "always predicting the training rows' share of positives"
     unit: str = "nats"
+    a_row: str = "nats a row"
     predicted: str = "mean predicted probability"
     observed: str = "observed share"
 

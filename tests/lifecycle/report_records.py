@@ -78,7 +78,9 @@ def of_numbers() -> dict[Step, Record]:
         ReliabilityBin(predicted=minutes, observed=1.1 * minutes - 2.0, rows=5_496)
         for minutes in (-12.4, -6.1, -2.8, 0.4, 3.9, 8.0, 13.2, 20.5, 31.8, 58.3)
     )
-    splits = {name: f"median {-5 + place}, 80 % from -22 to {41 + place}" for place, name in enumerate(_SPLITS)}
+    splits: dict[str, str] = {
+        name: f"median {-5 + place}, 80 % from -22 to {41 + place}" for place, name in enumerate(_SPLITS)
+    }
     losses = {"smoke": 1_903.42, "pilot": 1_788.09, "full": 1_703.2}
     return _of_kind(
         "regression", ("rmse", "mae", "r2", "bias"), errors, 0.91, reliability, splits, losses, 1_919.3, "mae", 24.1
@@ -94,7 +96,7 @@ def of_classes() -> dict[Step, Record]:
         "gradient_boosting": (0.866, 0.579, 0.609, 0.59),
     }
     reliability = tuple(ReliabilityBin(predicted=p, observed=p - 0.03, rows=5_496) for p in (0.36, 0.45, 0.58, 0.9))
-    splits = dict.fromkeys(_SPLITS, "3 classes, rarest very_late 9.1%")
+    splits: dict[str, str] = dict.fromkeys(_SPLITS, "3 classes, rarest very_late 9.1%")
     losses = {"smoke": 0.962, "pilot": 0.897, "full": 0.871}
     return _of_kind(
         "multiclass", ("log_loss", "accuracy", "recall[very_late]", "macro_f1"), shares, 0.0043, reliability, splits,
@@ -102,7 +104,7 @@ def of_classes() -> dict[Step, Record]:
     )  # fmt: skip
 
 
-_SPLITS = ("training", "validation", "calibration", "benchmark")
+_SPLITS: tuple[str, ...] = ("training", "validation", "calibration", "benchmark")
 
 
 def _of_kind(

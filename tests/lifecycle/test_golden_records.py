@@ -80,4 +80,5 @@ def test_golden_seeds_keep_their_auc(store):
     pilot = store.of_run("toy", "pilot", RUN_ID)
     assert isinstance(pilot, StageReport)
     assert len(pilot.trained) == 3
-    assert all(0.8 < one.val_auc < 1 for one in pilot.trained)
+    assert all(one.val_auc is not None and 0.8 < one.val_auc < 1 for one in pilot.trained)
+    assert [one.scored for one in pilot.trained] == [one.val_auc for one in pilot.trained]

@@ -15,7 +15,7 @@ import report_records as example
 from PIL import Image
 
 from lifecycle.checks import CheckResult
-from lifecycle.records import STEPS, Attempt, Cost, Estimate, Metric, Record, StoppedStep
+from lifecycle.records import STEPS, Attempt, Cost, Estimate, EvaluationReport, Metric, Record, StoppedStep
 from lifecycle.report import figures, formatting, outcome, pictures, render, sections
 from lifecycle.tasks.words import Words
 
@@ -582,6 +582,7 @@ def test_page_of_classes_tells_slices_by_a_metric_that_they_have(pages: dict[str
     ):
         assert told in text, told
     assert "Positives" not in text
+    assert text.index("macro F1 (primary)") < text.index("log loss lower is better")
 
 
 def test_page_of_a_kind_names_its_references_in_every_picture(pages: dict[str, str]) -> None:
@@ -592,14 +593,19 @@ def test_page_of_a_kind_names_its_references_in_every_picture(pages: dict[str, s
 
 
 def test_reliability_of_numbers_spans_what_they_span_and_of_probabilities_ends_at_one() -> None:
-    numbers, classes = (made()["evaluation"] for made in (example.of_numbers, example.of_classes))
+    numbers, classes = (
+        outcome.found(made(), "evaluation", EvaluationReport) for made in (example.of_numbers, example.of_classes)
+    )
+    assert numbers is not None
+    assert classes is not None
     low, top = pictures._range(numbers)
     assert (low, top) == pytest.approx((-15.64 - 0.08 * 77.77, 62.13 + 0.08 * 77.77), abs=0.01)
     assert pictures._range(classes) == pytest.approx((0.0, 0.972))
 
 
 def test_slices_whose_metric_is_higher_the_better_are_worst_where_it_is_lowest() -> None:
-    report = example.of_classes()["evaluation"]
+    report = outcome.found(example.of_classes(), "evaluation", EvaluationReport)
+    assert report is not None
     recalls = tuple(
         Metric(model="candidate", metric="recall[late]", estimate=example.estimate(value, 0.01), rows=300, slice=name)
         for name, value in (("a", 0.7), ("b", 0.3), ("c", 0.5), (None, 0.6))
@@ -629,6 +635,8 @@ def test_direction_of_a_metric_is_told_by_its_name(metric: str, told: str) -> No
         (41.27, 3.2, "41.3 [34.9, 47.7]"),
         (151_234.5, 812.0, "151,234 [149,610, 152,858]"),
         (3.1e-6, 4e-7, "0.00000310 [0.00000230, 0.00000390]"),
+        (1 / 3, 2e-17, "0.3333 [0.3333, 0.3333]"),
+        (1 / 3, 0.0, "0.3333 [0.3333, 0.3333]"),
     ],
 )
 def test_estimate_has_the_decimals_that_its_error_allows(value: float, error: float, told: str) -> None:

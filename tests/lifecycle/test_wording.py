@@ -14,7 +14,7 @@ from lifecycle.wording import figures, metric_name, stage_metric_name
         ("log_loss", "log loss"), ("auc", "AUC"), ("r2", "R²"), ("rmse", "RMSE"), ("mae", "MAE"), ("f1", "F1"),
         ("macro_f1", "macro F1"), ("average_precision", "average precision"), ("pinball", "pinball loss"),
         ("recall[on_time]", "recall of on_time"), ("f1[a[b]]", "F1 of a[b]"),
-        ("coverage[0.9]", "coverage of quantile 0.9"), ("pinball[0.5]", "pinball loss of quantile 0.5"),
+        ("coverage[0.9]", "coverage of the 0.9 quantile"), ("pinball[0.5]", "pinball loss of the 0.5 quantile"),
     ],
 )  # fmt: skip
 def test_metric_is_named_as_people_say_it(name, said):

@@ -434,7 +434,7 @@ def test_decide_of_numbers_names_ridge_regression_and_the_constant():
         ("r2", (0.011, 0.021), "R² gain +0.0160 [+0.0110, +0.0210], 30 groups"),
         ("mae", (2e-6, 4e-6), "MAE gain +0.00000300 [+0.00000200, +0.00000400], 30 groups"),
         ("recall[on_time]", (0.01, 0.03), "recall of on_time gain +0.0200 [+0.0100, +0.0300], 30 groups"),
-        ("pinball[0.9]", (0.3, 0.7), "pinball loss of quantile 0.9 gain +0.50 [+0.30, +0.70], 30 groups"),
+        ("pinball[0.9]", (0.2, 0.8), "pinball loss of the 0.9 quantile gain +0.50 [+0.20, +0.80], 30 groups"),
     ],
 )
 def test_decide_tells_a_gain_in_the_metrics_own_name_and_size(metric, values, told):
@@ -448,4 +448,4 @@ def test_decide_tells_a_guardrail_on_a_quantile_in_words():
     bound = Guardrail(metric="coverage[0.9]", at_least=0.85)
     measured = [Metric(model="candidate", metric="coverage[0.9]", estimate=estimate(0.86, 0.94), rows=900)]
     found = decide(evidence(guardrails=guardrail_results([bound], measured, "candidate")))
-    assert "Guardrail kept: coverage of quantile 0.9 0.9000 [0.8600, 0.9400], at least 0.85." in found.reasons
+    assert "Guardrail kept: coverage of the 0.9 quantile 0.9000 [0.8600, 0.9400], at least 0.85." in found.reasons

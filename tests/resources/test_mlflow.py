@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from assets.metadata import figure_key
 from lifecycle.errors import ChampionError
 from lifecycle.records import CurvePoint
 from lifecycle.training.watching.metrics_file import MetricsLine
@@ -74,13 +75,13 @@ def test_mlflow_values_curves_and_files_are_kept_and_repeats_change_no_parameter
 def test_mlflow_takes_metrics_of_any_class_and_keeps_them_apart(state):
     tracking = Tracking()
     run = tracking.run("toy", "3b333333-0000", {})
-    names = ("recall[late]", "recall[very late]", "recall[very_late]", "coverage[0.9]", "recall[a=b]", "recall[é]")
-    metrics = {f"evaluation/candidate_{name}": float(place) for place, name in enumerate(names)}
+    names = ("recall[late]", "recall[a & b]", "recall[a _ b]", "coverage[0.9]", "recall[a=b]", "recall[é]", "f1[a[b]]")
+    metrics = {f"evaluation/{figure_key(f'candidate_{name}')}": float(place) for place, name in enumerate(names)}
     tracking.log_values(run, parameters={}, metrics=metrics, tags={})
     logged = tracking.client.get_run(run.run_id).data.metrics
     assert sorted(logged.values()) == sorted(metrics.values())
-    assert logged["evaluation/candidate_recall.late"] == 0
-    assert logged["evaluation/candidate_coverage.0.9"] == 3
+    assert logged["evaluation/candidate_recall:late"] == 0
+    assert logged["evaluation/candidate_coverage:0.9"] == 3
 
 
 def test_mlflow_takes_windows_of_any_slice_and_keeps_them_apart(state):

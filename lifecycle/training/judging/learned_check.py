@@ -166,7 +166,7 @@ def _rises(learned: Learned) -> str:
     network, reference, said = learned.network, learned.reference, learned.words
     of_network, low, of_linear, linear_low = figures(network.value, network.low, reference.value, reference.low)
     return (
-        f"permuted within a group, predictions lose {of_network} {said.unit} a row (95 % from {low}); "
+        f"permuted within a group, predictions lose {of_network} {said.a_row} (95 % from {low}); "
         f"{said.linear}'s lose {of_linear} (95 % from {linear_low})"
     )
 
@@ -213,7 +213,7 @@ def beyond_linear_check(learned: Learned | None, device: str) -> CheckResult:
     said = learned.words
     value, low, high = figures(found.value, found.low, found.high, sign="+")
     evidence = (
-        f"permuted within a group, the network's predictions lose {value} {said.unit} a row more than {said.linear}'s "
+        f"permuted within a group, the network's predictions lose {value} {said.a_row} more than {said.linear}'s "
         f"[{low}, {high}]"
     )
     status = "pass" if found.low > 0 else "fail" if found.high < smallest else "insufficient"

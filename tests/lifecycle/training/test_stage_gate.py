@@ -206,7 +206,7 @@ def test_learned_of_numbers_is_told_in_their_words(kind):
     measured = measure_learned(kind, labels, answers, answers, groups, prior, 0, trained_linear=answers)
     check = learned_check(measured, None, "cpu", (), "full")
     assert check.status == "pass"
-    assert f"{kind.words.unit} a row" in check.evidence
+    assert kind.words.a_row in check.evidence
     assert "ridge regression's lose" in check.evidence
     beyond = beyond_linear_check(measured, "cpu")
     assert (beyond.status, beyond.fix[:25]) == ("fail", "consider ridge regression")
