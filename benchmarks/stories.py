@@ -174,12 +174,12 @@ def declared(flights: Flights, rows: pd.DataFrame) -> None:
     for kind in (spec, AT_RANDOM):
         print(f"\nsplit by {kind.by}")
         parts = split_rows(rows, kind, flights.contract)
-        told(splits_check(parts, kind, label, flights.contract.primary_key, len(rows)))
+        told(splits_check(parts, kind, flights.contract.label, flights.contract.primary_key, len(rows)))
         for columns in (CALENDAR, flights.contract.feature_columns):
             told(gap_check(parts["training"], columns, label, kind))
         if kind is AT_RANDOM:
             print("the same rows, declared as a split by time")
-            told(splits_check(parts, spec, label))
+            told(splits_check(parts, spec, flights.contract.label))
 
 
 def gap_check(training: pd.DataFrame, columns: tuple[str, ...], label: str, split: SplitSpec) -> CheckResult:

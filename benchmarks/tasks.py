@@ -163,7 +163,9 @@ def run_case(case: Case, root: Path) -> Ended:
     (run_id,) = set(_runs(state, case.host)) - before
     store = FileRecordStore(StateFolder(state))
     records = [record for step in STEPS if (record := store.of_run(case.host, step, run_id)) is not None]
-    return Ended(done.returncode == 0, tuple(check for record in records for check in record.checks if check.stops))
+    stopping = [check for record in records for check in record.checks if check.stops]
+    # What failed before what could not be tried for it.
+    return Ended(done.returncode == 0, tuple(sorted(stopping, key=lambda check: check.status == "insufficient")))
 
 
 def _runs(state: Path, use_case: str) -> list[str]:

@@ -19,6 +19,7 @@ from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
 from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.kind import COPY_OF_CLASSES
 from lifecycle.tasks.target import Target
 from lifecycle.tasks.words import Words
 from lifecycle.training.checkpoints.interval import Interruptions
@@ -266,7 +267,8 @@ class UnreviewedInputs(Frozen):
     `auc` is the network's and `standard_error` its own; `auc_shuffled` what is left when the values of all these inputs
     are shuffled together; `auc_nulls` that of quick trees which see only whether each of them is null, None without
     nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone.
-    `inputs` are the unreviewed ones, the strongest first, `count` all inputs of the model.
+    `inputs` are the unreviewed ones, the strongest first, `count` all inputs of the model. From `copy_auc` on a
+    score is as good as a copy of the label.
     """
 
     auc: float
@@ -276,6 +278,7 @@ class UnreviewedInputs(Frozen):
     auc_expected: float
     inputs: tuple[InputGain, ...]
     count: int
+    copy_auc: float = COPY_OF_CLASSES.auc
 
 
 class OwnTrainer(Frozen):

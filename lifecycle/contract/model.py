@@ -118,9 +118,8 @@ class Contract(Frozen):
     @cached_property
     def sha256(self) -> str:
         """Hash of all that decides what is accepted; name, version, freshness, owners and words do not count."""
-        values = self.model_dump(mode="json", exclude={"name", "version", "freshness"}) | {
-            "label": self.label.definition
-        }
+        values: dict[str, Any] = self.model_dump(mode="json", exclude={"name", "version", "freshness"})
+        values["label"] = self.label.definition
         for column in values["columns"]:
             # Contracts that say nothing of a review keep the hash that they had before there was one.
             if column["reviewed"] is True:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.few_rows import evenly_spread
 from lifecycle.data.files import SplitFiles
-from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Copy, Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,6 +61,7 @@ class LabelledRows:
     scored_counts: np.ndarray
     training_share: float
     events: tuple[tuple[np.ndarray, np.ndarray], ...]
+    copy: Copy = COPY_OF_CLASSES
 
 
 def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kind) -> LabelledRows:
@@ -98,6 +99,7 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kin
         scored_counts=sum((counts[name] for name in SCORED_SPLITS), np.zeros(2, dtype=np.int64)),
         training_share=int(chosen["training"][1].sum()) / max(len(labels["training"]), 1),
         events=tuple((of(training).astype(np.int64), of(others).astype(np.int64)) for of in events),
+        copy=kind.copy,
     )
 
 

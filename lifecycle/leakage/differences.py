@@ -13,7 +13,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.data.few_rows import evenly_spread
 from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
 from lifecycle.leakage.finding import Leak
-from lifecycle.leakage.power import DECIDES_YOUDEN, power_over_events
+from lifecycle.leakage.power import power_over_events
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +94,6 @@ def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Le
         f"their difference decides the label: Youden's J {found.youden:.3f}, AUC {found.auc:.3f} on held-out rows"
     )
     return Leak(
-        taxon="L2", family=FAMILY, status="fail", columns=pair, observed=found.youden, threshold=DECIDES_YOUDEN,
+        taxon="L2", family=FAMILY, status="fail", columns=pair, observed=found.youden, threshold=found.copy.youden,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip

@@ -10,18 +10,15 @@ within a class, so neither depends on how rare the label is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lifecycle.leakage.cells import Cells, LabelledRows
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Chosen on half of the planted faults of benchmarks/leakage.py; docs/decisions/0015 has the other half.
-DECIDES_YOUDEN, DECIDES_AUC = 0.83, 0.97
-# On the held rows alone, which are fewer: the cut must hold there as well.
-HOLDS_YOUDEN = 0.70
 MINIMUM_TRAINING, MINIMUM_HELD = 20, 10
 
 
@@ -37,12 +34,13 @@ class Power:
     held_youden: float
     auc: float
     training_auc: float
+    copy: Copy = COPY_OF_CLASSES
 
     @property
     def decides(self) -> bool:
-        """True if the column alone is as good as the label."""
-        by_cut = self.youden - self.standard_error >= DECIDES_YOUDEN and self.held_youden >= HOLDS_YOUDEN
-        return by_cut or min(self.auc, self.training_auc) >= DECIDES_AUC
+        """True if the column alone is as good as the label; the cut must hold on the fewer held rows, too."""
+        by_cut = self.youden - self.standard_error >= self.copy.youden and self.held_youden >= self.copy.held_youden
+        return by_cut or min(self.auc, self.training_auc) >= self.copy.auc
 
 
 def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
@@ -51,7 +49,7 @@ def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
     One flower's petals tell its species from all others, and an hour's load is nearly the one before: neither is a
     copy, which would decide each class, and the tails as well as the middle.
     """
-    found = [power(cells, labels, held, rows.scored) for labels, held in rows.events]
+    found = [replace(power(cells, labels, held, rows.scored), copy=rows.copy) for labels, held in rows.events]
     return min(found, key=lambda one: (one.decides, one.auc))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from lifecycle.leakage.cells import Cells, LabelledRows, values_of
 from lifecycle.leakage.finding import Leak
-from lifecycle.leakage.power import DECIDES_AUC, DECIDES_YOUDEN, Power, power_over_events
+from lifecycle.leakage.power import Power, power_over_events
 
 FAMILY = "single_feature"
 _FIX = (
@@ -35,7 +35,7 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]
     return [
         Leak(
             taxon="L2", family=FAMILY, status="pass", columns=(strongest,), observed=one.youden,
-            threshold=DECIDES_YOUDEN, evidence=evidence,
+            threshold=rows.copy.youden, evidence=evidence,
         )
     ]  # fmt: skip
 
@@ -53,10 +53,10 @@ def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
 def _finding(name: str, found: Power) -> Leak:
     evidence = (
         f"one set of its values decides the label: Youden's J {found.youden:.3f} (a copy of the label has 1, one with "
-        f"5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J {DECIDES_YOUDEN} or "
-        f"AUC {DECIDES_AUC}"
+        f"5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J {found.copy.youden} or "
+        f"AUC {found.copy.auc}"
     )
     return Leak(
-        taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=found.youden, threshold=DECIDES_YOUDEN,
+        taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=found.youden, threshold=found.copy.youden,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip

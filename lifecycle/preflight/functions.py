@@ -41,6 +41,8 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     torch.manual_seed(0)
     kind = job.rows.kind
     fixes = FIXES | OPTIONAL_FIXES | {"predict": kind.predict_fix}
+    if kind.target_state(kind.sample_labels(FIT_ROWS)):
+        fixes["to_tensors"] += f"; beside your own keys preprocessing holds {TARGET_STATE!r}, of the label"
     trials = Trials(Path(job.use_case_folder), job.rows.features, fixes)
     task = trials.imported()
     if task is None:

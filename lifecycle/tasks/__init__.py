@@ -9,20 +9,24 @@ from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.regression import Regression
-from lifecycle.tasks.target import Target
+from lifecycle.tasks.target import ClassValue, KindName, Target
 from lifecycle.tasks.words import Words
 
 
-@lru_cache(maxsize=32)
 def kind_of(target: Target) -> Kind:
     """The kind of a target, with what it has to know of the label."""
-    match target.kind:
+    return _kind(target.kind, target.classes, target.quantiles)
+
+
+@lru_cache(maxsize=32)
+def _kind(name: KindName, classes: tuple[ClassValue, ...], quantiles: tuple[float, ...]) -> Kind:
+    match name:
         case "binary":
             return BINARY
         case "multiclass":
-            return Multiclass(target.classes)
+            return Multiclass(classes)
         case "regression":
-            return Regression(target.quantiles)
+            return Regression(quantiles)
 
 
 def words_of(record: Record) -> Words:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.tasks.kind import Event, few_groups
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import (
     brier,
@@ -45,14 +45,19 @@ class Binary:
     words = Words()
     predict_fix = "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid"
     target_dtype: Literal["float32"] = "float32"
+    copy = COPY_OF_CLASSES
     loss, score = "log_loss", "auc"
     per_class: tuple[str, ...] = ()
     reported = ("log_loss", "brier", "auc", "calibration_error")
     # The calibration error is left out: over 200 rows a perfect model with a base rate of 0.2 shows about 0.07.
     sliced = ("log_loss", "brier", "auc")
 
-    @cached_property
+    @property
     def metrics(self) -> Mapping[str, TaskMetric]:
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, ranking, calibration, and what a decision at a probability of 0.5 gets right."""
         found = (
             TaskMetric("log_loss", False, rows=log_loss),

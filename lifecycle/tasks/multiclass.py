@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.errors import EvaluationError
-from lifecycle.tasks.kind import Event, few_groups, same_length, vector
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
 from lifecycle.tasks.words import Words
@@ -41,6 +41,7 @@ class Multiclass:
         observed="share of rows of that class",
     )
     target_dtype: Literal["int64"] = "int64"
+    copy = COPY_OF_CLASSES
     loss, score = "log_loss", "accuracy"
     per_class = ("recall", "precision", "f1")
     reported = ("log_loss", "brier", "accuracy", "balanced_accuracy", "macro_f1", "calibration_error")
@@ -58,8 +59,12 @@ class Multiclass:
         count = len(self.classes)
         return f"give a probability of each of the {count} classes, shape (N, {count}), for example by softmax(dim=1)"
 
-    @cached_property
+    @property
     def metrics(self) -> Mapping[str, TaskMetric]:
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, TaskMetric]:
         """Losses, shares of right predictions over all rows and over classes, calibration, and figures of one class."""
         count = len(self.classes)
         found = [

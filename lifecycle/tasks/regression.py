@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
-from lifecycle.tasks.kind import Event, few_groups, same_length, vector
+from lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from lifecycle.tasks.probabilities import equal_mass_bins
 from lifecycle.tasks.words import Words
@@ -38,6 +38,7 @@ class Regression:
     name = "regression"
     classes: tuple[Any, ...] = ()
     target_dtype: Literal["float32"] = "float32"
+    copy = COPY_OF_NUMBERS
     per_class: tuple[str, ...] = ()
 
     def __init__(self, quantiles: tuple[float, ...] = ()) -> None:
@@ -92,8 +93,12 @@ class Regression:
     def _coverages(self) -> tuple[str, ...]:
         return tuple(f"coverage[{one:g}]" for one in self.quantiles)
 
-    @cached_property
+    @property
     def metrics(self) -> Mapping[str, TaskMetric]:
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, TaskMetric]:
         """Errors of a number; or of quantiles their loss, how many labels lie below each, and between the outer two."""
         found = self._of_quantiles() if self.quantiles else _of_numbers()
         return {metric.name: metric for metric in found}
@@ -378,7 +383,10 @@ def pinball(labels: np.ndarray, answers: np.ndarray, level: float) -> np.ndarray
 
 
 def _mean_pinball(labels: np.ndarray, answers: np.ndarray, levels: tuple[float, ...]) -> np.ndarray:
-    return sum(pinball(labels, answers[:, place], level) for place, level in enumerate(levels)) / len(levels)
+    import numpy as np
+
+    losses = [pinball(labels, answers[:, place], level) for place, level in enumerate(levels)]
+    return np.add.reduce(losses) / len(levels)
 
 
 def _pinball_at(labels: np.ndarray, answers: np.ndarray, place: int, level: float) -> np.ndarray:

@@ -15,9 +15,6 @@ from lifecycle.tasks.probabilities import auc
 if TYPE_CHECKING:
     import pandas as pd
 
-# The area under the curve of one column alone. On flights, 0.97 marks copies of the target and nothing else;
-# what is known only afterwards can lie far below (departure delay: 0.89), so the review stays.
-PERFECT_AUC = 0.97
 # Of a column of numbers, where a label has classes.
 BINS = 64
 # Rank correlation with time from which on a column counts as a clock: the month number of one year has 1.0.
@@ -71,7 +68,9 @@ def column_roles(
     drafts = []
     for name in rows.columns:
         later = None if time is None else _later(labelled[name], labelled[time])
-        role, told = fixed.get(name) or later or _role(labelled[name], events, times, name in named)
+        role, told = (
+            fixed.get(name) or later or _role(labelled[name], events, label.kind.copy.auc, times, name in named)
+        )
         if told == _ONE_VALUE:
             told = _one_value(rows[name], labelled[name])
         drafts.append(ColumnDraft(name=name, role=role, remark=told))
@@ -129,7 +128,7 @@ def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:
 
 
 def _role(
-    values: pd.Series, events: Sequence[pd.Series], times: pd.Series | None, names_rows: bool
+    values: pd.Series, events: Sequence[pd.Series], perfect: float, times: pd.Series | None, names_rows: bool
 ) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
@@ -142,8 +141,8 @@ def _role(
         return "entity", "left out: its name says that it is an identifier"
     if _is_text(values) and different > known / 2:
         return "entity", f"left out: looks like an identifier (many different texts{_mostly_numbers(values) or ')'}"
-    found = least_alone_auc(values, events)
-    if found >= PERFECT_AUC:
+    found = least_alone_auc(values, events, perfect)
+    if found >= perfect:
         return "other", (
             f"left out: alone it predicts the target almost perfectly (AUC {found:.3f}), probably a leak. "
             "If it is known when you predict, set role: feature in contract.yaml"
@@ -153,8 +152,11 @@ def _role(
     return "feature", ""
 
 
-def least_alone_auc(values: pd.Series, events: Sequence[pd.Series]) -> float:
-    """The least AUC of this column alone over the label's events, or that of the first which it does not decide.
+def least_alone_auc(values: pd.Series, events: Sequence[pd.Series], perfect: float) -> float:
+    """The least AUC of this column alone over the label's events, or that of the first where it is below `perfect`.
+
+    From `perfect` on (Kind.copy) a column is a copy of the target; on flights nothing else has as much. What is known
+    only afterwards can lie far below (departure delay: 0.89), so the review stays.
 
     A copy of the label decides each class, and the tails of a number as well as its middle; an honest strong input only
     some of them.
@@ -164,7 +166,7 @@ def least_alone_auc(values: pd.Series, events: Sequence[pd.Series]) -> float:
     least = 1.0
     for event in events:
         least = min(least, alone_auc(ranked, event))
-        if least < PERFECT_AUC:
+        if least < perfect:
             break
     return least
 

@@ -212,7 +212,7 @@ def test_evaluate_each_kind_by_a_metric_of_sums_or_rows(kind):
     frame = answers(kind, 0.9)
     for sure in (0.0, 0.3):
         others = answers(kind, sure)
-        frame = frame.assign(**{name: others[name] for name in others if name not in frame.columns})
+        frame = frame.assign(**{str(name): others[name] for name in others if name not in frame.columns})
     primary = SPEC.primary.model_copy(update={"metric": PRIMARY[kind]})
     spec = SPEC.model_copy(update={"primary": primary, "slices": ()})
     body = evaluate(frame, spec, kind_of(KINDS[kind]), benchmark_rows=2000, window=WINDOW)

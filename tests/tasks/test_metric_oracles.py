@@ -1,5 +1,7 @@
 """Each metric equals scikit-learn's, or one written out in float64, and so does its value without a group."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn import metrics as sklearn
@@ -45,7 +47,19 @@ def quantiles(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def f1(which):
-    return lambda y, p, w: sklearn.f1_score(y, p.argmax(1), labels=range(4), average=None, sample_weight=w)[which]
+    def of_class(y, p, w):
+        found: Any = sklearn.f1_score(y, p.argmax(1), labels=range(4), average=None, sample_weight=w)  # pyright: ignore
+        return found[which]
+
+    return of_class
+
+
+def recall(which):
+    def of_class(y, p, w):
+        found: Any = sklearn.recall_score(y, p.argmax(1), labels=range(4), average=None, sample_weight=w)  # pyright: ignore
+        return found[which]
+
+    return of_class
 
 
 ORACLES = [
@@ -66,8 +80,7 @@ ORACLES = [
      lambda y, p, w: sklearn.balanced_accuracy_score(y, p.argmax(1), sample_weight=w)),
     (CLASSES, classes, "macro_f1", lambda y, p, w: sklearn.f1_score(y, p.argmax(1), average="macro", sample_weight=w)),
     (CLASSES, classes, "f1[b]", f1(1)),
-    (CLASSES, classes, "recall[rare]",
-     lambda y, p, w: sklearn.recall_score(y, p.argmax(1), labels=range(4), average=None, sample_weight=w)[3]),
+    (CLASSES, classes, "recall[rare]", recall(3)),
     (NUMBER, numbers, "squared_error", lambda y, p, w: sklearn.mean_squared_error(y, p, sample_weight=w)),
     (NUMBER, numbers, "rmse", lambda y, p, w: sklearn.root_mean_squared_error(y, p, sample_weight=w)),
     (NUMBER, numbers, "mae", lambda y, p, w: sklearn.mean_absolute_error(y, p, sample_weight=w)),

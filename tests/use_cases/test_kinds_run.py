@@ -1,6 +1,7 @@
 """Smoke and pilot of the use cases that are no binary label, on their own data, in the worker."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows
-from lifecycle.jobs import Rows, TrainJob
+from lifecycle.jobs import Rows, TrainJob, TrainResult
 from lifecycle.tasks.target import target_of
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.stage import run_stage
@@ -37,7 +38,7 @@ def test_delays_are_learned_by_the_pilot(tmp_path: Path):
     assert result.metrics["val_loss"] < 0.95 * result.metrics["val_loss_of_prior"]
 
 
-def trained(name: str, data: Path, folder: Path, stage):
+def trained(name: str, data: Path, folder: Path, stage: Any) -> TrainResult:
     """The stage of a use case on the dataset's files; no check of it may stop."""
     use_case = load_use_case(ROOT / "use_cases" / name)
     spec, contract = use_case.spec, load_contract(use_case.contract_path)
@@ -47,10 +48,13 @@ def trained(name: str, data: Path, folder: Path, stage):
         features=contract.feature_columns, label=contract.label.name, group=spec.split.resample_by,
         target=target_of(spec.task, contract.label.classes),
     )  # fmt: skip
+    files: dict[str, Any] = {
+        f"{split}_file": str(folder / f"{split}.parquet") for split in ("training", "validation", "calibration")
+    }
     job = TrainJob(
         use_case_folder=str(use_case.folder), out=str(folder / "out"), device="cpu", rows=rows, identity=name,
         stage=stage, stages=spec.stages, training=spec.training, hyperparameters=spec.hyperparameters,
-        **{f"{split}_file": str(folder / f"{split}.parquet") for split in ("training", "validation", "calibration")},
+        **files,
     )  # fmt: skip
     result = run_stage(job)
     assert stopping(training_checks(stage, result)) == ()

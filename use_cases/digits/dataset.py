@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from sklearn.datasets import load_digits
@@ -20,7 +21,7 @@ PIXELS = tuple(f"p{row}{column}" for row in range(8) for column in range(8))
 def build(out: Path, rows: int) -> None:
     """One file of the first `rows` digits: a key, the sheet, the ink of each point from 0 to 16, and the digit."""
     out.mkdir(parents=True, exist_ok=True)
-    found = load_digits()
+    found: Any = load_digits()
     table = pd.DataFrame(found.data[:rows].astype("int64"), columns=list(PIXELS))
     table.insert(0, "picture", range(len(table)))
     table.insert(1, "sheet", table["picture"] // SHEET_ROWS)

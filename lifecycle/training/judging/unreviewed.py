@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult
 from lifecycle.jobs import InputGain, UnreviewedInputs
-from lifecycle.leakage.power import DECIDES_AUC
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 
@@ -95,6 +94,7 @@ def measure_unreviewed(
         auc_shuffled=shuffled(list(unreviewed)),
         auc_nulls=_auc_of_nulls(training, validation, unreviewed, label, seed),
         auc_expected=together(alone.values()),
+        copy_auc=kind.copy.auc,
         inputs=tuple(sorted(inputs, key=lambda one: -(one.lost if one.lost is not None else -1.0))),
         count=len(features),
     )
@@ -208,8 +208,8 @@ def _reasons(found: UnreviewedInputs) -> Iterator[str]:
         explained = gain_share(found, found.auc_nulls - 0.5)
         if explained is not None and explained >= MOST:
             yield f"which of their values are missing gives an AUC of {found.auc_nulls:.3f} alone"
-    if found.auc >= DECIDES_AUC:
-        yield f"an AUC this near to 1 (from {DECIDES_AUC}) is as good as a copy of the label"
+    if found.auc >= found.copy_auc:
+        yield f"an AUC this near to 1 (from {found.copy_auc}) is as good as a copy of the label"
     if discriminability(found.auc - noise) ** 2 > BEYOND * discriminability(found.auc_expected) ** 2:
         yield (
             f"that is far above what the inputs tell one by one, which adds up to an AUC of {found.auc_expected:.3f}: "

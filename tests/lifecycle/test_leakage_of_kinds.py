@@ -1,0 +1,76 @@
+"""Copies of a number and of a class are found, in disguise too; honest strong columns are not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import leakage as tables
+from lifecycle.contract.model import Label
+from lifecycle.leakage.battery import leakage_findings
+
+NUMBER = Label(name="label", version=1, column="label", type="number")
+CLASS = Label(name="label", version=1, column="label", type="class", classes=("a", "b", "c", "d"))
+
+
+def table(kind: str, seed: int = 3) -> pd.DataFrame:
+    """The benchmark's table with a number, or a class in place of its label; the columns hardly tell anything of it."""
+    rows, random = tables.table(seed, next(iter(tables.HEALTHY.values()))), np.random.default_rng(seed)
+    number = np.exp(random.normal(size=len(rows)))
+    place = random.choice(4, len(rows), p=[0.4, 0.3, 0.2, 0.1])
+    return rows.assign(label=number if kind == "number" else place)
+
+
+def correlated(values: np.ndarray, by: float) -> np.ndarray:
+    """A column of that rank correlation, about, with the values."""
+    random = np.random.default_rng(1)
+    scores = pd.Series(values).rank(pct=True).sub(0.5) * np.sqrt(12)
+    return by * scores.to_numpy() + np.sqrt(1 - by**2) * random.normal(size=len(values))
+
+
+def exchanged(values: np.ndarray, share: float) -> np.ndarray:
+    """The values, a share of them exchanged for those of other rows."""
+    random = np.random.default_rng(2)
+    return np.where(random.random(len(values)) < share, random.permutation(values), values)
+
+
+def found(kind: str, column: np.ndarray, folder) -> list[str]:
+    """Families that fail because of the column `x`, which is replaced."""
+    rows = table(kind).assign(x=column)
+    contract = tables.contract_of(rows).model_copy(update={"label": NUMBER if kind == "number" else CLASS})
+    findings = leakage_findings(tables.written(rows, folder), contract, tables.SPLIT)
+    return [one.family for one in findings if one.status == "fail" and one.columns == ("x",)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "disguise"),
+    [
+        ("number", lambda label: 3.2 * label + 7),
+        ("number", lambda label: np.digitize(label, np.quantile(label, np.linspace(0, 1, 41)[1:-1]))),
+        ("number", lambda label: label * (1 + 0.02 * np.random.default_rng(0).normal(size=len(label)))),
+        ("number", lambda label: exchanged(label, 0.03)),
+        ("multiclass", lambda label: np.array([3.0, 1.0, 2.0, 0.0])[label]),
+        ("multiclass", lambda label: exchanged(label, 0.03)),
+    ],
+)
+def test_copy_of_the_label_in_disguise_is_found(kind, disguise, tmp_path):
+    assert found(kind, disguise(table(kind)["label"].to_numpy()), tmp_path) == ["single_feature"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "honest"),
+    [
+        # As the value of an hour before in a series of autocorrelation 0.97.
+        ("number", lambda label: correlated(label, 0.97)),
+        ("number", lambda label: correlated(label, 0.9)),
+        # One class stands apart, as one of three irises does by its petals; the others overlap.
+        ("multiclass", lambda label: np.where(label == 0, -9.0, np.random.default_rng(0).normal(label * 0.5))),
+    ],
+)
+def test_honest_strong_column_is_no_copy(kind, honest, tmp_path):
+    assert found(kind, honest(table(kind)["label"].to_numpy()), tmp_path) == []
+
+
+def test_nulls_that_belong_to_one_class_are_found(tmp_path):
+    label = table("multiclass")["label"].to_numpy()
+    noise = np.random.default_rng(0).normal(size=len(label))
+    assert found("multiclass", np.where((label == 2) & (noise > -0.5), np.nan, noise), tmp_path) == ["null_mask"]
