@@ -59,7 +59,7 @@ LONGER = ("dead_by_bias", "rate_thousandfold", "same_inputs", "shuffled_targets"
 @pytest.mark.parametrize(("host", "fault"), [(host, fault) for fault in LONGER for host in FAULTS[fault].hosts])
 def test_planted_fault_that_takes_longer_is_told(host, fault):
     planted = FAULTS[fault].make(host, 3)
-    seen = monitored(planted.subject, before=planted.before)
+    seen = monitored(planted.subject, before=planted.before, until=planted.found)
     assert seen.told(planted.found)
 
 
