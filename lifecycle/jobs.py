@@ -230,14 +230,16 @@ class Learned(Frozen):
     It survives a base rate that shifts between training and validation, which a comparison with the label prior does
     not. Of the `network`; of a `reference`, logistic regression cross-fitted on as many validation rows as the stage
     has; of `stage_reference`, one fitted on the stage's rows. All are calibrated alike, and standard errors resample
-    groups. `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the loss of the
-    validation rows' own share of positives: what there is to explain. `network_loss` and `prior_loss` are the losses of
-    the network and of the training rows' share of positives.
+    groups. `own` is the network's on rows that it learned from, as a share of their own labels' entropy, None where
+    they lie in too few groups. `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the
+    loss of the validation rows' own share of positives: what there is to explain. `network_loss` and `prior_loss` are
+    the losses of the network and of the training rows' share of positives.
     """
 
     network: Estimate
     reference: Estimate
     stage_reference: Estimate | None = None
+    own: Estimate | None = None
     beyond_linear: Estimate | None = None
     label_entropy: float
     network_loss: float
