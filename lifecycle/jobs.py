@@ -235,6 +235,8 @@ class Learned(Frozen):
     It survives a base rate that shifts between training and validation, which a comparison with the prior does not. Of
     the `network`; of a `reference`, the kind's linear model cross-fitted on as many validation rows as the stage has;
     of `stage_reference`, one fitted on the stage's rows. All are stretched alike, and standard errors resample groups.
+    `own` is the network's on rows that it learned from, as a share of their own labels' entropy, None where they lie in
+    too few groups.
     `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the loss of the validation
     rows' own best constant answer: what there is to explain. `network_loss` and `prior_loss` are the losses of the
     network and of the training rows' best constant answer.
@@ -243,6 +245,7 @@ class Learned(Frozen):
     network: Estimate
     reference: Estimate
     stage_reference: Estimate | None = None
+    own: Estimate | None = None
     beyond_linear: Estimate | None = None
     label_entropy: float
     network_loss: float

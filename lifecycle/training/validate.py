@@ -36,14 +36,13 @@ def validate(
         cross_fitted_linear,
         fitted_linear,
         measure_learned,
+        own_rise,
         refitted_linear,
     )
 
     kind, rows = job.rows.kind, read_rows(job.validation_file, job.rows)
     groups = rows[job.rows.group].to_numpy()
-    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, rows[list(job.rows.features)], device)
-    answers = as_trained_for(kind, answers, prepared.raised, job.training.focal_gamma)
-    labels, answers = kind.checked(rows[job.rows.label].to_numpy(), answers)
+    labels, answers = _answered(job, prepared, state, rows, device)
     prior = kind.prior(kind.checked_labels(prepared.rows[job.rows.label].to_numpy()))
     metrics = {
         "val_loss": float(kind.row_loss(labels, answers).mean()),
@@ -57,7 +56,28 @@ def validate(
     reference = cross_fitted_linear(rows, job.rows, seed, most)
     refits = refitted_linear(seen, job.rows, rows, seed, most)
     linear = fitted_linear(seen, job.rows, rows, seed) if job.stage == "pilot" else None
-    return metrics, measure_learned(kind, labels, answers, reference, groups, prior, seed, refits, linear)
+    learned_from = _few(kind, seen, job, len(rows))
+    own_labels, own_answers = _answered(job, prepared, state, learned_from, device)
+    own = own_rise(kind, own_labels, own_answers, learned_from[job.rows.group].to_numpy(), seed)
+    return metrics, measure_learned(kind, labels, answers, reference, groups, prior, seed, refits, linear, own)
+
+
+def _answered(
+    job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and answers of rows, `(N,)` and `(N, ...)`."""
+    kind, features = job.rows.kind, rows[list(job.rows.features)]
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
+    answers = as_trained_for(kind, answers, prepared.raised, job.training.focal_gamma)
+    return kind.checked(rows[job.rows.label].to_numpy(), answers)
+
+
+def _few(kind: Kind, rows: pd.DataFrame, job: TrainJob, most: int) -> pd.DataFrame:
+    """About `most` of the rows, stratified by label."""
+    if len(rows) <= most:
+        return rows
+    strata = kind.strata(rows[job.rows.label].to_numpy())
+    return rows.iloc[stage_rows(strata, most / len(rows), job.training.seed)]
 
 
 def as_trained_for(kind: Kind, answers: np.ndarray, raised: np.ndarray | None, gamma: float | None) -> np.ndarray:

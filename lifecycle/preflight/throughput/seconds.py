@@ -62,7 +62,8 @@ def run_time(
         evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),
         # Each training waits for its last one's write, too.
         checkpoint_seconds=checkpoints * blocked + workers * written,
-        finish_seconds=judged * (workers + trainings["full"]) * score_seconds
+        # Pilot and full score as many of their own rows, and full those of the calibration split.
+        finish_seconds=judged * (workers + trainings["pilot"] + 2 * trainings["full"]) * score_seconds
         + trainings["pilot"] * (judged + math.ceil(job.stages.pilot * len(rows))) * linear_seconds
         + export * trainings["full"],
         updates=sum(updates.values()),

@@ -41,9 +41,10 @@ def learned_check(
 
     An untrained network ranks a little by luck, so the training must have lowered its own loss too, or the network must
     have known something before. Else rows and updates decide. It fails if the loss rose, or would not move in the whole
-    training either; if as many validation rows show something and the stage's rows do not; if ENOUGH_UPDATES found
-    nothing that the stage's rows show, or left the loss far above the prior's; or if the rows show measurably nothing.
-    Otherwise it is insufficient, and the next stage asks again.
+    training either; if what it shows on validation rows is not seen on those that it learned from; if as many
+    validation rows show something and the stage's rows do not; if ENOUGH_UPDATES found nothing that the stage's rows
+    show, or left the loss far above the prior's; or if the rows show measurably nothing. Otherwise it is insufficient,
+    and the next stage asks again.
     """
     if learned is None:
         fix = "see the checks finite and steps for what ended the stage"
@@ -101,6 +102,8 @@ def _judged(
         why = f"{learned.words.linear} learns nothing from the stage's rows, and does from as many validation rows"
         return "fail", why, ROWS
     if network.low > 0 and network.value >= threshold and not wild and moved != "little":
+        if learned.own is not None and learned.own.high < threshold / learned.label_entropy:
+            return "fail", _by_luck(learned), ROWS
         return "pass", "", ""
     if reference.low <= 0:
         smallest = SMALLEST_SHARE * learned.label_entropy
@@ -178,6 +181,16 @@ def _diverged(learned: Learned, own: Progress | None) -> str:
         rose = f"the training rows' loss went from {first} to {now}; "
     loss, prior = figures(learned.network_loss, learned.prior_loss)
     return f"{rose}the validation loss of {loss} stands beside {prior}, the loss of {learned.words.constant}"
+
+
+def _by_luck(learned: Learned) -> str:
+    assert learned.own is not None
+    elsewhere = learned.network.value / learned.label_entropy
+    return (
+        f"on the rows that it learned from, permuted predictions lose {learned.own.value:.1%} of what is to explain "
+        f"(95 % to {learned.own.high:.1%}), and on validation rows {elsewhere:.1%}: "
+        "what it shows there is luck"
+    )
 
 
 def _still_far(learned: Learned, own: Progress | None) -> str:

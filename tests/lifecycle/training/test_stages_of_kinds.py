@@ -48,6 +48,16 @@ def test_labels_of_other_rows_never_pass(cases, tmp_path, kind):
     assert "labels that do not belong to their rows" in found.fix
 
 
+def test_shuffled_prices_that_lean_the_right_way_by_luck_never_pass(cases, tmp_path):
+    price = kind_jobs.kind_case("regression", tmp_path / "price", "price").declared(training={"seed": 101})
+    found = [
+        checks_of(shuffled(price, tmp_path / f"splits{seed}", seed), tmp_path / f"out{seed}")["learned"]
+        for seed in range(3)
+    ]
+    assert [check.status for check in found] == ["fail"] * 3
+    assert any("luck" in check.evidence for check in found)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_learning_rate_that_moves_nothing_never_passes(cases, tmp_path, kind):
     case = cases[kind].declared(training={"optimizer": {"learning_rate": 1e-9}})
