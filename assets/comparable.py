@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from assets.champion import champion_of, verdict_log
 from assets.step import StepRun
+from assets.training import job_kind
+from lifecycle.artifact import artifact_kind
 from lifecycle.checks import CheckResult
 from lifecycle.contract.model import load_contract
 from lifecycle.data.versions import read_versions
@@ -15,6 +17,7 @@ from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
 from lifecycle.records import Snapshot
 from lifecycle.run_config import config_text
 from lifecycle.split_spec import Windows
+from lifecycle.tasks import Kind
 from resources.mlflow import RegisteredModel
 
 
@@ -53,11 +56,12 @@ def _made_after(run: StepRun, champion: RegisteredModel) -> bool:
 
 
 def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
-    """Raises ChampionError if the champion saw this run's benchmark, or days of the embargo before it.
+    """Raises ChampionError if the champion answers another task, or saw this run's benchmark or days of the embargo.
 
     The champion itself, trained again on its own version, saw none: its splits are apart from its benchmark.
     """
     declared, spec = run.use_case.spec.dataset, run.use_case.spec.split
+    _refuse_other_task(run, champion)
     window = champion_window(run, champion)
     if window.status == "pass":
         return
@@ -79,6 +83,22 @@ def refuse_incomparable(run: StepRun, champion: RegisteredModel) -> None:
         value=f"champion version {champion.version} of {trained_on}, this run {declared}",
         fix=f"{fix}; or {back}",
     )
+
+
+def _refuse_other_task(run: StepRun, champion: RegisteredModel) -> None:
+    """Other classes, other quantiles, another kind: no figure is of both models."""
+    mine, theirs = job_kind(run), artifact_kind(champion.artifact)
+    if (mine.name, mine.answer_names) != (theirs.name, theirs.answer_names):
+        raise ChampionError(
+            "the champion answers another task, so that nothing could be compared",
+            value=f"champion version {champion.version}: {_task(theirs)}; declared: {_task(mine)}",
+            fix="give the new task a use case of its own, or declare the champion's task",
+        )
+
+
+def _task(kind: Kind) -> str:
+    named = [name for name in kind.answer_names if name]
+    return f"{kind.name} of {', '.join(named[:5])}{', …' if len(named) > 5 else ''}" if named else kind.name
 
 
 def champion_window(run: StepRun, champion: RegisteredModel) -> CheckResult:

@@ -10,6 +10,7 @@ from assets.training import job_base
 from lifecycle.contract.model import load_contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.evaluation.apart import candidate_apart
+from lifecycle.evaluation.comparison import metric_columns
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.identity import sha256_file
@@ -39,6 +40,7 @@ def score_benchmark(run: StepRun) -> Outcome:
         columns=spec.benchmark.slices,
         weight=spec.benchmark.weight,
         metrics=tuple(spec.benchmark.metrics),
+        metric_columns=metric_columns(spec.benchmark, snapshot),
         training_file=str(state.absolute(snapshot.splits["training"].file.path)),
         calibration_file=str(state.absolute(snapshot.splits["calibration"].file.path)),
         baselines=spec.benchmark.baselines,

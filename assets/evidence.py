@@ -11,13 +11,13 @@ from assets.training import job_base, job_kind, train_job
 from lifecycle.artifact import artifact_kind
 from lifecycle.checks import CheckResult
 from lifecycle.errors import ChampionError, WorkerError
-from lifecycle.evaluation.comparison import comparison
+from lifecycle.evaluation.comparison import comparison, metric_columns
 from lifecycle.evaluation.window import NAME as WINDOW
 from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.controls import ANSWER_TOLERANCE, largest_difference
 from lifecycle.records import Comparison, EvaluationReport, Snapshot, StageReport
-from lifecycle.tasks.kind import answer_columns, from_columns
+from lifecycle.tasks.kind import from_columns
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
 from resources.launcher import Launcher
 from resources.mlflow import RegisteredModel
@@ -92,9 +92,9 @@ def champion_comparison(run: StepRun, launcher: Launcher, champion: RegisteredMo
         return None, error.problem
     mine = pd.read_parquet(run.workspace.state.absolute(evaluation.predictions.path))
     theirs = pd.read_parquet(result.predictions.path)
-    benchmark, kind = run.use_case.spec.benchmark, job_kind(run)
-    if not set(answer_columns(kind, "candidate")) <= set(theirs.columns):
-        return None, "its answers are of another kind than the candidate's"
+    benchmark, kind, other = run.use_case.spec.benchmark, job_kind(run), artifact_kind(champion.artifact)
+    if (kind.name, kind.answer_names) != (other.name, other.answer_names):
+        return None, "it answers another task than the candidate"
     return comparison(benchmark, kind, ("candidate", mine), ("candidate", theirs), "champion"), ""
 
 
@@ -140,7 +140,10 @@ def _predict(
     latency_limit_ms: float | None = None,
 ) -> PredictResult:
     state, snapshot = run.workspace.state, run.record("snapshot", Snapshot)
-    base = job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id))
+    base, benchmark = (
+        job_base(run, snapshot, state.folder(purpose, run.use_case.name, run.run_id)),
+        run.use_case.spec.benchmark,
+    )
     job = PredictJob(
         **base | {"rows": base["rows"].model_copy(update={"features": features})},
         artifact=str(model.artifact),
@@ -148,7 +151,8 @@ def _predict(
         rows_file=str(state.absolute(snapshot.splits["benchmark"].file.path)),
         limit=limit,
         # Only where models are compared: what is shipped has no metrics.
-        metrics=tuple(run.use_case.spec.benchmark.metrics) if purpose == "champion" else (),
+        metrics=tuple(benchmark.metrics) if purpose == "champion" else (),
+        metric_columns=metric_columns(benchmark, snapshot) if purpose == "champion" else (),
         latency_limit_ms=latency_limit_ms,
     )
     result = launcher.run(run.context, job)

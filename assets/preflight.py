@@ -10,6 +10,7 @@ from assets.step import Outcome, StepRun
 from assets.training import job_base
 from lifecycle import memory_limit
 from lifecycle.cost.skus import SkuCost, Work, costs
+from lifecycle.evaluation.comparison import metric_columns
 from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.preflight.check import Trial
 from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
@@ -73,6 +74,9 @@ def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> Preflig
         data_folders=(str(state.folder("snapshots", run.use_case.name)), str(state.folder("datasets"))),
         memory_limit_bytes=memory_limit_bytes(run.sku.memory_gb),
         trainer=spec.trainer,
+        metrics=tuple(spec.benchmark.metrics),
+        baselines=spec.benchmark.baselines,
+        metric_columns=metric_columns(spec.benchmark, snapshot),
         durable=str(host.durable) if host.durable else None,
         gpu_memory_gb={name: sku.gpu_memory_gb for name, sku in run.workspace.prices.skus.items() if sku.gpu_memory_gb},
     )

@@ -38,7 +38,7 @@ class Golden(NamedTuple):
 class GoldenAnswers(Frozen):
     """How many requests were answered, and the largest difference from the answers on record, at most 2.
 
-    The difference is a share of Kind.answer_scale: as it is for probabilities, of the largest answer for numbers.
+    The difference is a share of Kind.answer_scale: as it is for probabilities, of their spread for numbers.
     """
 
     requests: int

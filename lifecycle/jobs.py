@@ -117,7 +117,8 @@ class PreflightJob(_RowsJob):
     """Forecast and try out what the training will do, on a small sample.
 
     `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
-    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to.
+    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to. `metrics`
+    and `baselines` of the use case's own are called once, metrics with `metric_columns`.
     """
 
     kind: Literal["preflight"] = "preflight"
@@ -134,6 +135,9 @@ class PreflightJob(_RowsJob):
     gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
     trainer: str | None = None
     durable: str | None = None
+    metrics: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = ()
+    metric_columns: tuple[str, ...] = ()
 
 
 class PredictJob(_RowsJob):
@@ -141,8 +145,8 @@ class PredictJob(_RowsJob):
 
     Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`; both are needed
     if there are any. The artifact alone also scores the rows of `reference_files`. `metrics` are the use case's own,
-    whose figures of each row are written too. `weight` is the column that weighs the rows. With `latency_limit_ms`, a
-    latency above it is measured again.
+    whose figures of each row are written too; they see `metric_columns`. `weight` is the column that weighs the rows.
+    With `latency_limit_ms`, a latency above it is measured again.
     """
 
     kind: Literal["predict"] = "predict"
@@ -152,6 +156,7 @@ class PredictJob(_RowsJob):
     limit: int | None = None
     columns: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
+    metric_columns: tuple[str, ...] = ()
     weight: str | None = None
     training_file: str | None = None
     calibration_file: str | None = None

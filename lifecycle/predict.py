@@ -33,7 +33,7 @@ def run_predict(job: PredictJob) -> PredictResult:
 
     score, kind = load_artifact(Path(job.artifact), job.artifact_sha256), artifact_kind(Path(job.artifact))
     weight = () if job.weight is None else (job.weight,)
-    rows = read_rows(job.rows_file, job.rows, extra=(*job.columns, *weight))
+    rows = read_rows(job.rows_file, job.rows, extra=tuple(dict.fromkeys((*job.columns, *weight, *job.metric_columns))))
     if job.limit is not None:
         rows = rows.head(job.limit)
     table = pd.DataFrame(
@@ -66,6 +66,8 @@ def run_predict(job: PredictJob) -> PredictResult:
 def _own_metrics(job: PredictJob, kind: Kind, rows: pd.DataFrame, table: pd.DataFrame) -> dict[str, np.ndarray]:
     """Figures of each row by the use case's own metrics, for the candidate and each baseline, as columns."""
     module = load_module(Path(job.use_case_folder), "metrics")
+    # Figures are stored row by row: what is sensitive may not become one.
+    rows = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
     columns: dict[str, np.ndarray] = {}
     for model in ("candidate", *job.baselines):
         labels, answers = kind.checked(table["label"].to_numpy(), from_columns(kind, model, table))
@@ -140,7 +142,10 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     fitted = fit_baselines(training[[*features, label]], features, label, known, job.seed, kind)
     if own := [name for name in job.baselines if name not in BASELINES]:
         task = load_task(Path(job.use_case_folder))
-        fitted |= {name: own_baseline(task, name, training, features, label, kind) for name in own}
+        fitted |= {
+            name: own_baseline(task, name, training, features, label, kind, sensitive=bool(job.rows.sensitive))
+            for name in own
+        }
     states = {name: kind.fit_calibration(labels, predict(calibration[features])) for name, predict in fitted.items()}
     return {name: kind.calibrated(predict(rows[features]), states[name]) for name, predict in fitted.items()}
 

@@ -311,7 +311,8 @@ def load_use_case(folder: Path) -> UseCase:
     if isinstance(trainer, str) and re.match(SCRIPT_PATTERN, trainer):
         problems += script.script_problems(folder, trainer)
     if spec is not None:
-        problems += own_problems(folder, spec.benchmark.baselines, spec.benchmark.metrics)
+        known = kind_of(target_of(spec.task)).metrics
+        problems += own_problems(folder, spec.benchmark.baselines, spec.benchmark.metrics, known)
     if declared:
         # Only here: the catalogue of checks costs imports that most use cases do not need.
         from lifecycle.preflight.not_applicable import not_applicable_problems

@@ -100,11 +100,6 @@ def _tied(contract: Contract, made: pd.DataFrame, fit_rows: int, generator: np.r
     return made
 
 
-def sample_labels(rows: int = ROWS) -> list[int]:
-    """0 and 1 in turn."""
-    return [row % 2 for row in range(rows)]
-
-
 def _column(
     contract: Contract, column: Column, fit_rows: int, null: np.ndarray, generator: np.random.Generator
 ) -> pd.Series:

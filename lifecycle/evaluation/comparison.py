@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.records import Comparison, Estimate
+from lifecycle.records import Comparison, Estimate, Snapshot
 from lifecycle.tasks.kind import Kind, from_columns
 from lifecycle.tasks.metric import TaskMetric, gain
 from lifecycle.tasks.own import own_metric, stored_figures
@@ -40,6 +40,12 @@ def measured_by(
     return kind.metrics[name], kind.checked(table["label"], from_columns(kind, model, table))[1]
 
 
+def metric_columns(benchmark: BenchmarkSpec, snapshot: Snapshot) -> tuple[str, ...]:
+    """What metrics of the use case's own see of a row, for every model alike: features, slices and the weight."""
+    weight = () if benchmark.weight is None else (benchmark.weight,)
+    return tuple(dict.fromkeys((*snapshot.feature_columns, *benchmark.slices, *weight))) if benchmark.metrics else ()
+
+
 def comparison(
     benchmark: BenchmarkSpec, kind: Kind, candidate: tuple[str, pd.DataFrame], reference: tuple[str, pd.DataFrame],
     name: str,
@@ -48,9 +54,12 @@ def comparison(
 
     Both tables have the same rows in the same order; label, group and weight are taken from the candidate's.
     """
-    table, primary = candidate[1], benchmark.primary.metric
-    metric, mine = measured_by(benchmark, kind, primary, *candidate)
-    _, theirs = measured_by(benchmark, kind, primary, *reference)
+    table, other, primary = candidate[1], reference[1], benchmark.primary.metric
+    weights = row_weights(table)
+    if weights is not None:
+        table, other = table[weights > 0], other[weights > 0]
+    metric, mine = measured_by(benchmark, kind, primary, candidate[0], table)
+    _, theirs = measured_by(benchmark, kind, primary, reference[0], other)
     found = gain(metric, kind.checked_labels(table["label"]), mine, theirs, table["group"], row_weights(table))
     return Comparison(reference=name, metric=primary, gain=found)
 
@@ -58,6 +67,12 @@ def comparison(
 def row_weights(predictions: pd.DataFrame) -> np.ndarray | None:
     """What weighs the rows of a table of predictions, `(N,)`; None where they count alike."""
     return predictions["weight"].to_numpy(dtype="float64") if "weight" in predictions.columns else None
+
+
+def weighed(predictions: pd.DataFrame) -> pd.DataFrame:
+    """The rows that count: those of weight 0 are in no figure, and a group of nothing else is none."""
+    weights = row_weights(predictions)
+    return predictions if weights is None else predictions[weights > 0]
 
 
 def standing(gain: Estimate) -> str:

@@ -6,11 +6,11 @@ The gate asks only that: a bad model that was measured well passes it. Judging i
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.checks import CheckResult, stopping
 from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.comparison import comparison, measured_by, row_weights
+from lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
 from lifecycle.tasks.interval import MINIMUM_GROUPS
@@ -61,31 +61,72 @@ def evaluate(
     groups = _groups_check(predictions, kind, complete)
     if stopping((complete, window, groups)):
         return _body(predictions, spec, (complete, groups, window))
-    slices = slice_metrics(predictions, spec.slices, CANDIDATE, kind, spec.slice_rows)
-    labels, by, weights = kind.checked_labels(predictions["label"]), predictions["group"], row_weights(predictions)
-    declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
-    metrics = []
-    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *declared))):
-        metric, figures = measured_by(spec, kind, name, model, predictions)
-        found = estimate(metric, labels, figures, by, weights)
-        metrics.append(Metric(model=model, metric=name, estimate=found, rows=len(predictions)))
-
-    def gain_over(model: str, reference: str, name: str) -> Comparison:
-        return comparison(spec, kind, (model, predictions), (reference, predictions), name)
-
-    comparisons = tuple(gain_over(CANDIDATE, name, name) for name in models[1:])
-    baseline_gains = tuple(
-        gain_over(name, "prior", name) for name in spec.baselines if name != "prior" and "prior" in spec.baselines
-    )
-    body = _body(predictions, spec, (complete, _with_slices(groups, slices), window))
+    table = weighed(predictions)
+    metrics, undefined = _metrics(table, spec, kind, models)
+    over = [(CANDIDATE, name) for name in models[1:]]
+    of_baselines = [(name, "prior") for name in spec.baselines if name != "prior" and "prior" in spec.baselines]
+    gains = {pair: _gain(table, spec, kind, *pair) for pair in (*over, *of_baselines)}
+    lacking = [f"{spec.primary.metric} of {model} or {other}" for (model, other), gain in gains.items() if gain is None]
+    slices = slice_metrics(table, spec.slices, CANDIDATE, kind, spec.slice_rows)
+    groups = _with_undefined(_with_slices(groups, slices), undefined, lacking)
+    body = _body(predictions, spec, (complete, groups, window))
+    if stopping((groups,)):
+        return body
     return body.model_copy(
         update={
             "metrics": (*metrics, *slices.metrics),
-            "comparisons": comparisons,
-            "baseline_gains": baseline_gains,
-            "reliability": kind.reliability(*kind.checked(labels, from_columns(kind, CANDIDATE, predictions))),
+            "comparisons": tuple(gain for pair in over if (gain := gains[pair]) is not None),
+            "baseline_gains": tuple(gain for pair in of_baselines if (gain := gains[pair]) is not None),
+            "reliability": kind.reliability(
+                *kind.checked(table["label"], from_columns(kind, CANDIDATE, table)), row_weights(table)
+            ),
         }
     )
+
+
+def _metrics(
+    table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, models: list[str]
+) -> tuple[list[Metric], list[dict[str, Any]]]:
+    """Each metric of each model, and those that are not defined: a constant answer predicts no row of a rare class."""
+    labels, weights = kind.checked_labels(table["label"]), row_weights(table)
+    declared = (spec.primary.metric, *(one.metric for one in spec.guardrails), *spec.metrics)
+    found, undefined = [], []
+    for model, name in itertools.product(models, dict.fromkeys((*kind.reported, *declared))):
+        metric, figures = measured_by(spec, kind, name, model, table)
+        try:
+            value = estimate(metric, labels, figures, table["group"], weights)
+        except EvaluationError as error:
+            undefined.append({"model": model, "metric": name, "reason": error.problem})
+        else:
+            found.append(Metric(model=model, metric=name, estimate=value, rows=len(table)))
+    return found, undefined
+
+
+def _gain(table: pd.DataFrame, spec: BenchmarkSpec, kind: Kind, model: str, reference: str) -> Comparison | None:
+    """The gain in the primary metric over the reference, by whose name it goes, or over the prior by the model's."""
+    try:
+        name = reference if model == CANDIDATE else model
+        return comparison(spec, kind, (model, table), (reference, table), name)
+    except EvaluationError:
+        return None
+
+
+def _with_undefined(groups: CheckResult, undefined: list[dict[str, Any]], lacking: list[str]) -> CheckResult:
+    """The check with the metrics that are not defined; without one that decides nothing can be judged."""
+    if lacking:
+        evidence = f"the primary metric is not defined without each of the groups: {'; '.join(lacking)}"
+        fix = (
+            "take a primary metric that every model has a value of, such as the kind's loss, or more rows of rare ones"
+        )
+        return groups.model_copy(
+            update={"status": "insufficient", "evidence": evidence, "fix": fix, "details": tuple(undefined)}
+        )
+    if not undefined:
+        return groups
+    told = ", ".join(f"{one['metric']} of {one['model']}" for one in undefined[:3])
+    more = f" and {len(undefined) - 3} more" if len(undefined) > 3 else ""
+    evidence = f"{groups.evidence}; not defined: {told}{more}"
+    return groups.model_copy(update={"evidence": evidence, "details": (*groups.details, *undefined)})
 
 
 def _body(predictions: pd.DataFrame, spec: BenchmarkSpec, checks: tuple[CheckResult, ...]) -> EvaluationBody:
@@ -145,8 +186,9 @@ def _groups_check(predictions: pd.DataFrame, kind: Kind, complete: CheckResult) 
     if complete.stops:
         evidence = "not measured: the predictions are incomplete"
         return CheckResult(name="groups", status="insufficient", required=True, evidence=evidence, fix=complete.fix)
-    reason = kind.shortage(predictions["label"], predictions["group"])
-    groups = int(predictions["group"].nunique())
+    table = weighed(predictions)
+    reason = kind.shortage(table["label"], table["group"])
+    groups = int(table["group"].nunique())
     return CheckResult(
         name="groups",
         status="insufficient" if reason else "pass",

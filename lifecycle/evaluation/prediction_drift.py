@@ -30,10 +30,17 @@ _LEAST_BLOCKS, _MOST_DEALS, _SEED = 8, 500, 0
 def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame, kind: Kind) -> CheckResult:
     """PSI of the candidate's answers, benchmark against reference; both have the column group and the answers.
 
-    Of an answer of several numbers the one that moved most is told.
+    Of an answer of several numbers the one that moved most beyond what it may is told.
     """
     found = [_judged(benchmark, reference, column) for column in answer_columns(kind, "candidate")]
-    return max(found, key=lambda check: check.observed if isinstance(check.observed, float) else -1.0)
+    return max(found, key=_beyond)
+
+
+def _beyond(check: CheckResult) -> float:
+    """How often what is allowed was observed; below all where nothing could be measured."""
+    if not isinstance(check.observed, float) or not isinstance(check.threshold, float):
+        return -1.0
+    return check.observed / check.threshold
 
 
 def _judged(benchmark: pd.DataFrame, reference: pd.DataFrame, column: str) -> CheckResult:

@@ -39,6 +39,15 @@ class Cells:
 
 
 @dataclass(frozen=True)
+class EventLabels:
+    """An event of the label (Kind.events): 1 where it holds, of the training rows and of the held rows."""
+
+    name: str
+    training: np.ndarray
+    held: np.ndarray
+
+
+@dataclass(frozen=True)
 class LabelledRows:
     """Rows of training and of the held splits, in the order in which they are written.
 
@@ -60,7 +69,7 @@ class LabelledRows:
     training_counts: np.ndarray
     scored_counts: np.ndarray
     training_share: float
-    events: tuple[tuple[np.ndarray, np.ndarray], ...]
+    events: tuple[EventLabels, ...]
     copy: Copy = COPY_OF_CLASSES
 
 
@@ -72,8 +81,8 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kin
     wanted = list(dict.fromkeys([*columns, label]))
     most = {"training": TRAINING_ROWS} | dict.fromkeys(HELD_SPLITS, HELD_ROWS)
     stored = {name: written.read(name, [label])[label].to_numpy() for name in most}
-    events = [event.of_labels for event in kind.events(kind.checked_labels(stored["training"]))]
-    labels = {name: events[0](found).astype(np.int64) for name, found in stored.items()}
+    events = kind.events(kind.checked_labels(stored["training"]))
+    labels = {name: events[0].of_labels(found).astype(np.int64) for name, found in stored.items()}
     counts = {name: np.bincount(found, minlength=2) for name, found in labels.items()}
     chosen = {
         name: sampled(found, most[name], RARE_ROWS if name in ("training", *SCORED_SPLITS) else 0)
@@ -98,7 +107,10 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kin
         training_counts=counts["training"],
         scored_counts=sum((counts[name] for name in SCORED_SPLITS), np.zeros(2, dtype=np.int64)),
         training_share=int(chosen["training"][1].sum()) / max(len(labels["training"]), 1),
-        events=tuple((of(training).astype(np.int64), of(others).astype(np.int64)) for of in events),
+        events=tuple(
+            EventLabels(one.name, *(one.of_labels(part).astype(np.int64) for part in (training, others)))
+            for one in events
+        ),
         copy=kind.copy,
     )
 

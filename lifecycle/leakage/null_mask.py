@@ -30,22 +30,26 @@ def null_mask(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]:
 
 
 def _judged(rows: LabelledRows, name: str, cells: Cells) -> Leak | None:
-    """A finding if the mask, or its opposite, is found with one label only: in training and in held-out rows."""
-    asked = itertools.product((("null", True), ("filled in", False)), rows.events)
-    for (kind, nulls), (training_labels, held_labels) in asked:
-        for label in (0, 1):
-            training = _odds((cells.training == 0) == nulls, training_labels == label)
-            held = _odds(((cells.held == 0) == nulls)[rows.scored], (held_labels == label)[rows.scored])
-            # The held-out rows may be too few to show odds of 100; they must not contradict.
-            if training is not None and training[0] >= TIMES and held is not None and held[0] >= TIMES / 5:
-                evidence = (
-                    f"it is {kind} in {training[1]:.1%} of the training rows of label {label} and {training[0]:.0f} "
-                    f"times less often in the others (suspicious from {TIMES:.0f} times)"
-                )
-                return Leak(
-                    taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=training[0], threshold=TIMES,
-                    evidence=evidence, fix=_FIX,
-                )  # fmt: skip
+    """A finding if the mask, or its opposite, is found with one label only: in training and in held-out rows.
+
+    Of several events it is a warning: one class may be the only one that a question is asked of.
+    """
+    asked = itertools.product((1, 0), (("null", True), ("filled in", False)), rows.events)
+    for label, (kind, nulls), event in asked:
+        training = _odds((cells.training == 0) == nulls, event.training == label)
+        held = _odds(((cells.held == 0) == nulls)[rows.scored], (event.held == label)[rows.scored])
+        # The held-out rows may be too few to show odds of 100; they must not contradict.
+        if training is not None and training[0] >= TIMES and held is not None and held[0] >= TIMES / 5:
+            several = len(rows.events) > 1
+            which = f"{'' if label else 'not '}{event.name}" if several else f"label {label}"
+            evidence = (
+                f"it is {kind} in {training[1]:.1%} of the training rows of {which} and {training[0]:.0f} "
+                f"times less often in the others (suspicious from {TIMES:.0f} times)"
+            )
+            return Leak(
+                taxon="L2", family=FAMILY, status="warning" if several else "fail", columns=(name,),
+                observed=training[0], threshold=TIMES, evidence=evidence, fix=_FIX,
+            )  # fmt: skip
     return None
 
 

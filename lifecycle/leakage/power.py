@@ -44,13 +44,25 @@ class Power:
 
 
 def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
-    """The least power over the events of the label: a copy of it decides them all, a strong feature only some.
+    """The least power over the events that there are rows enough for: a copy of the label decides them all.
 
     One flower's petals tell its species from all others, and an hour's load is nearly the one before: neither is a
     copy, which would decide each class, and the tails as well as the middle.
     """
-    found = [replace(power(cells, labels, held, rows.scored), copy=rows.copy) for labels, held in rows.events]
+    enough = [one for one in rows.events if not shortage(_both(one.training), _both(one.held[rows.scored]))]
+    # Whether the main one has rows enough is asked before any column is measured.
+    found = [
+        replace(power(cells, event.training, event.held, rows.scored), copy=rows.copy)
+        for event in enough or rows.events[:1]
+    ]
     return min(found, key=lambda one: (one.decides, one.auc))
+
+
+def _both(labels: np.ndarray) -> np.ndarray:
+    """Rows of 0 and of 1, (2,)."""
+    import numpy as np
+
+    return np.bincount(labels, minlength=2)
 
 
 def power(cells: Cells, labels: np.ndarray, held_labels: np.ndarray, scored: np.ndarray) -> Power:

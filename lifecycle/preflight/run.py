@@ -31,6 +31,8 @@ from lifecycle.preflight.throughput.seconds import run_time
 from lifecycle.preflight.wiring import checks as wiring
 from lifecycle.progress import say
 from lifecycle.task import load_task, told_of
+from lifecycle.tasks.baselines import BASELINES
+from lifecycle.tasks.own import try_own
 from lifecycle.trainers.preflight import (
     has_network,
     step_of,
@@ -56,6 +58,7 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     device = choose_device("auto" if job.device == "cuda" else job.device)
     rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
     start_seconds = time.time() - began
+    _try_own(job)
     if job.trainer is not None:
         job = with_script(job)
         task = load_task(Path(job.use_case_folder))
@@ -97,6 +100,13 @@ def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightRes
     leakage = leakage_in_training(job, sample, rows)
     untried = "; ".join(why for why in (held.problem, timed.pop("untried")) if why)
     return PreflightResult(trials=trials, leakage=leakage, untried=untried, **timed, **fields)
+
+
+def _try_own(job: PreflightJob) -> None:
+    """Call the use case's own metrics and baselines on validation rows. Raises UseCaseError for what gives nothing."""
+    if job.metrics or set(job.baselines) - set(BASELINES):
+        rows = read_rows(job.validation_file, job.rows, extra=job.metric_columns)
+        try_own(Path(job.use_case_folder), job.metrics, job.baselines, rows, job.rows, job.metric_columns)
 
 
 def _timed(

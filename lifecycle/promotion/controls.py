@@ -169,8 +169,8 @@ def deployment_control(
     )
 
 
-def largest_difference(evaluated: Any, served: Any, scale: float = 1.0) -> float:
-    """Largest absolute difference of two arrays, as a share of `scale`.
+def largest_difference(evaluated: Any, served: Any, scale: Any = 1.0) -> float:
+    """Largest absolute difference of two arrays, each as a share of its `scale` (Kind.answer_scale).
 
     Infinite if shapes differ or a value is not finite.
     """
@@ -180,7 +180,7 @@ def largest_difference(evaluated: Any, served: Any, scale: float = 1.0) -> float
     if evaluated.shape != served.shape or not evaluated.size:
         return math.inf
     difference = np.abs(evaluated - served)
-    return float(difference.max()) / scale if np.isfinite(difference).all() else math.inf
+    return float((difference / scale).max()) if np.isfinite(difference).all() else math.inf
 
 
 def _control(name: str, passed: str, *findings: Finding) -> Control:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from lifecycle.tasks.interval import joined_codes
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import (
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # A label is predicted from this probability on, where a metric asks for a prediction of 0 or 1.
 THRESHOLD = 0.5
+# Each group left out of an average precision goes through all positive rows: more groups than this are joined.
+MOST_LEFT_OUT = 1_000
 
 
 class Binary:
@@ -138,8 +141,10 @@ class Binary:
         raised = float(shift[1] - shift[0])
         return self.calibrated(answers, {"slope": 1.0, "intercept": -raised}) if raised else answers
 
-    def answer_scale(self, answers: np.ndarray) -> float:
-        return 1.0
+    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.ones_like(answers)
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -157,9 +162,11 @@ class Binary:
         predict = fit(training, columns, labels, seed)
         return lambda rows: predict(rows)[:, 1]
 
-    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+    def reliability(
+        self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[ReliabilityBin, ...]:
         """Mean probability against the share of label 1."""
-        return reliability(labels, answers)
+        return reliability(labels, answers, weights)
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """0 and 1 in turn."""
@@ -253,7 +260,7 @@ def _average_precision_left_out(
     import numpy as np
 
     require_both_classes(labels)
-    order = np.argsort(-scores, kind="stable")
+    order, codes = np.argsort(-scores, kind="stable"), joined_codes(codes, MOST_LEFT_OUT)
     codes, ranked, positive = codes[order], scores[order], labels[order] == 1
     weigh = np.ones(len(order)) if weights is None else weights[order]
     # Rows of one score are passed together: each reaches to the last of them.

@@ -78,6 +78,12 @@ def group_codes(groups: Any, rows: int) -> np.ndarray:
     return codes
 
 
+def joined_codes(codes: np.ndarray, most: int) -> np.ndarray:
+    """Codes `(N,)` of groups joined, neighbours by code, into at most so many of about equal number."""
+    count = int(codes.max()) + 1
+    return codes if count <= most else codes * most // count
+
+
 def groups_to_show(estimate: Estimate, spare: float) -> int | None:
     """About how many groups keep the whole interval on the value's side of a bound, if the value holds.
 

@@ -186,8 +186,8 @@ class Kind(Protocol):
         """Answers of a network that learned with weights by class; `shift` is the logarithm of each class's."""
         ...
 
-    def answer_scale(self, answers: np.ndarray) -> float:
-        """What a difference of two answers is held against: 1 for probabilities."""
+    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
+        """What a difference of each answer is held against, in the answers' shape: 1 for probabilities."""
         ...
 
     def fit_baseline(
@@ -196,7 +196,9 @@ class Kind(Protocol):
         """A baseline fitted on training rows: prior, linear or gradient_boosting."""
         ...
 
-    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+    def reliability(
+        self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[ReliabilityBin, ...]:
         """What is answered against what is observed, in bins of equal mass by the answer."""
         ...
 
@@ -235,11 +237,6 @@ def as_columns(kind: Kind, model: str, answers: np.ndarray) -> dict[str, np.ndar
 def from_columns(kind: Kind, model: str, table: pd.DataFrame) -> np.ndarray:
     """A model's answers, `(N, *answer_shape)`, from the columns of a table."""
     return table[answer_columns(kind, model)].to_numpy(dtype="float64").reshape(len(table), *answer_shape(kind))
-
-
-def calibrated_baseline(kind: Kind, labels: Any, answers: Any, state_of: Any) -> np.ndarray:
-    """Answers `state_of`, calibrated on rows with these labels and answers."""
-    return kind.calibrated(state_of, kind.fit_calibration(labels, answers))
 
 
 def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:

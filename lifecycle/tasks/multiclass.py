@@ -71,15 +71,13 @@ class Multiclass:
             TaskMetric("log_loss", False, rows=log_loss),
             TaskMetric("brier", False, rows=brier),
             TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0),
-            _of_confusion("balanced_accuracy", count, _balanced_accuracy),
-            _of_confusion("macro_f1", count, _macro_f1),
+            _of_counts("balanced_accuracy", count, _balanced_accuracy),
+            _of_counts("macro_f1", count, _macro_f1),
             TaskMetric("calibration_error", False, left_out=_calibration_error_left_out, low=0.0, high=1.0),
         ]
         for place, name in enumerate(self.classes):
             found += [
-                _of_confusion(
-                    f"{metric}[{name}]", count, lambda confusion, of=of, place=place: of(confusion)[..., place]
-                )
+                _of_counts(f"{metric}[{name}]", count, lambda counts, of=of, place=place: of(counts)[..., place])
                 for metric, of in (("recall", _recalls), ("precision", _precisions), ("f1", _f1s))
             ]
         return {metric.name: metric for metric in found}
@@ -196,8 +194,10 @@ class Multiclass:
 
         return softmax(_logarithms(answers) - shift, axis=1)
 
-    def answer_scale(self, answers: np.ndarray) -> float:
-        return 1.0
+    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.ones_like(answers)
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -224,11 +224,13 @@ class Multiclass:
 
         return answers
 
-    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+    def reliability(
+        self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[ReliabilityBin, ...]:
         """Mean probability of the predicted class against the share that has it."""
         from lifecycle.tasks.probabilities import reliability
 
-        return reliability(_right(labels, answers), answers.max(axis=1))
+        return reliability(_right(labels, answers), answers.max(axis=1), weights)
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """The classes in turn."""
@@ -284,41 +286,46 @@ def _right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     return (answers.argmax(axis=1) == labels).astype(float)
 
 
-def _of_confusion(name: str, count: int, formula: Callable[[np.ndarray], np.ndarray]) -> TaskMetric:
-    """A metric of the confusion matrix (..., classes, classes): rows by class and by the class that is predicted."""
+def _of_counts(name: str, count: int, formula: Callable[[np.ndarray], np.ndarray]) -> TaskMetric:
+    """A metric of three counts of each class (..., 3, classes): its rows, predictions of it, and those that are both.
+
+    Not of the whole confusion matrix: where each row is a group, 100 classes would take 10,000 numbers a row.
+    """
 
     def sums(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        return cell_sums(labels * count + answers.argmax(axis=1), count**2, codes, weights)
+        import numpy as np
+
+        predicted = answers.argmax(axis=1)
+        # Rows that are predicted wrongly go to a cell behind the classes.
+        hit = np.where(predicted == labels, labels, count)
+        both = cell_sums(hit, count + 1, codes, weights)[:, :count]
+        counts = (cell_sums(labels, count, codes, weights), cell_sums(predicted, count, codes, weights), both)
+        return np.concatenate(counts, axis=1)
 
     def of_sums(sums: np.ndarray) -> np.ndarray:
-        return formula(sums.reshape(*sums.shape[:-1], count, count))
+        return formula(sums.reshape(*sums.shape[:-1], 3, count))
 
     return TaskMetric(name, True, sums=sums, of_sums=of_sums, low=0.0, high=1.0)
 
 
-def _hits(confusion: np.ndarray) -> np.ndarray:
-    """Rows of each class that are predicted as it, (..., classes)."""
-    return confusion.diagonal(axis1=-2, axis2=-1)
+def _recalls(counts: np.ndarray) -> np.ndarray:
+    return ratio(counts[..., 2, :], counts[..., 0, :])
 
 
-def _recalls(confusion: np.ndarray) -> np.ndarray:
-    return ratio(_hits(confusion), confusion.sum(axis=-1))
+def _precisions(counts: np.ndarray) -> np.ndarray:
+    return ratio(counts[..., 2, :], counts[..., 1, :])
 
 
-def _precisions(confusion: np.ndarray) -> np.ndarray:
-    return ratio(_hits(confusion), confusion.sum(axis=-2))
+def _f1s(counts: np.ndarray) -> np.ndarray:
+    return ratio(2 * counts[..., 2, :], counts[..., 0, :] + counts[..., 1, :])
 
 
-def _f1s(confusion: np.ndarray) -> np.ndarray:
-    return ratio(2 * _hits(confusion), confusion.sum(axis=-1) + confusion.sum(axis=-2))
+def _balanced_accuracy(counts: np.ndarray) -> np.ndarray:
+    return _mean_over_classes(_recalls(counts))
 
 
-def _balanced_accuracy(confusion: np.ndarray) -> np.ndarray:
-    return _mean_over_classes(_recalls(confusion))
-
-
-def _macro_f1(confusion: np.ndarray) -> np.ndarray:
-    return _mean_over_classes(_f1s(confusion))
+def _macro_f1(counts: np.ndarray) -> np.ndarray:
+    return _mean_over_classes(_f1s(counts))
 
 
 def _mean_over_classes(figures: np.ndarray) -> np.ndarray:

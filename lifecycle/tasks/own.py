@@ -14,12 +14,12 @@ and later questions need no code of the use case.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import Problem, UseCaseError
+from lifecycle.errors import EvaluationError, Problem, UseCaseError
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from lifecycle.jobs import Rows
     from lifecycle.tasks.kind import Predictor
 
 FILE, BASELINE = "metrics.py", "baseline_"
+# Columns of the table of predictions.
+RESERVED = ("row", "group", "label", "weight", "candidate", "champion", "slice", "metric")
 _FIX = "give one finite number for each row, shape (N,), or two, shape (N, 2): the metric is the ratio of their sums"
 
 
@@ -84,30 +87,89 @@ def _sums(labels: np.ndarray, figures: np.ndarray, codes: np.ndarray, weights: n
 
 
 def own_baseline(
-    module: Any, name: str, training: pd.DataFrame, columns: list[str], label: str, kind: Kind
+    module: Any, name: str, training: pd.DataFrame, columns: list[str], label: str, kind: Kind, *, sensitive: bool
 ) -> Predictor:
-    """A baseline of model.py, fitted; its answers are held against the kind. Raises UseCaseError if they are none."""
+    """A baseline of model.py, fitted; its answers are held against the kind. Raises UseCaseError if they are none.
+
+    With `sensitive` columns an error's own message is kept back.
+    """
     labels = kind.checked_labels(training[label])
-    predict = getattr(module, f"{BASELINE}{name}")(training[columns].copy(), labels)
+
+    def tried(work: Callable[[], Any]) -> Any:
+        from lifecycle.task import told_of
+
+        folder = Path(str(module.__file__)).parent
+        try:
+            return work()
+        except EvaluationError as error:
+            found = Problem(f"model.py: {BASELINE}{name}", error.problem, error.fix, error.value)
+        except Exception as error:
+            found = Problem(
+                f"model.py: {BASELINE}{name}", told_of(error, folder, sensitive=sensitive), "look at that line"
+            )
+        raise UseCaseError(folder.name, [found])
+
+    predict = tried(lambda: getattr(module, f"{BASELINE}{name}")(training[columns].copy(), labels))
 
     def answers(rows: pd.DataFrame) -> np.ndarray:
-        return kind.checked(kind.sample_labels(len(rows)), predict(rows[columns].copy()))[1]
+        return tried(lambda: kind.checked(kind.sample_labels(len(rows)), predict(rows[columns].copy()))[1])
 
     return answers
 
 
-def own_problems(folder: Path, baselines: tuple[str, ...], metrics: Mapping[str, Any]) -> list[Problem]:
-    """Own baselines and metrics that are declared and not defined, as far as the files' text tells."""
+def try_own(
+    folder: Path,
+    metrics: Iterable[str],
+    baselines: Iterable[str],
+    rows: pd.DataFrame,
+    columns: Rows,
+    seen: Iterable[str],
+) -> None:
+    """Call each once on some rows, before anything is trained. Raises UseCaseError for the first that gives nothing.
+
+    `seen` are the columns of `rows` that metrics see.
+    """
+    from lifecycle.task import load_module, load_task
+    from lifecycle.tasks.baselines import BASELINES
+
+    kind, sensitive, features = columns.kind, bool(columns.sensitive), list(columns.features)
+    labels = kind.checked_labels(rows[columns.label].to_numpy())
+    own = [name for name in baselines if name not in BASELINES]
+    task = load_task(folder) if own else None
+    for name in own:
+        own_baseline(task, name, rows, features, columns.label, kind, sensitive=sensitive)(rows)
+    answers = kind.fit_baseline("prior", rows, features, labels, 0)(rows)
+    shown = rows[[name for name in seen if name in rows and name not in columns.sensitive]]
+    for name in metrics:
+        own_figures(load_module(folder, "metrics"), name, labels, answers, shown.copy(), sensitive=sensitive)
+
+
+def own_problems(
+    folder: Path, baselines: tuple[str, ...], metrics: Mapping[str, Any], known: Iterable[str]
+) -> list[Problem]:
+    """Own baselines and metrics that are declared and not defined, as far as the files' text tells, or misnamed.
+
+    `known` are the kind's metrics.
+    """
     from lifecycle.tasks.baselines import BASELINES
 
     own = [name for name in baselines if name not in BASELINES]
     problems = [
+        Problem(f"use_case.yaml: benchmark.baselines: {name}", "the name stands for something else", "use another name")
+        for name in own
+        if name in RESERVED
+    ] + [
+        Problem(f"use_case.yaml: benchmark.metrics: {name}", "a metric of the kind has this name", "use another name")
+        for name in metrics
+        if name in known
+    ]
+    problems += [
         Problem(
             f"use_case.yaml: benchmark.baselines: {name}", "no baseline of that name",
             f"known: {', '.join(BASELINES)}; for one of your own define {BASELINE}{name}(training, labels) in model.py",
         )
         for name in own
-        if f"{BASELINE}{name}" not in _defined(folder / "model.py")
+        if name not in RESERVED and f"{BASELINE}{name}" not in _defined(folder / "model.py")
     ]  # fmt: skip
     return problems + [
         Problem(

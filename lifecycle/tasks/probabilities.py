@@ -79,17 +79,26 @@ def equal_mass_bins(probabilities: np.ndarray, bins: int = BINS) -> np.ndarray:
     return np.searchsorted(edges, probabilities, side="left")
 
 
-def reliability(labels: Any, probabilities: Any, bins: int = BINS) -> tuple[ReliabilityBin, ...]:
+def reliability(
+    labels: Any, probabilities: Any, weights: np.ndarray | None = None, bins: int = BINS
+) -> tuple[ReliabilityBin, ...]:
     """Mean predicted probability against observed share of positives, by rising probability."""
+    return answers_by_bin(*checked(labels, probabilities), weights, bins)
+
+
+def answers_by_bin(
+    labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None, bins: int = BINS
+) -> tuple[ReliabilityBin, ...]:
+    """Weighed means of answers and labels, each `(N,)`, in bins of equal rows by the answer."""
     import numpy as np
 
-    labels, probabilities = checked(labels, probabilities)
-    codes = equal_mass_bins(probabilities, bins)
-    rows = np.bincount(codes)
-    predicted = np.bincount(codes, weights=probabilities)
-    observed = np.bincount(codes, weights=labels)
+    codes = equal_mass_bins(answers, bins)
+    rows, sums = np.bincount(codes), np.bincount(codes, weights=weights)
+    predicted, observed = (
+        np.bincount(codes, weights=values if weights is None else values * weights) for values in (answers, labels)
+    )
     return tuple(
-        ReliabilityBin(predicted=float(predicted[i] / n), observed=float(observed[i] / n), rows=int(n))
+        ReliabilityBin(predicted=float(predicted[i] / sums[i]), observed=float(observed[i] / sums[i]), rows=int(n))
         for i, n in enumerate(rows)
         if n
     )

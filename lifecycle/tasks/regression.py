@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
+from lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
 from lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
-from lifecycle.tasks.probabilities import equal_mass_bins
+from lifecycle.tasks.probabilities import answers_by_bin
 from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STRATA = 10
 # Labels above these quantiles of the training rows are the events: the middle first, then the tails.
 EVENT_QUANTILES = (0.5, 0.1, 0.9)
+# A median is left out of so many parts at most.
+MOST_LEFT_OUT = 50
 
 
 class Regression:
@@ -55,7 +58,7 @@ class Regression:
     @property
     def words(self) -> Words:
         return Words(
-            prior="best constant answer",
+            prior="quantiles of the training rows" if self.quantiles else "mean of the training rows",
             linear="ridge regression",
             constant=f"always answering the training rows' {'quantiles' if self.quantiles else 'mean'}",
             unit="",
@@ -200,8 +203,7 @@ class Regression:
             return {}
         rows = len(labels)
         shifts = [
-            np.sort(labels - answers[:, place])[min(rows, math.ceil((rows + 1) * level)) - 1]
-            for place, level in enumerate(self.quantiles)
+            np.sort(labels - answers[:, place])[_rank(rows, level) - 1] for place, level in enumerate(self.quantiles)
         ]
         return {"shifts": [float(shift) for shift in shifts]}
 
@@ -236,11 +238,12 @@ class Regression:
         """As they are: weights by class belong to classes."""
         return answers
 
-    def answer_scale(self, answers: np.ndarray) -> float:
-        """The largest size of an answer: float32 knows so many digits of it."""
+    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
+        """How far answers lie apart, and a twentieth of each answer's size: float32 knows so many digits of it."""
         import numpy as np
 
-        return max(float(np.abs(answers).max()), 1e-30) if len(answers) else 1.0
+        low, high = np.quantile(answers, (0.1, 0.9), axis=0) if len(answers) else (0.0, 0.0)
+        return np.maximum(np.abs(high - low) + 0.05 * np.abs(answers), 1e-30)
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -261,19 +264,11 @@ class Regression:
         around = np.quantile(labels - predict(training), self.quantiles)
         return lambda rows: predict(rows)[:, None] + around
 
-    def reliability(self, labels: np.ndarray, answers: np.ndarray) -> tuple[ReliabilityBin, ...]:
+    def reliability(
+        self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[ReliabilityBin, ...]:
         """Mean answer, the middle one of several quantiles, against the mean label."""
-        import numpy as np
-
-        middle = self._middle(answers)
-        codes = equal_mass_bins(middle)
-        rows = np.bincount(codes)
-        predicted, observed = (np.bincount(codes, weights=values) for values in (middle, labels))
-        return tuple(
-            ReliabilityBin(predicted=float(predicted[i] / n), observed=float(observed[i] / n), rows=int(n))
-            for i, n in enumerate(rows)
-            if n
-        )
+        return answers_by_bin(labels, self._middle(answers), weights)
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """Numbers from -1 to 1 that go up and down."""
@@ -310,6 +305,12 @@ class Regression:
 def _plain(number: float) -> str:
     """Four digits; large numbers as people write them."""
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+
+
+def _rank(rows: int, level: float) -> int:
+    """Which of so many residuals in rising order has the level's share below it; outer ones cover at least as much."""
+    rank = math.floor((rows + 1) * level) if level < 0.5 else math.ceil((rows + 1) * level)
+    return min(max(rank, 1), rows)
 
 
 def _of_numbers() -> list[TaskMetric]:
@@ -357,10 +358,16 @@ def _r2(sums: np.ndarray) -> np.ndarray:
 def _median_left_out(
     labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
 ) -> tuple[float, np.ndarray]:
-    """Median of the absolute error, and it without each group; with weights the weighed one."""
+    """Median of the absolute error, and it without each group; with weights the weighed one.
+
+    Of many small groups some are left out together, at least twice the square root of all rows: a median jumps from one
+    row to the next, so that the intervals of 400 rows, each a group, covered 0.73 instead of 0.95 (Efron & Tibshirani
+    1993, 11.7).
+    """
     import numpy as np
 
-    error = np.abs(answers - labels)
+    parts = min(MOST_LEFT_OUT, max(MINIMUM_GROUPS, int(len(labels) ** 0.5) // 2))
+    error, codes = np.abs(answers - labels), joined_codes(codes, parts)
     order = np.argsort(error, kind="stable")
     error, codes = error[order], codes[order]
     weigh = np.ones(len(error)) if weights is None else weights[order]

@@ -38,7 +38,7 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
     state = SimpleNamespace(folder=lambda *parts: tmp_path.joinpath(*parts), absolute=lambda path: tmp_path / path)
     run = SimpleNamespace(
         workspace=SimpleNamespace(state=state), run_id="1",
-        use_case=SimpleNamespace(name="toy", spec=SimpleNamespace(benchmark=SimpleNamespace(metrics={}))),
+        use_case=SimpleNamespace(name="toy", spec=SimpleNamespace(benchmark=SimpleNamespace(metrics={}, slices=(), weight=None))),
         record=lambda *_: record, context=SimpleNamespace(log=SimpleNamespace(error=lambda _: None)),
     )  # fmt: skip
     base = {"use_case_folder": "u", "out": "o", "device": "cpu"}

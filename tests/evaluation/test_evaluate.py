@@ -229,3 +229,45 @@ def test_answers_of_a_missing_class_are_told_with_the_column():
     spec = SPEC.model_copy(update={"baselines": (), "slices": ()})
     body = evaluate(frame, spec, kind_of(KINDS["multiclass"]), benchmark_rows=2000, window=WINDOW)
     assert "the column candidate:high is missing" in body.checks[0].evidence
+
+
+def test_metric_that_is_not_defined_of_a_baseline_is_left_out_and_named():
+    guardrail = {"metric": "precision", "at_least": 0.3}
+    spec = BenchmarkSpec.model_validate(SPEC.model_dump() | {"guardrails": [guardrail]})
+    body = evaluate(predictions(), spec, BINARY, benchmark_rows=2000, window=WINDOW)
+    assert stopping(body.checks) == ()
+    measured = {one.model for one in body.metrics if one.metric == "precision"}
+    assert measured == {"candidate", "linear"}
+    (groups,) = [check for check in body.checks if check.name == "groups"]
+    assert "not defined: precision of prior" in groups.evidence
+    assert {"model": "prior", "metric": "precision"}.items() <= groups.details[-1].items()
+
+
+def test_primary_metric_that_is_not_defined_of_a_baseline_stops_with_its_name():
+    spec = SPEC.model_copy(update={"primary": SPEC.primary.model_copy(update={"metric": "precision"})})
+    body = evaluate(predictions(), spec, BINARY, benchmark_rows=2000, window=WINDOW)
+    (groups,) = [check for check in body.checks if check.name == "groups"]
+    assert (groups.status, groups.stops) == ("insufficient", True)
+    assert "precision of candidate or prior" in groups.evidence
+    assert body.metrics == ()
+
+
+def test_rows_of_weight_zero_count_in_no_figure_and_no_slice():
+    frame = predictions()
+    weights = np.where(frame["slice:carrier"] == "B", 0.0, 1.0)
+    body = evaluate(frame.assign(weight=weights), WEIGHTED, BINARY, benchmark_rows=2000, window=WINDOW)
+    kept = frame[weights > 0].reset_index(drop=True).assign(row=lambda rows: range(len(rows)))
+    plain = run(kept, rows=len(kept))
+    assert [one.estimate for one in body.metrics] == [one.estimate for one in plain.metrics]
+    assert {one.slice for one in body.metrics if one.slice} == {"carrier=A"}
+    few = np.where(frame["group"] < 3, 1.0, 0.0)
+    stopped = evaluate(frame.assign(weight=few), WEIGHTED, BINARY, benchmark_rows=2000, window=WINDOW)
+    assert "3 groups, fewer than 8" in stopped.checks[1].evidence
+
+
+def test_weights_count_in_the_reliability_picture():
+    frame = predictions()
+    body = evaluate(frame.assign(weight=1.0 + 9 * frame["label"]), WEIGHTED, BINARY, benchmark_rows=2000, window=WINDOW)
+    assert all(
+        heavy.observed > plain.observed for heavy, plain in zip(body.reliability, run(frame).reliability, strict=True)
+    )

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
+from lifecycle.tasks import kind_of
 from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.target import Target
 
 
 def predictions(days, seed, shift=0.0, first=0, rows=200):
@@ -40,3 +42,18 @@ def test_prediction_drift_of_a_constant_is_quiet():
 def test_prediction_drift_of_too_few_days_is_insufficient_and_holds_nothing_back(benchmark, reference):
     check = prediction_drift_check(predictions(benchmark, 0), predictions(reference, 1), BINARY)
     assert (check.status, check.severity, check.stops) == ("insufficient", "warning", False)
+
+
+def test_column_that_moved_beyond_what_it_may_is_told_before_one_with_a_larger_allowance(monkeypatch):
+    from lifecycle.checks import CheckResult
+    from lifecycle.evaluation import prediction_drift
+
+    found = {"a": ("pass", 0.233, 0.236), "b": ("fail", 0.187, 0.1), "c": ("pass", 0.1, 0.2)}
+
+    def judged(benchmark, reference, column):
+        status, observed, threshold = found[column.removeprefix("candidate:")]
+        return CheckResult(name=column, status=status, observed=observed, threshold=threshold)
+
+    monkeypatch.setattr(prediction_drift, "_judged", judged)
+    kind = kind_of(Target(kind="multiclass", classes=("a", "b", "c")))
+    assert prediction_drift_check(pd.DataFrame(), pd.DataFrame(), kind).name == "candidate:b"

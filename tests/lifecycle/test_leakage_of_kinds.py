@@ -38,7 +38,7 @@ def found(kind: str, column: np.ndarray, folder) -> list[str]:
     rows = table(kind).assign(x=column)
     contract = tables.contract_of(rows).model_copy(update={"label": NUMBER if kind == "number" else CLASS})
     findings = leakage_findings(tables.written(rows, folder), contract, tables.SPLIT)
-    return [one.family for one in findings if one.status == "fail" and one.columns == ("x",)]
+    return [one.family for one in findings if one.status in ("fail", "warning") and one.columns == ("x",)]
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,25 @@ def test_nulls_that_belong_to_one_class_are_found(tmp_path):
     label = table("multiclass")["label"].to_numpy()
     noise = np.random.default_rng(0).normal(size=len(label))
     assert found("multiclass", np.where((label == 2) & (noise > -0.5), np.nan, noise), tmp_path) == ["null_mask"]
+
+
+def test_copy_is_found_though_a_rare_class_has_no_held_out_row(tmp_path):
+    rows = table("multiclass")
+    # The splits follow the days: the last class lies in the oldest rows alone.
+    oldest = rows["day"] <= rows["day"].quantile(0.4)
+    rows["label"] = np.where((rows["label"] == 3) & ~oldest, 0, rows["label"])
+    rows = rows.assign(x=np.array([3.0, 1.0, 2.0, 0.0])[rows["label"]])
+    contract = tables.contract_of(rows).model_copy(update={"label": CLASS})
+    findings = leakage_findings(tables.written(rows, tmp_path), contract, tables.SPLIT)
+    assert [one.columns for one in findings if one.family == "single_feature" and one.status == "fail"] == [("x",)]
+
+
+def test_what_one_class_alone_is_asked_for_is_a_warning_that_names_it(tmp_path):
+    label = table("multiclass")["label"].to_numpy()
+    noise = np.random.default_rng(0).normal(size=len(label))
+    rows = table("multiclass").assign(x=np.where((label == 1) & (noise > -0.5), noise, np.nan))
+    contract = tables.contract_of(rows).model_copy(update={"label": CLASS})
+    findings = leakage_findings(tables.written(rows, tmp_path), contract, tables.SPLIT)
+    (found,) = [one for one in findings if one.family == "null_mask"]
+    assert (found.status, found.columns) == ("warning", ("x",))
+    assert "of the training rows of class b" in found.evidence

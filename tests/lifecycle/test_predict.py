@@ -152,7 +152,7 @@ def test_own_metrics_and_an_own_baseline_are_measured_and_may_be_the_primary_met
     job = toy_jobs.predict_job(
         trained.artifact or "", trained.artifact_sha256 or "", splits / "benchmark.parquet", tmp_path,
         training_file=str(splits / "training.parquet"), calibration_file=str(splits / "calibration.parquet"),
-        baselines=names, metrics=("cost", "hits_among_alarms"),
+        baselines=names, metrics=("cost", "hits_among_alarms"), metric_columns=("x1",),
     )  # fmt: skip
     table = pd.read_parquet(run_predict(job.model_copy(update={"use_case_folder": str(use_case)})).predictions.path)
     primary = {"metric": "cost", "margin": 0.01}
@@ -180,7 +180,7 @@ def test_own_metrics_and_an_own_baseline_are_measured_and_may_be_the_primary_met
         ("return labels[:3]", "became (3,)"),
         ("return np.stack([labels] * 3, axis=1)", "rows became"),
         ("return labels * np.nan", "rows have no finite figure"),
-        ("return rows['nothing']", "KeyError"),
+        ("return rows['shop']", "KeyError"),
     ],
 )
 def test_own_metric_that_gives_no_figure_a_row_is_told_with_its_name(trained, splits, tmp_path, given, told):

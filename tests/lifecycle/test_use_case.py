@@ -317,3 +317,17 @@ def test_own_metrics_and_baselines_have_to_be_defined(folder):
         model.write("\n\ndef baseline_by_hand(training, labels):\n    return lambda rows: rows['x1']\n")
     change(folder, benchmark={**own, "primary": {"metric": "cost", "margin": 0.1}})
     assert load_use_case(folder).spec.benchmark.metrics["cost"].better == "less"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"baselines": ["prior", "linear", "label"]}, "baselines: label: the name stands for something else"),
+        ({"baselines": ["prior", "linear", "champion"]}, "baselines: champion: the name stands for something else"),
+        ({"metrics": {"brier": {"better": "more"}}}, "metrics: brier: a metric of the kind has this name"),
+    ],
+)
+def test_own_names_that_stand_for_something_else_are_refused(folder, changes, told):
+    (folder / "metrics.py").write_text("def brier(labels, answers, rows):\n    return answers\n")
+    change(folder, benchmark=changes)
+    assert any(told in line for line in problems(folder))

@@ -44,7 +44,8 @@ def predicts(seen: Seen) -> Found:
         return Found("fail", "predict gave no single answer for a single row", fix=kind.predict_fix)
     order = np.random.default_rng(0).permutation(size)
     if subject.claims.evaluation == "deterministic":
-        apart = float(np.abs(_predicted(seen, features.iloc[order]) - found[order]).max()) / kind.answer_scale(found)
+        again = np.abs(_predicted(seen, features.iloc[order]) - found[order])
+        apart = float((again / kind.answer_scale(found)[order]).max())
         if apart > ORDER_TOLERANCE:
             fix = "let to_tensors and forward keep the rows in their order, and make no use of their place or index"
             evidence = f"asked in another order, the same rows get {kind.answers} that differ by {apart:.4f}"
@@ -75,7 +76,7 @@ def exports(seen: Seen) -> Found:
             direct = predict_rows(
                 sample.task, state.model, sample.preprocessing, features.head(rows), sample.subject.device
             )
-            apart = float(abs(score(features.head(rows)) - direct).max()) / job.rows.kind.answer_scale(direct)
+            apart = float((abs(score(features.head(rows)) - direct) / job.rows.kind.answer_scale(direct)).max())
             if not apart <= EXPORT_TOLERANCE:
                 evidence = f"exported and direct predictions of {rows} rows differ by {apart}"
                 return Found("fail", evidence, apart, EXPORT_TOLERANCE)

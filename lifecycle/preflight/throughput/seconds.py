@@ -12,7 +12,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import STAGES
-from lifecycle.task import fit_preprocessing
+from lifecycle.task import TARGET_STATE, fit_preprocessing
 from lifecycle.training.checkpoints.interval import expected_checkpoints
 from lifecycle.training.judging.learned import cross_fitted_linear
 from lifecycle.training.judging.seeds import seeds_of, updates_of_stages
@@ -96,7 +96,8 @@ def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
         return 0.0
     features = sample.rows[list(job.rows.features)]
     started = time.perf_counter()
-    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters))
+    target = sample.preprocessing.get(TARGET_STATE)
+    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters, target))
     return (time.perf_counter() - started) / len(sample.rows)
 
 
