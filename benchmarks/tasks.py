@@ -96,7 +96,7 @@ HEALTHY = (
     Case("digits", "label smoothing", ((MODEL, 'reduction="none"', 'reduction="none", label_smoothing=0.1'),)),
     Case("digits", "class weights", ((YAML, "epochs: 30", "epochs: 30\n  class_weights: balanced"),)),
     Case("digits", "SGD", ((YAML, "{name: adamw, learning_rate: 0.004, weight_decay: 0.01}",
-          "{name: sgd, learning_rate: 0.1, momentum: 0.9, weight_decay: 0.0001}"),)),
+          "{name: sgd, learning_rate: 0.1, weight_decay: 0.0001}"),)),
     Case("digits", "batch norm", ((MODEL, "nn.Conv2d(1, channels, 3, padding=1), nn.SiLU(),",
           "nn.Conv2d(1, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.SiLU(),"),)),
     Case("digits", "no augmentation, one layer", ((MODEL, DIGITS_AUGMENT, "return inputs, targets"),
@@ -160,7 +160,11 @@ def run_case(case: Case, root: Path) -> Ended:
     before = set(_runs(state, case.host))
     command = job_command(f"experiment_{case.host}")
     done = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, timeout=SECONDS, check=False)
-    (run_id,) = set(_runs(state, case.host)) - before
+    made = set(_runs(state, case.host)) - before
+    if not made:
+        # The code location did not load, or the dataset could not be fetched: no case of ours.
+        raise RuntimeError(f"{case.host}, {case.name}: no record\n{done.stderr.decode(errors='replace')[-2000:]}")
+    (run_id,) = made
     store = FileRecordStore(StateFolder(state))
     records = [record for step in STEPS if (record := store.of_run(case.host, step, run_id)) is not None]
     stopping = [check for record in records for check in record.checks if check.stops]

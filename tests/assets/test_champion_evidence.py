@@ -36,9 +36,10 @@ def test_champion_is_scored_on_its_own_columns_and_not_on_the_candidates(champio
     split = SimpleNamespace(file=SimpleNamespace(path="rows.parquet"))
     record = SimpleNamespace(feature_columns=("old", "new"), splits={"benchmark": split})
     state = SimpleNamespace(folder=lambda *parts: tmp_path.joinpath(*parts), absolute=lambda path: tmp_path / path)
+    benchmark = SimpleNamespace(metrics={}, slices=(), weight=None)
     run = SimpleNamespace(
         workspace=SimpleNamespace(state=state), run_id="1",
-        use_case=SimpleNamespace(name="toy", spec=SimpleNamespace(benchmark=SimpleNamespace(metrics={}, slices=(), weight=None))),
+        use_case=SimpleNamespace(name="toy", spec=SimpleNamespace(benchmark=benchmark)),
         record=lambda *_: record, context=SimpleNamespace(log=SimpleNamespace(error=lambda _: None)),
     )  # fmt: skip
     base = {"use_case_folder": "u", "out": "o", "device": "cpu"}
