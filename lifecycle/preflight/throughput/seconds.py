@@ -12,7 +12,7 @@ from lifecycle.preflight.check import Trial
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.throughput.duration import RunTime, StepTime
 from lifecycle.records import STAGES
-from lifecycle.task import fit_preprocessing
+from lifecycle.task import TARGET_STATE, fit_preprocessing
 from lifecycle.training.checkpoints.interval import expected_checkpoints
 from lifecycle.training.judging.learned import cross_fitted_linear
 from lifecycle.training.judging.seeds import seeds_of, updates_of_stages
@@ -95,8 +95,9 @@ def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
     if job.training.tensors == "per_batch":
         return 0.0
     features = sample.rows[list(job.rows.features)]
+    target = sample.preprocessing.get(TARGET_STATE)
     started = time.perf_counter()
-    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters))
+    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters, target))
     return (time.perf_counter() - started) / len(sample.rows)
 
 
