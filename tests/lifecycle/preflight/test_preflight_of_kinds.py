@@ -1,6 +1,7 @@
 """Preflight of the other kinds of task: silent on healthy ones, and faults of each kind by their own cause."""
 
 from dataclasses import replace
+from typing import Any
 
 import kind_jobs
 import pytest
@@ -213,8 +214,8 @@ def test_right_pairs_of_classes_and_of_numbers():
         def trees(self):
             return [self.answers]
 
-    numbers = Outputs(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
+    numbers: Any = Outputs(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 30.0, 20.0]))
     assert right_pairs(lambda one: one, numbers) == pytest.approx(2 / 3)
-    classes = Outputs(torch.eye(3), torch.tensor([0, 1, 2]))
+    classes: Any = Outputs(torch.eye(3), torch.tensor([0, 1, 2]))
     assert right_pairs(lambda one: one, classes) == 1
     assert right_pairs(lambda one: one.flip(1), classes) == 0.5
