@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.outputs.auxiliary import without_auxiliary
-from lifecycle.outputs.free import all_at_ends, link_of, lowest_loss, same
+from lifecycle.outputs.free import all_at_ends, before, link_of, lowest_loss
 from lifecycle.outputs.joined import held_links
 from lifecycle.outputs.leaves import is_float
 
@@ -48,7 +48,7 @@ def constant_losses(
     leaves, spec = tree_flatten(outputs)
     leaves = [leaf.detach().float() if is_float(leaf) else leaf for leaf in leaves]
     links = {at: link_of([leaf]) for at, leaf in enumerate(leaves) if is_float(leaf)}
-    plain = {at for at, link in links.items() if link is same}
+    numbers_of = {at: found for at, link in links.items() if (found := before(link, leaves[at])) is not None}
     if ends:
         links = held_links(links, {at: leaves[at] for at in ends}, ends)
     free = [(at, torch.zeros(shape, device=leaves[at].device)) for at in links for shape in _shapes(leaves[at])]
@@ -67,7 +67,9 @@ def constant_losses(
     with torch.no_grad():
         neutral = float(loss(start))
     # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
-    own = {n: _own_mean(leaves[at], numbers) if at in plain else numbers for n, (at, numbers) in enumerate(free)}
+    own = {
+        n: _own_mean(numbers_of[at], numbers) if at in numbers_of else numbers for n, (at, numbers) in enumerate(free)
+    }
     best, numbers = min((lowest_loss(begin, loss) for begin in (start, own)), key=lambda found: found[0])
     if ends and all_at_ends([(made(numbers)[at], one) for at, one in ends.items()]):
         best = float("-inf")

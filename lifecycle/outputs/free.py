@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 ITERATIONS = 60
 # Numbers this large have left every range that a loss has a lowest value in.
 ENDLESS = 1e12
+# Numbers beyond this are counted in units of the largest: a first step of 1 is lost in 4e8 of 32 bits.
+LARGE = 1e4
+# To an end of a range, for numbers of 32 bits.
+NEAREST = 1e-7
 # How far from 1 a sum or a length may be: outputs in bfloat16 are 0.01 off.
 NEAR_ONE = 0.02
 
@@ -33,7 +37,13 @@ def lowest_loss(
 
     if not start:
         return float(mean(start)), start
-    parameters = {name: value.clone().requires_grad_() for name, value in start.items()}
+    sizes = {name: float(value.abs().max()) if value.numel() else 0.0 for name, value in start.items()}
+    units = {name: size if size > LARGE else 1.0 for name, size in sizes.items()}
+    parameters = {name: (value / units[name]).requires_grad_() for name, value in start.items()}
+
+    def numbers() -> dict[int, Tensor]:
+        return {name: value if units[name] == 1.0 else value * units[name] for name, value in parameters.items()}
+
     best, at = float("inf"), start
     optimizer = torch.optim.LBFGS(
         list(parameters.values()), max_iter=ITERATIONS, line_search_fn="strong_wolfe", tolerance_change=1e-12
@@ -42,12 +52,13 @@ def lowest_loss(
     def closure() -> Tensor:
         nonlocal best, at
         optimizer.zero_grad()
-        if any(bool((parameter.detach().abs() > ENDLESS).any()) for parameter in parameters.values()):
+        given = numbers()
+        if any(bool((number.detach().abs() > ENDLESS).any()) for number in given.values()):
             raise _EndlessError
-        value = mean(parameters)
+        value = mean(given)
         value.backward()
         if value.item() < best:
-            best, at = value.item(), {name: parameter.detach().clone() for name, parameter in parameters.items()}
+            best, at = value.item(), {name: number.detach().clone() for name, number in given.items()}
         return value
 
     # Its line search ends with an IndexError where a loss is not finite; the lowest one so far stays.
@@ -100,6 +111,24 @@ def _finite(tensor: Tensor) -> Tensor:
 
 def same(tensor: Tensor) -> Tensor:
     return tensor
+
+
+def before(link: Link, outputs: Tensor) -> Tensor | None:
+    """Numbers of which the link makes these outputs; None of a link that joins several.
+
+    From zeros alone the search does not come to outputs around 1e8 or 1e-6.
+    """
+    import torch
+    from torch.nn import functional
+
+    if link is same:
+        return outputs
+    if link is torch.sigmoid:
+        return outputs.clamp(NEAREST, 1 - NEAREST).logit()
+    if link is functional.softplus:
+        outputs = outputs.clamp(min=NEAREST)
+        return outputs + (-torch.expm1(-outputs)).log()
+    return None
 
 
 def within(link: Link, ends: Ends) -> Link:

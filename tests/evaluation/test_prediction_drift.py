@@ -45,10 +45,14 @@ def test_prediction_drift_of_too_few_days_is_insufficient_and_holds_nothing_back
 
 
 def test_column_that_moved_beyond_what_it_may_is_told_before_one_with_a_larger_allowance(monkeypatch):
-    from lifecycle.checks import CheckResult
+    from lifecycle.checks import CheckResult, Status
     from lifecycle.evaluation import prediction_drift
 
-    found = {"a": ("pass", 0.233, 0.236), "b": ("fail", 0.187, 0.1), "c": ("pass", 0.1, 0.2)}
+    found: dict[str, tuple[Status, float, float]] = {
+        "a": ("pass", 0.233, 0.236),
+        "b": ("fail", 0.187, 0.1),
+        "c": ("pass", 0.1, 0.2),
+    }
 
     def judged(benchmark, reference, column):
         status, observed, threshold = found[column.removeprefix("candidate:")]

@@ -113,7 +113,8 @@ def test_sensitive_groups_are_stored_as_numbers_and_what_is_measured_by_group_st
         for table, _ in found
     ]
     assert estimates[0] == estimates[1]
-    assert prediction_drift_check(*found[0], BINARY) == prediction_drift_check(*found[1], BINARY)
+    clear, coded = (prediction_drift_check(table, reference, BINARY) for table, reference in found)
+    assert clear == coded
 
 
 # A mean, a ratio of two sums, and a baseline that knows one column.

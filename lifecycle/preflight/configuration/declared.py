@@ -23,7 +23,8 @@ LOST_DISKS = ("tmpfs", "ramfs", "overlay", "aufs")
 
 @dataclass(frozen=True)
 class Host:
-    """What is known before the worker starts; `positives` of the training rows have the label 1.
+    """What is known before the worker starts; `positives` of the training rows have the label 1, which only the
+    oversampling of a label of two values asks.
 
     `stores` are by name what opens a store, or raises. `durable` is the folder that checkpoints are copied to, `disk`
     its file system, that of the state folder if there is none. `seconds` are forecast of the three stages and `step` is

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lifecycle.outputs.free import all_at_ends, lowest_loss, same
+from lifecycle.outputs.free import all_at_ends, before, lowest_loss
 from lifecycle.outputs.joined import held_links
 from lifecycle.preflight.overfit.line import line_basis
 from lifecycle.preflight.overfit.replaced import Outputs, linked_outputs, network_outputs, start_and_changed
@@ -85,7 +85,8 @@ def _measured(
     whole = {place: outputs.whole(place) for place in outputs.free}
     basis = line_basis(data, outputs, batches)
     # From the network's own mean as well: zeros may be a place without a gradient, as under a clamp.
-    own = {at: value.mean(0, keepdim=True) for at, value in whole.items() if outputs.free[at] is same}
+    numbers = {at: before(outputs.free[at], value) for at, value in whole.items()}
+    own = {at: value.mean(0, keepdim=True) for at, value in numbers.items() if value is not None}
     if ends:
         outputs = replace(outputs, free=held_links(outputs.free, whole, ends))
     constant, further, at = _lowest(outputs, basis[:, :1], whole, own)

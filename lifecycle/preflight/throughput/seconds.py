@@ -95,8 +95,8 @@ def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
     if job.training.tensors == "per_batch":
         return 0.0
     features = sample.rows[list(job.rows.features)]
-    started = time.perf_counter()
     target = sample.preprocessing.get(TARGET_STATE)
+    started = time.perf_counter()
     sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters, target))
     return (time.perf_counter() - started) / len(sample.rows)
 

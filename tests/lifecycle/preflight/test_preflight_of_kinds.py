@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from lifecycle.data.rows import read_rows
+from lifecycle.outputs.constant import constant_losses
 from lifecycle.preflight.inputs.pairs import pairs_together
+from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.overfit.checks import right_pairs
 from lifecycle.preflight.run import run_preflight
 from lifecycle.preflight.sample import draw_sample
@@ -170,6 +172,38 @@ def test_prior_of_a_heavy_tail_is_taken_over_all_labels(cases, tmp_path):
     subject = subject_of(cases["price"], tmp_path)
     found = prior_loss(subject.model(), subject.training, subject.recipe, 128)
     assert found == pytest.approx(float(subject.training.targets.var(correction=0)), rel=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e7])
+def test_best_constant_is_found_in_any_unit(unit):
+    generator = torch.Generator().manual_seed(0)
+    targets = (40 + 20 * torch.randn(500, generator=generator)) * unit
+    outputs = (40 + torch.rand(500, generator=generator)) * unit
+    found = constant_losses(lambda one, other: (one - other) ** 2, outputs, targets)
+    assert found.best == pytest.approx(float(targets.var(correction=0)), rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["overfit.ten_batches", "overfit.zeroed_inputs"])
+def test_amounts_around_a_hundred_million_are_overfitted_as_small_ones(cases, tmp_path, name):
+    subject = subject_of(cases["regression"], tmp_path)
+    data = replace(subject.training, targets=1e7 * subject.training.targets)
+    large = replace(
+        subject, training=data, recipe=replace(subject.recipe, clip_norm=1e30),
+        build=lambda: Larger(subject.build()),
+    )  # fmt: skip
+    (check,) = [check for check in overfit.CHECKS if check.id == name]
+    assert check.look(large).status == "pass"
+
+
+class Larger(torch.nn.Module):
+    """Outputs in another unit."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs):
+        return 1e7 * self.network(inputs)
 
 
 def test_right_pairs_of_classes_and_of_numbers():
