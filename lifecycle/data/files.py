@@ -91,9 +91,9 @@ class SplitFiles:
 
 
 def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.ndarray], labels: pd.Series) -> SplitFiles:
-    """Write each split's rows of the dataset in `source`, batch after batch, with the label as an int8 column.
+    """Write each split's rows of the dataset in `source`, batch after batch, with the label as a column.
 
-    It replaces a column of its name.
+    It replaces a column of its name, and has the type of `labels`, whose values are written as they are.
 
     Args:
         positions: row numbers of each split in the order of `read_columns`, each row in one split at most.
@@ -105,9 +105,9 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
 
     paths = list(parquet_files(source).values())
     label = str(labels.name)
-    schema = _written_schema(paths, label)
+    schema = _written_schema(paths, label, pa.from_numpy_dtype(labels.dtype))
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=np.int8)
+    split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=labels.dtype)
     values[labels.index] = labels
     for place, chosen in enumerate(positions.values()):
         split_of[chosen] = place
@@ -134,7 +134,7 @@ def _labelled(batch: Any, label: str, values: np.ndarray, schema: pa.Schema) -> 
     rows = pa.Table.from_batches([batch])
     others = rows.select([name for name in rows.column_names if name != label])
     try:
-        return others.append_column(label, pa.array(values, pa.int8())).select(schema.names).cast(schema)
+        return others.append_column(label, pa.array(values)).select(schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         fix = "write every file with the same columns and types"
         raise DatasetError(f"a value does not fit the type that all files share: {error}", fix=fix) from None
@@ -166,8 +166,8 @@ def _common_types(paths: Sequence[Path]) -> tuple[dict[str, pa.DataType], dict[s
     return types, table.conflicts
 
 
-def _written_schema(paths: Sequence[Path], label: str) -> pa.Schema:
-    """The files' one schema with the label as int8, in the place of a column of its name or else as the last."""
+def _written_schema(paths: Sequence[Path], label: str, kind: pa.DataType) -> pa.Schema:
+    """The files' one schema with the label's type, in the place of a column of its name or else as the last."""
     import pyarrow as pa
 
     types, conflicts = _common_types(paths)
@@ -176,4 +176,4 @@ def _written_schema(paths: Sequence[Path], label: str) -> pa.Schema:
         told = [f"{name}: {why}" for name, why in conflicts.items()]
         fix = "write every file with the same columns and types"
         raise DatasetError("the files' columns don't fit together", value=told[:10], fix=fix)
-    return pa.schema(types | {label: pa.int8()})
+    return pa.schema(types | {label: kind})

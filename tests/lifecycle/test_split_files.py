@@ -62,6 +62,34 @@ def test_label_of_its_own_columns_name_replaces_the_column_as_int8(tmp_path, val
             assert found["row"].tolist() == expected["row"].tolist()
 
 
+CLASSES = tuple(f"class {place}" for place in range(300))
+
+
+@pytest.mark.parametrize(
+    ("label", "values", "expected", "kind"),
+    [
+        (Label(name="y", version=1, column="sold", type="number"), [71_400, -300, 0.23, 5e9] * 15, None, "float64"),
+        (Label(name="y", version=1, column="sold", type="number"), list(range(1000, 1060)), None, "float64"),
+        (Label(name="y", version=1, column="sold", type="class", classes=CLASSES), [*CLASSES[:30], *CLASSES[-30:]],
+         [*range(30), *range(270, 300)], "int16"),
+        (Label(name="y", version=1, column="sold", greater_than=300), [71_400, 300, 301.5, -4] * 15,
+         [1, 0, 1, 0] * 15, "int8"),
+    ],
+    ids=["large, negative and fractions", "whole numbers", "300 classes", "event"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["y", "sold"])
+def test_label_of_every_type_is_written_as_the_dataset_has_it(tmp_path, label, values, expected, kind, name):
+    label = label.model_copy(update={"name": name})
+    (source := tmp_path / "files").mkdir()
+    pd.DataFrame({"row": range(60), "sold": values}).to_parquet(source / "1.parquet", index=False)
+    labelled = with_label(read_columns(source, ["row", "sold"]), label)
+    splits = {"training": labelled.iloc[::2], "benchmark": labelled.iloc[1::2]}
+    with written_splits(StateFolder(tmp_path / "var"), load_use_case(toy_jobs.TOY), source, splits, name) as written:
+        found = pd.concat([pd.read_parquet(written.path(split)) for split in splits]).sort_values("row")
+    assert found[name].dtype == kind
+    assert found[name].tolist() == (values if expected is None else expected)
+
+
 def test_snapshot_of_a_label_of_its_own_columns_name_is_made(tmp_path, splits):
     state, use_case = StateFolder(tmp_path / "var"), load_use_case(toy_jobs.TOY)
     version = dataset()

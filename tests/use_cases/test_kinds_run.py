@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from lifecycle.checks import stopping
 from lifecycle.contract.model import load_contract
 from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label
+from lifecycle.data.snapshot import with_label, written_splits
 from lifecycle.data.split import split_rows
 from lifecycle.jobs import Rows, TrainJob, TrainResult
+from lifecycle.storage.state import StateFolder
 from lifecycle.tasks.target import target_of
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.stage import run_stage
@@ -42,20 +42,20 @@ def trained(name: str, data: Path, folder: Path, stage: Any) -> TrainResult:
     """The stage of a use case on the dataset's files; no check of it may stop."""
     use_case = load_use_case(ROOT / "use_cases" / name)
     spec, contract = use_case.spec, load_contract(use_case.contract_path)
-    for split, rows in split_rows(with_label(read_columns(data), contract.label), spec.split, contract).items():
-        pd.DataFrame(rows).to_parquet(folder / f"{split}.parquet", index=False)
+    splits = split_rows(with_label(read_columns(data), contract.label), spec.split, contract)
     rows = Rows(
         features=contract.feature_columns, label=contract.label.name, group=spec.split.resample_by,
         target=target_of(spec.task, contract.label.classes),
     )  # fmt: skip
-    files: dict[str, Any] = {
-        f"{split}_file": str(folder / f"{split}.parquet") for split in ("training", "validation", "calibration")
-    }
-    job = TrainJob(
-        use_case_folder=str(use_case.folder), out=str(folder / "out"), device="cpu", rows=rows, identity=name,
-        stage=stage, stages=spec.stages, training=spec.training, hyperparameters=spec.hyperparameters,
-        **files,
-    )  # fmt: skip
-    result = run_stage(job)
+    with written_splits(StateFolder(folder / "var"), use_case, data, splits, rows.label) as written:
+        files: dict[str, Any] = {
+            f"{split}_file": str(written.path(split)) for split in ("training", "validation", "calibration")
+        }
+        job = TrainJob(
+            use_case_folder=str(use_case.folder), out=str(folder / "out"), device="cpu", rows=rows, identity=name,
+            stage=stage, stages=spec.stages, training=spec.training, hyperparameters=spec.hyperparameters,
+            **files,
+        )  # fmt: skip
+        result = run_stage(job)
     assert stopping(training_checks(stage, result)) == ()
     return result
