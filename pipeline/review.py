@@ -79,7 +79,7 @@ def _changes(contract: Contract, answers: Sequence[tuple[str, str]]) -> dict[str
         try:
             changes[name] = answer_values(known, contract.timeline)
         except ValueError:
-            fix = f"write {LATER}, {TARGET}, or an ISO 8601 duration such as PT0S or -PT1H"
+            fix = f"write {LATER}, {TARGET}, or an ISO 8601 duration of days or less, such as PT0S, -PT1H or -P30D"
             problems.append(Problem(f"--known of {name}", "is no answer", fix, known))
         if name in columns and columns[name].role not in REVIEWABLE:
             fix = "change its role in contract.yaml by hand, if it shall be an input"

@@ -86,7 +86,7 @@ def cost_control(*, spent_usd: float, budget_usd: float, forecast: Forecast | No
     if forecast is None:
         return _control("cost", "", ("insufficient", f"{told}, and nothing was forecast: run preflight"))
     if actual_usd > forecast.high:
-        told += f", ${actual_usd:.4f} where the forecast said at most ${forecast.high:.4f}: it was too low"
+        told += f", ${actual_usd:.4f} where the forecast said at most ${forecast.high:.4f}: the forecast was too low"
     else:
         told += f", ${actual_usd:.4f} within the forecast of at most ${forecast.high:.4f}"
     return _control("cost", f"{told}.")

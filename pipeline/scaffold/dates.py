@@ -20,6 +20,8 @@ FORMS = tuple("".join(parts) for parts in product(_DATES, _TIMES))
 # Digits alone are a date in the column of times and a number anywhere else.
 _DIGITS = "%Y%m%d"
 _TRIED, _LONGEST = 50, 40
+# pandas takes 20120101, 2012/01/01 and 2012.01.01 for ISO 8601 too: they are forms of their own.
+_NO_ISO = r"\d+$|\d{4}[/.]"
 
 
 def time_formats(
@@ -38,6 +40,8 @@ def time_formats(
             problems += _misfits(texts, asked)
             formats[name] = asked
             continue
+        if not texts.head(_TRIED).str.match(_NO_ISO).all() and _parsed(texts, "ISO8601").notna().all():
+            continue
         forms = [form for form in _candidates(texts) if name == time or form != _DIGITS]
         if len(forms) == 1:
             formats[name] = forms[0]
@@ -49,7 +53,7 @@ def time_formats(
 
 
 def _texts(values: pd.Series) -> pd.Series | None:
-    """The known values of a column of text, without ISO 8601; None of any other."""
+    """The known values of a column of text that may be dates; None of any other."""
     import pandas as pd
 
     known = values.dropna()
@@ -60,7 +64,7 @@ def _texts(values: pd.Series) -> pd.Series | None:
     # What has no digit, or is long, is no date: most columns end here.
     if not few.str.contains(r"\d").all() or few.str.len().max() > _LONGEST:
         return None
-    return None if _parsed(texts, "ISO8601").notna().all() and not few.str.fullmatch(r"\d+").all() else texts
+    return texts
 
 
 def _parsed(texts: pd.Series, form: str) -> pd.Series:
@@ -72,7 +76,8 @@ def _parsed(texts: pd.Series, form: str) -> pd.Series:
 def _candidates(texts: pd.Series) -> list[str]:
     """The forms that read every text: a few texts sort out most of them."""
     few, different = texts.head(_TRIED), texts.drop_duplicates()
-    near = [form for form in FORMS if _parsed(few, form).notna().all()]
+    forms = (_DIGITS,) if few.str.fullmatch(r"\d+").all() else FORMS
+    near = [form for form in forms if _parsed(few, form).notna().all()]
     return [form for form in near if _parsed(different, form).notna().all()]
 
 
@@ -108,7 +113,7 @@ def _mixed(name: str, texts: pd.Series) -> list[Problem]:
             break
     if not found:
         return []
-    others = f"{len(left):,} values are no dates, such as {left.iloc[0]!r}" if len(left) else ""
+    others = f"{len(left):,} values that are no dates, such as {left.iloc[0]!r}" if len(left) else ""
     several = f"dates in several forms, such as {' and '.join(found[:4])}" if len(found) > 1 else ""
     told = "; ".join(part for part in (several, others) if part)
     return [

@@ -1,6 +1,7 @@
 """`trainworthy new`: a use case from a table, or every problem at once and nothing written."""
 
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -199,6 +200,16 @@ def test_new_removes_nothing_that_came_into_its_way_after_its_questions(project,
     assert "meanwhile" in capsys.readouterr().err
     assert files(project) == {"data/shop_source/part-0001.csv": b"of somebody else"}
     assert not (project / "use_cases" / "shop").exists()
+
+
+def test_new_part_with_values_that_do_not_fit_is_told_by_file_and_column(made, tmp_path):
+    module = runpy.run_path(str(made / "use_cases" / "shop" / "dataset.py"))
+    part = table().astype("str").assign(x="?", visit_id="none")
+    part.to_csv(tmp_path / "part-0002.csv", index=False)
+    with pytest.raises(SystemExit) as raised:
+        module["read"](tmp_path / "part-0002.csv")
+    for text in ("part-0002.csv: ", "column visit_id does not fit 'integer': ", "column x does not fit 'number': "):
+        assert text in str(raised.value)
 
 
 def test_new_rows_are_ignored_by_git_and_what_rebuilds_them_is_not(made, tmp_path):

@@ -40,6 +40,19 @@ def test_new_time_after_the_prediction_time_is_no_input_and_is_named_with_its_sh
     assert "lies after 'at'" in column.remark
 
 
+@pytest.mark.parametrize("form", ["%Y/%m/%d", "%Y.%m.%d", "%Y%m%d", "%Y/%m/%d %H:%M:%S"])
+@pytest.mark.parametrize("asked", [True, False])
+def test_new_times_that_begin_with_the_year_are_read_in_their_form(tmp_path, form, asked):
+    rows = table()
+    named = {"time_format": form} if asked else {}
+    result, problems = found(rows.assign(at=rows["at"].dt.strftime(form)), tmp_path, suffix=".csv", **named)
+    assert problems == []
+    assert result is not None
+    assert result.kinds["at"] == "time"
+    assert f"'at': {form!r}".replace("'", '"') in result.dataset_text.replace("'", '"')
+    assert result.rows["at"].dt.normalize().tolist() == rows["at"].dt.normalize().tolist()
+
+
 def test_new_time_before_the_prediction_time_may_be_an_input(tmp_path):
     rows = table()
     joined = rows["at"] - pd.to_timedelta(np.random.default_rng(3).integers(1, 900, len(rows)), unit="D")
