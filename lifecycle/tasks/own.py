@@ -1,6 +1,6 @@
 """Metrics and baselines of a use case's own.
 
-A metric is a function of metrics.py, `name(labels, answers, rows)`: labels `(N,)` as they are stored, answers as
+A metric is a function of metrics.py, `name(labels, answers, rows)`: labels `(N,)`, a class as its place, answers as
 predict gives them after calibration, rows with the columns of the benchmark. It gives a figure of each row, `(N,)`, and
 the metric is their mean; or `(N, 2)`, and the metric is the sum of the first column over that of the second. Which way
 is better stands in use_case.yaml.

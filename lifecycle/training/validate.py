@@ -30,6 +30,8 @@ def validate(
 
     Every row counts once. What a focal loss and the training's weights did to the answers is taken out.
     """
+    import numpy as np
+
     from lifecycle.tasks.metric import value
     from lifecycle.training.judging.learned import (
         constant_answers,
@@ -42,7 +44,7 @@ def validate(
 
     kind, rows = job.rows.kind, read_rows(job.validation_file, job.rows)
     groups = rows[job.rows.group].to_numpy()
-    labels, answers = _answered(job, prepared, state, rows, device)
+    labels, answers = kind.checked(rows[job.rows.label].to_numpy(), _answers(job, prepared, state, rows, device))
     prior = kind.prior(kind.checked_labels(prepared.rows[job.rows.label].to_numpy()))
     metrics = {
         "val_loss": float(kind.row_loss(labels, answers).mean()),
@@ -57,19 +59,19 @@ def validate(
     refits = refitted_linear(seen, job.rows, rows, seed, most)
     linear = fitted_linear(seen, job.rows, rows, seed) if job.stage == "pilot" else None
     learned_from = _few(kind, seen, job, len(rows))
-    own_labels, own_answers = _answered(job, prepared, state, learned_from, device)
-    own = own_rise(kind, own_labels, own_answers, learned_from[job.rows.group].to_numpy(), seed)
+    own_answers = _answers(job, prepared, state, learned_from, device)
+    # A row without a finite answer was skipped in training: nothing was learned from it.
+    answered = np.isfinite(own_answers).reshape(len(own_answers), -1).all(axis=1)
+    own_labels, own_answers = kind.checked(learned_from[job.rows.label].to_numpy()[answered], own_answers[answered])
+    own = own_rise(kind, own_labels, own_answers, learned_from[job.rows.group].to_numpy()[answered], seed)
     return metrics, measure_learned(kind, labels, answers, reference, groups, prior, seed, refits, linear, own)
 
 
-def _answered(
-    job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and answers of rows, `(N,)` and `(N, ...)`."""
-    kind, features = job.rows.kind, rows[list(job.rows.features)]
+def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str) -> np.ndarray:
+    """Answers to rows, `(N, ...)`."""
+    features = rows[list(job.rows.features)]
     answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
-    answers = as_trained_for(kind, answers, prepared.raised, job.training.focal_gamma)
-    return kind.checked(rows[job.rows.label].to_numpy(), answers)
+    return as_trained_for(job.rows.kind, answers, prepared.raised, job.training.focal_gamma)
 
 
 def _few(kind: Kind, rows: pd.DataFrame, job: TrainJob, most: int) -> pd.DataFrame:

@@ -228,7 +228,7 @@ def test_contract_unusable_column_is_a_problem(written, change, text):
         ({"name": "late", "version": 1, "column": "delay", "greaterThan": "3"}, "greaterThan"),
         ({"name": "late", "version": 1, "column": "income", "greaterThan": 3}, "write target_source"),
         ({"name": "late", "version": 1, "column": "delay"}, "write target"),
-        ({"name": "late", "version": 1, "column": "sex", "greaterThan": 3}, "can't make the label"),
+        ({"name": "late", "version": 1, "column": "sex", "greaterThan": 3}, "can't make a label of type event"),
     ],
 )
 def test_contract_unusable_label_is_a_problem(written, label, text):
