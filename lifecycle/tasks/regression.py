@@ -58,7 +58,7 @@ class Regression:
     @property
     def words(self) -> Words:
         return Words(
-            prior="quantiles of the training rows" if self.quantiles else "mean of the training rows",
+            prior="best constant answer",
             linear="ridge regression",
             constant=f"always answering the training rows' {'quantiles' if self.quantiles else 'mean'}",
             unit="",

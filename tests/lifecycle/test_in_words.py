@@ -33,7 +33,7 @@ def test_reasons_of_another_kind_are_in_its_words() -> None:
     told = {step: " ".join(in_words.reasons(record)) for step, record in example.of_numbers().items()}
     expected = {
         "snapshot": "benchmark 2013-11-01 to 2013-12-31, 54,961 rows, median -2, 80 % from -22 to 44",
-        "pilot": "Go: validation loss 1,788, where always saying the mean of the training rows gives 1,919, after",
+        "pilot": "Go: validation loss 1,788, where always saying the best constant answer gives 1,919, after",
         "evaluation": "Gain over ridge regression in RMSE: +1.33 [+1.00, +1.66], better.",
         "promotion": "Better than ridge regression: RMSE gain +1.33",
     }

@@ -554,8 +554,8 @@ def test_page_of_numbers_speaks_of_numbers(pages: dict[str, str]) -> None:
     text = Page(pages["numbers"]).text
     for told in (
         "RMSE on the benchmark 41.27 95 % [39.45, 43.09]",
-        "Better than the mean of the training rows: RMSE gain +2.54 [+2.21, +2.87], 61 groups.",
-        "Better than mean of the training rows (RMSE), ridge regression (RMSE); cannot be told from gradient boosting",
+        "Better than the best constant answer: RMSE gain +2.54 [+2.21, +2.87], 61 groups.",
+        "Better than best constant answer (RMSE), ridge regression (RMSE); cannot be told from gradient boosting",
         "RMSE (primary) lower is better",
         "R² higher is better",
         "1 of 3 slices lie above all rows in RMSE",
@@ -587,7 +587,7 @@ def test_page_of_classes_tells_slices_by_a_metric_that_they_have(pages: dict[str
 
 def test_page_of_a_kind_names_its_references_in_every_picture(pages: dict[str, str]) -> None:
     alts = [str(image["alt"]) for image in Page(pages["numbers"]).tags("img")]
-    assert any(alt.startswith("Gain over mean of the training rows +2.54") for alt in alts)
+    assert any(alt.startswith("Gain over best constant answer +2.54") for alt in alts)
     assert any(alt.startswith("RMSE on 3 slices, from carrier=EV 49.52") for alt in alts)
     assert any("full 1,703 on 186,993 rows" in alt for alt in alts)
 

@@ -112,4 +112,4 @@ def test_curve_of_numbers_is_in_their_units_and_words():
     assert (curve.gain.unit, curve.full_loss.unit) == ("", "")
     assert "lowers the validation loss by 0 to " in curve.told
     knew = curve_at_pilot(point(1000, 1910.0, prior_loss=1919.0), pilot, 100_000, USD, "restart", words)
-    assert knew.told.endswith("the network knew no more than the mean of the training rows (1,910 against 1,919)")
+    assert knew.told.endswith("the network knew no more than the best constant answer (1,910 against 1,919)")
