@@ -50,11 +50,10 @@ def _places(values: pd.Series, label: Label) -> np.ndarray:
 
     places = pd.Index(label.classes).get_indexer(pd.Index(values))
     if (places < 0).any():
-        other = values[places < 0].iloc[0]
-        problem = f"the label column {label.column} holds a value that is none of its {len(label.classes)} classes"
-        raise DatasetError(
-            problem, value=str(other), fix="name it in contract.yaml (label: classes), or correct the rows"
-        )
+        # The contract's own check names the values, unless the column is sensitive.
+        fix = "name them in contract.yaml (label: classes), or correct the rows"
+        problem = f"the label column {label.column} holds values that are none of its {len(label.classes)} classes"
+        raise DatasetError(problem, value=f"{int((places < 0).sum())} rows", fix=fix)
     return places.astype("int16")
 
 

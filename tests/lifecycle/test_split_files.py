@@ -90,6 +90,13 @@ def test_label_of_every_type_is_written_as_the_dataset_has_it(tmp_path, label, v
     assert found[name].tolist() == (values if expected is None else expected)
 
 
+def test_value_that_is_none_of_the_label_s_classes_is_told_and_not_shown():
+    label = Label(name="y", version=1, column="ill", type="class", classes=("no", "yes"))
+    with pytest.raises(DatasetError, match="2 rows") as raised:
+        with_label(pd.DataFrame({"ill": ["no", "secret", None, "other"]}), label)
+    assert "secret" not in str(raised.value)
+
+
 def test_snapshot_of_a_label_of_its_own_columns_name_is_made(tmp_path, splits):
     state, use_case = StateFolder(tmp_path / "var"), load_use_case(toy_jobs.TOY)
     version = dataset()
