@@ -14,9 +14,9 @@ from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import (
     brier,
+    calibration_error_left_out,
     checked,
     checked_labels,
-    equal_mass_bins,
     log_loss,
     pair_wins,
     reliability,
@@ -67,7 +67,7 @@ class Binary:
             TaskMetric("brier", False, rows=brier),
             TaskMetric("auc", True, left_out=_auc_left_out, low=0.0, high=1.0),
             TaskMetric("average_precision", True, left_out=_average_precision_left_out, low=0.0, high=1.0),
-            TaskMetric("calibration_error", False, left_out=_calibration_error_left_out, low=0.0, high=1.0),
+            TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
             *(_of_decisions(name, formula) for name, formula in _DECISIONS.items()),
         )
         return {metric.name: metric for metric in found}
@@ -285,17 +285,7 @@ def _average_precision_left_out(
     return mean_precision(above, hits, own), np.array([without(rows) for rows in groups])
 
 
-def _calibration_error_left_out(
+def _calibration(
     labels: np.ndarray, probabilities: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:
-    """Calibration error, and its value without each group; the bins of all rows are kept."""
-    import numpy as np
-
-    bins = equal_mass_bins(probabilities)
-    shape = (int(codes.max()) + 1, int(bins.max()) + 1)
-    off = probabilities - labels if weights is None else (probabilities - labels) * weights
-    rows = np.bincount(codes, weights=weights)
-    cells = np.bincount(codes * shape[1] + bins, weights=off, minlength=shape[0] * shape[1])
-    excess = cells.reshape(shape)
-    left_out = ratio(np.abs(excess.sum(axis=0) - excess).sum(axis=1), rows.sum() - rows)
-    return float(np.abs(excess.sum(axis=0)).sum() / rows.sum()), left_out
+    return calibration_error_left_out(probabilities, labels, codes, weights)

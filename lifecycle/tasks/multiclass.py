@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, equal_mass_bins
+from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, reliability
 from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Multiclass:
             TaskMetric("accuracy", True, rows=_right, low=0.0, high=1.0),
             _of_counts("balanced_accuracy", count, _balanced_accuracy),
             _of_counts("macro_f1", count, _macro_f1),
-            TaskMetric("calibration_error", False, left_out=_calibration_error_left_out, low=0.0, high=1.0),
+            TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
         ]
         for place, name in enumerate(self.classes):
             found += [
@@ -228,8 +228,6 @@ class Multiclass:
         self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
     ) -> tuple[ReliabilityBin, ...]:
         """Mean probability of the predicted class against the share that has it."""
-        from lifecycle.tasks.probabilities import reliability
-
         return reliability(_right(labels, answers), answers.max(axis=1), weights)
 
     def sample_labels(self, rows: int) -> np.ndarray:
@@ -336,23 +334,11 @@ def _mean_over_classes(figures: np.ndarray) -> np.ndarray:
     return ratio(np.where(known, figures, 0.0).sum(axis=-1), known.sum(axis=-1))
 
 
-def _calibration_error_left_out(
+def _calibration(
     labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
 ) -> tuple[float, np.ndarray]:
-    """Calibration error of the predicted class's probability over bins of equal mass, and it without each group.
-
-    Source: Guo et al. 2017 (confidence calibration); equal mass after Nixon et al. 2019.
-    """
-    import numpy as np
-
-    sure, right = answers.max(axis=1), _right(labels, answers)
-    bins = equal_mass_bins(sure)
-    shape = (int(codes.max()) + 1, int(bins.max()) + 1)
-    off = sure - right if weights is None else (sure - right) * weights
-    rows = np.bincount(codes, weights=weights)
-    excess = np.bincount(codes * shape[1] + bins, weights=off, minlength=shape[0] * shape[1]).reshape(shape)
-    left_out = ratio(np.abs(excess.sum(axis=0) - excess).sum(axis=1), rows.sum() - rows)
-    return float(np.abs(excess.sum(axis=0)).sum() / rows.sum()), left_out
+    """Of the probability of the class that is predicted."""
+    return calibration_error_left_out(answers.max(axis=1), _right(labels, answers), codes, weights)
 
 
 def _logarithms(answers: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
+from lifecycle.tasks.kind import vector
+from lifecycle.tasks.metric import ratio
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +108,7 @@ def answers_by_bin(
 
 def checked(labels: Any, probabilities: Any) -> tuple[np.ndarray, np.ndarray]:
     """Both as float64 `(N,)`, N >= 1. Raises EvaluationError where a value is missing or out of range."""
-    labels, probabilities = checked_labels(labels), _vector("probabilities", probabilities)
+    labels, probabilities = checked_labels(labels), vector("probabilities", probabilities)
     if len(labels) != len(probabilities):
         raise EvaluationError(
             "labels and probabilities differ in length",
@@ -125,7 +127,7 @@ def checked(labels: Any, probabilities: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def checked_labels(labels: Any) -> np.ndarray:
     """Labels as float64 `(N,)`, each 0 or 1."""
-    labels = _vector("labels", labels)
+    labels = vector("labels", labels)
     wrong = (labels != 0) & (labels != 1)
     if wrong.any():
         raise EvaluationError(
@@ -144,20 +146,20 @@ def require_both_classes(labels: np.ndarray) -> None:
         )
 
 
-def _vector(name: str, values: Any) -> np.ndarray:
+def calibration_error_left_out(
+    expected: np.ndarray, observed: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """Mean distance of expected and observed over bins of equal mass, and it without each group; all `(N,)`.
+
+    The bins of all rows are kept. Source: Guo et al. 2017; equal mass after Nixon et al. 2019.
+    """
     import numpy as np
 
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise EvaluationError(f"{name} are not all numbers: {error}", fix="drop or mend the missing values") from error
-    if vector.ndim != 1 or not len(vector):
-        raise EvaluationError(f"{name} must have shape (N,) with N >= 1", value=vector.shape, fix="give one a row")
-    wrong = ~np.isfinite(vector)
-    if wrong.any():
-        raise EvaluationError(
-            f"{int(wrong.sum())} of {len(wrong)} {name} are not finite",
-            value=str(vector[wrong][0]),
-            fix="find the rows from which they come; a missing value is never scored",
-        )
-    return vector
+    bins = equal_mass_bins(expected)
+    shape = (int(codes.max()) + 1, int(bins.max()) + 1)
+    off = expected - observed if weights is None else (expected - observed) * weights
+    rows = np.bincount(codes, weights=weights)
+    cells = np.bincount(codes * shape[1] + bins, weights=off, minlength=shape[0] * shape[1])
+    excess = cells.reshape(shape)
+    left_out = ratio(np.abs(excess.sum(axis=0) - excess).sum(axis=1), rows.sum() - rows)
+    return float(np.abs(excess.sum(axis=0)).sum() / rows.sum()), left_out
