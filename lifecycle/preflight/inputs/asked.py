@@ -59,9 +59,14 @@ def extreme_rows(subject: Subject) -> Tensor:
 
 
 def class_count(subject: Subject, outputs: Any, targets: Tensor) -> int:
-    """Size of the class dimension of the outputs, 0 if there is none: (N, C, ...) or (N, ..., C) for (N, ...)."""
+    """Size of the class dimension of the outputs, 0 if there is none: (N, C, ...) or (N, ..., C) for (N, ...).
+
+    A number declared as the label is no class, be it whole: its outputs may be quantiles.
+    """
     import torch
 
+    if subject.kind is not None and not subject.kind.classes:
+        return 0
     whole = bool((targets == targets.round()).all()) if targets.is_floating_point() else targets.dtype != torch.bool
     if not isinstance(outputs, torch.Tensor) or not whole or outputs.ndim != targets.ndim + 1:
         return 0

@@ -33,6 +33,9 @@ OFF_MIDDLE = 1.0
 # Share of the labels that may lie on the wrong side of a quantile. Measured: 0.01 with a smoothed pinball loss; a bell
 # curve on labels that are none up to 0.2, a level for another 0.3 and more.
 OFF_QUANTILE, OTHER_QUANTILE = 0.03, 0.25
+# Of the distance between the labels' own quantiles: where answers of several levels lie nearer, the loss asks the same
+# of all.
+ALIKE = 0.01
 # Networks of other weights whose quantiles are asked to rise.
 STIRRED = 3
 _UNIT = (
@@ -43,6 +46,10 @@ _UNIT = (
 _QUANTILE = (
     "levels in loss_fn that are not the declared ones, in another order, or with over- and underestimates swapped",
     "a row's loss of level q is max(q * off, (q - 1) * off) of off = target - output, in the order of task.quantiles",
+)
+_LEVELS = (
+    "a loss that asks the same of every level, such as a squared error: all outputs become the mean",
+    _QUANTILE[1],
 )
 _SIGN = (
     "predict turns the sign of the outputs, or loss_fn compares labels with minus the outputs",
@@ -147,6 +154,11 @@ def _off_middle(answer: np.ndarray, labels: np.ndarray, kind: Kind, told: str) -
         if off > OFF_MIDDLE:
             return Found("fail", said, off, OFF_MIDDLE, *_MIDDLE, severity="warning")
         return None
+    levels = [float(name) for name in kind.answer_names]
+    apart, wanted = (float(np.ptp(found)) for found in (answer[0], np.quantile(labels, levels)))
+    if apart < ALIKE * wanted:
+        said = f"one output for all rows gives {float(answer[0][0]):.4g} for each of the levels {levels}"
+        return Found("fail", said, apart, ALIKE * wanted, *_LEVELS)
     misses = [_missed(labels, float(one), float(name)) for one, name in zip(answer[0], kind.answer_names, strict=True)]
     off, share, name = max((*missed, name) for missed, name in zip(misses, kind.answer_names, strict=True))
     said = f"one output for all rows gives quantiles of which {name} has {share:.1%} of the labels below"

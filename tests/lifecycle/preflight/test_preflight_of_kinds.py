@@ -9,6 +9,7 @@ import torch
 
 from lifecycle.data.rows import read_rows
 from lifecycle.outputs.constant import constant_losses
+from lifecycle.preflight.inputs.labels import labels_in_range
 from lifecycle.preflight.inputs.pairs import pairs_together
 from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.overfit.checks import right_pairs
@@ -37,7 +38,9 @@ MEANT_OTHERWISE = {
     "turned_levels": ("quantiles", [("(levels * off, (levels - 1) * off)", "((1 - levels) * off, -levels * off)"),
                                     (SORTED, "outputs")], "over- and underestimates swapped"),
     "squared": ("quantiles", [("return torch.maximum(levels * off, (levels - 1) * off)", "return (off**2)")],
-                "levels in loss_fn"),
+                "the same of every level"),
+    "one_level": ("quantiles", [("(levels * off, (levels - 1) * off)", "(0.5 * off, -0.5 * off)")],
+                  "the same of every level"),
     "softmax_twice": ("multiclass", [("softmax(dim=1)", "softmax(dim=1).softmax(dim=1)")], ""),
     "turned_classes": ("multiclass", [("outputs.softmax", "outputs.flip(1).softmax")], "low is answered as top"),
     "next_class": ("multiclass", [("(outputs, targets,", "(outputs, (targets + 1) % 4,")], "different orders"),
@@ -148,6 +151,14 @@ def test_large_unit_is_no_fault_of_a_network_that_knows_it(cases, tmp_path):
     assert initial_loss(subject_of(cases["price"], tmp_path)).status == "pass"
     unscaled = planted(cases, tmp_path, "price", [("self.start + self.scale * found", "self.start + found")])
     assert initial_loss(unscaled).severity == "warning"
+
+
+def test_whole_numbers_are_no_classes_of_the_quantiles_head(cases, tmp_path):
+    blind = [("off = targets[:, None] - outputs", "off = -outputs")]
+    subject = planted(cases, tmp_path, "quantiles", blind)
+    whole = replace(subject, training=replace(subject.training, targets=subject.training.targets.round()))
+    assert "classes" not in labels_in_range(whole).evidence
+    assert uses_labels(whole).status == "fail"
 
 
 def test_targets_of_other_rows_are_found_in_augment(cases, tmp_path):
