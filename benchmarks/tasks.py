@@ -99,7 +99,7 @@ HEALTHY = (
           "{name: sgd, learning_rate: 0.1, weight_decay: 0.0001}"),)),
     Case("digits", "batch norm", ((MODEL, "nn.Conv2d(1, channels, 3, padding=1), nn.SiLU(),",
           "nn.Conv2d(1, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.SiLU(),"),)),
-    Case("digits", "no augmentation, one layer", ((MODEL, DIGITS_AUGMENT, "return inputs, targets"),
+    Case("digits", "no augmentation, one layer", ((MODEL, "def augment(", "def moved("),
           (MODEL, "nn.Linear(2 * channels * (SIDE // 2) ** 2, width), nn.SiLU(),",
            "nn.Linear(2 * channels * (SIDE // 2) ** 2, width),"))),
     Case("arrival_delay", "as it is", ()),

@@ -28,6 +28,9 @@ STEPS = 150
 # Median distance of a row's answer from its label, in median distances of labels from their middle. Measured: losses
 # with a clip, a logarithm, a Huber bound or bins at most 0.1; another unit 0.9 and more.
 OFF_LABEL = 0.5
+# By how much an answer rises with its label, between this and its inverse, where a loss only shifts: a smooth pinball
+# loss likes best an answer beside the label, by the same distance for all rows, and is right for all rows together.
+ONE_UNIT = 0.8
 # Standard deviations that one answer for all may lie from the labels' mean: their median lies within one.
 OFF_MIDDLE = 1.0
 # Share of the labels that may lie on the wrong side of a quantile. Measured: 0.01 with a smoothed pinball loss; a bell
@@ -89,7 +92,10 @@ def predicted_numbers(subject: Subject, kind: Kind) -> Found:
     ):
         return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
     labels = targets.double().cpu().numpy()
-    return wrong or _off_middle(of_all[0], labels, kind, told) or _crossing(subject, data.inputs, kind, told)
+    middle = _off_middle(of_all[0], labels, kind, told)
+    if len(kind.answer_names) > 1 and middle is None and _in_one_unit(of_rows[0], labels[:ROWS]):
+        wrong = None
+    return wrong or middle or _crossing(subject, data.inputs, kind, told)
 
 
 def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, str]:
@@ -109,6 +115,14 @@ def _off_label(answers: np.ndarray, labels: np.ndarray) -> tuple[Found | None, s
     middle = answers.reshape(len(labels), -1).mean(axis=1)
     falls = float(middle.std()) > 0 and float(np.corrcoef(middle, labels)[0, 1]) < -OFF_LABEL
     return Found("fail", told, off, OFF_LABEL, *(_SIGN if falls else _UNIT)), told
+
+
+def _in_one_unit(answers: np.ndarray, labels: np.ndarray) -> bool:
+    """Whether the answers of every level, (N, K), rise with the labels one for one."""
+    import numpy as np
+
+    slopes = np.polyfit(labels, answers, 1)[0]
+    return bool((slopes > ONE_UNIT).all() and (slopes < 1 / ONE_UNIT).all())
 
 
 def falls_without_end(loss_of: Callable[[Tensor], Tensor], start: Tensor, best: Tensor) -> bool:

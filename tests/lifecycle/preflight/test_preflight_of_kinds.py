@@ -61,6 +61,15 @@ HEALTHY = {
         "regression",
         [(SQUARED, "return ((outputs - targets) / 23) ** 2")],
     ),
+    "smooth_pinball": (
+        "quantiles",
+        [
+            (
+                "return torch.maximum(levels * off, (levels - 1) * off)",
+                "return (levels * off + 4 * nn.functional.softplus(-off / 4))",
+            )
+        ],
+    ),
     "smoothed": ("multiclass", [('reduction="none"', 'reduction="none", label_smoothing=0.3')]),
     "log_probabilities": (
         "multiclass",
