@@ -161,6 +161,7 @@ def _read(state: TrainState, gradients: list[Tensor], losses: Losses) -> tuple[U
 
 # How the problem begins of a loss_fn that gives another shape.
 ONE_A_ROW = "loss_fn must give one loss a row"
+NO_GRADIENT = "the loss has no gradient: no parameter that is trained reaches it"
 SPARSE = "the loop clips by the global norm, which sparse gradients do not have"
 DENSE = "use sparse=False, and in build_optimizers AdamW or SGD in the place of SparseAdam"
 
@@ -188,6 +189,11 @@ def backward(
         raise TrainingError(
             f"{ONE_A_ROW}, shape ({len(rows)},), got {tuple(losses.shape)}",
             fix="leave out the mean or sum over rows: reduction='none'; of several outputs a row take .mean(dim=1)",
+        )
+    if not losses.requires_grad:
+        raise TrainingError(
+            NO_GRADIENT,
+            fix="take detach(), no_grad() and numpy out of forward and loss_fn, and let parameters have requires_grad",
         )
     if losses.element_size() < 4:
         losses = losses.float()

@@ -15,7 +15,7 @@ from lifecycle.preflight.one_batch.shipped import exports, predicts
 from lifecycle.preflight.one_batch.update import forward_rows, update_rows, updated
 from lifecycle.preflight.overfit.fit import outputs_of
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.training.loop import ONE_A_ROW, SPARSE
+from lifecycle.training.loop import NO_GRADIENT, ONE_A_ROW, SPARSE
 
 if TYPE_CHECKING:
     from lifecycle.preflight.one_batch.update import Seen
@@ -31,6 +31,11 @@ def trains(seen: Seen) -> Found:
     except TrainingError as error:
         if error.problem.startswith(ONE_A_ROW):
             return Found("fail", error.problem, cause="a loss that is a mean or a sum over the rows", fix=error.fix)
+        if error.problem == NO_GRADIENT:
+            cause = (
+                "outputs or a loss that are detached from the network's parameters, or parameters that are all frozen"
+            )
+            return Found("fail", error.problem, cause=cause, fix=error.fix)
         return Found("fail", error.problem, NO_UPDATE, cause=_cause(error), fix=error.fix)
     if not abs(loss) < float("inf"):
         return Found("fail", f"the loss is {loss}")

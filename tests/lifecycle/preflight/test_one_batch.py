@@ -82,7 +82,7 @@ LOSS = 'return nn.functional.binary_cross_entropy_with_logits(outputs, targets, 
         (f"{LOSS} / (targets * 0)", "the loss is inf"),
         (f"{LOSS} - float('nan')", "the loss is nan"),
         (LOSS.replace("(outputs,", "(outputs * 0,"), "the gradient norm is 0.0"),
-        (LOSS.replace("(outputs,", "(outputs.detach(),"), "does not require grad"),
+        (LOSS.replace("(outputs,", "(outputs.detach(),"), "no parameter that is trained reaches it"),
     ],
     ids=["infinite", "not_a_number", "no_gradient", "detached"],
 )
