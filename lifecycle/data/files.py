@@ -105,10 +105,11 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
 
     paths = list(parquet_files(source).values())
     label = str(labels.name)
-    schema = _written_schema(paths, label, pa.from_numpy_dtype(labels.dtype))
+    known = labels.to_numpy()
+    schema = _written_schema(paths, label, pa.from_numpy_dtype(known.dtype))
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=labels.dtype)
-    values[labels.index] = labels
+    split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=known.dtype)
+    values[labels.index] = known
     for place, chosen in enumerate(positions.values()):
         split_of[chosen] = place
     files, first = SplitFiles(folder), 0
