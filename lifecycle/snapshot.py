@@ -44,7 +44,7 @@ def make_snapshot(
         return checks, None
     times = () if spec.prediction_time is None else (spec.prediction_time,)
     columns = (*split_columns(spec.split, contract), *times, contract.label.column)
-    labelled = with_label(read_columns(source, columns), contract.label)
+    labelled = with_label(read_columns(source, columns), contract.label, source)
     splits, labelled_rows = split_rows(labelled, spec.split, contract), len(labelled)
     del labelled  # the splits hold their own copy
     hashes = key_hashes(source, contract.primary_key)

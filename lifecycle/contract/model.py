@@ -61,7 +61,8 @@ class Column(Frozen):
     size: tuple[int, ...] | None = None
 
 
-LabelType = Literal["event", "class", "number"]
+LabelType = Literal["event", "class", "number", "mask"]
+_WITH_CLASSES = ("class", "mask")
 # Strict, or 1 and True and "1" would be one class.
 ClassValue = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, min_length=1)]
 
@@ -70,7 +71,8 @@ class Label(Frozen):
     """The label's definition. A row whose column is null has no label.
 
     An event is column > greater_than or, without greater_than, the column's own 0/1 value. A class is one of `classes`,
-    stored as its place among them. A number is the column's own.
+    stored as its place among them. A number is the column's own. A mask is a file whose pixels hold
+    places among `classes`.
     """
 
     name: str = Field(min_length=1)
@@ -86,10 +88,10 @@ class Label(Frozen):
             raise ValueError(
                 f"greaterThan makes an event of a number, and the type is {self.type}: remove one of the two"
             )
-        if self.classes and self.type != "class":
+        if self.classes and self.type not in _WITH_CLASSES:
             raise ValueError(f"classes belong to type: class, and the type is {self.type}: write type: class")
-        if self.type == "class" and len(self.classes) < 2:
-            raise ValueError("type: class needs at least two classes: write classes: [first, second, …]")
+        if self.type in _WITH_CLASSES and len(self.classes) < 2:
+            raise ValueError(f"type: {self.type} needs at least two classes: write classes: [first, second, …]")
         if len(set(map(str, self.classes))) < len(self.classes):
             raise ValueError("a class is named twice: name each once")
         return self
@@ -344,12 +346,14 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         "event": ("integer", "number", *(("boolean",) if label.greater_than is None else ())),
         "class": ("string", "integer"),
         "number": ("integer", "number"),
+        "mask": ("string",),
     }
     if column.logical_type not in fitting[label.type]:
         fix = {
             "event": "name a column of integers or numbers (or, without greaterThan, of booleans)",
             "class": "name a column of texts or integers",
             "number": "name a column of integers or numbers",
+            "mask": "name a column of texts with the customProperty file: mask",
         }[label.type]
         yield Problem(where(column.name), f"can't make a label of type {label.type}", fix, column.logical_type)
     text = column.logical_type == "string"
@@ -357,6 +361,13 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         fix = f"write the classes as {'texts' if text else 'whole numbers'}, as the column holds them"
         place = where("customProperties", "label")
         yield Problem(f"{place}.classes", f"do not fit the column {column.name}", fix, list(label.classes))
+    if (label.type == "mask") != (column.file is not None):
+        fix = "give the column the customProperty file: mask" if label.type == "mask" else "write type: mask"
+        yield Problem(where(column.name, "file"), f"does not fit a label of type {label.type}", fix, column.file)
+    if label.type == "mask" and label.name == column.name:
+        place = where("customProperties", "label")
+        fix = f"name the label otherwise, for example {label.name}_classes: the column keeps the paths"
+        yield Problem(f"{place}.name", "is the name of the masks' column", fix, label.name)
     role = "target" if label.greater_than is None else "target_source"
     if column.role != role:
         yield Problem(where(column.name, "role"), "is not the role of the label's column", f"write {role}", column.role)
@@ -369,14 +380,15 @@ def _label_problem(place: str, item: Any) -> Problem:
     key = next(written for written, field in _LABEL_KEYS.items() if field == item["loc"][0])
     fix = (
         "write {name: text, version: a whole number from 1, column: a declared column}, and of an event greaterThan: "
-        "a number, of classes type: class and classes: [first, second, …], of numbers type: number"
+        "a number, of classes type: class and classes: [first, second, …], of numbers type: number, of masks "
+        "type: mask and classes"
     )
     return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
 
 
 def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
     """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes."""
-    if label.greater_than is not None or logical_type == "boolean" or label.type == "number":
+    if label.greater_than is not None or logical_type == "boolean" or label.type in ("number", "mask"):
         return ()
     values = list(label.classes) if label.type == "class" else [0, 1]
     return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=values),)

@@ -106,9 +106,13 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     paths = list(parquet_files(source).values())
     label = str(labels.name)
     known = labels.to_numpy()
-    schema = _written_schema(paths, label, pa.from_numpy_dtype(known.dtype))
+    kind = pa.string() if known.dtype == object else pa.from_numpy_dtype(known.dtype)
+    schema = _written_schema(paths, label, kind)
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=known.dtype)
+    split_of, values = (
+        np.full(rows, -1, dtype=np.int8),
+        np.full(rows, "" if known.dtype == object else 0, dtype=known.dtype),
+    )
     values[labels.index] = known
     for place, chosen in enumerate(positions.values()):
         split_of[chosen] = place

@@ -22,7 +22,8 @@ def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFram
     import pandas as pd
     import pyarrow.parquet as parquet
 
-    columns = list(dict.fromkeys((*rows.features, rows.label, rows.group, *rows.keys, *extra)))
+    label_file = () if rows.label_file is None else (rows.label_file,)
+    columns = list(dict.fromkeys((*rows.features, rows.label, *label_file, rows.group, *rows.keys, *extra)))
     if not Path(path).is_file():
         raise DatasetError("the split's file is missing", value=str(path), fix="materialize the snapshot again")
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.contract.model import Contract, Label
 from lifecycle.data.content import content_hash
 from lifecycle.data.files import SplitFiles, write_split_files
-from lifecycle.errors import DatasetError
+from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Split, StoredFile
 from lifecycle.split_spec import SplitSpec, Windows
@@ -25,15 +25,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
+def with_label(frame: pd.DataFrame, label: Label, folder: Path | None = None) -> pd.DataFrame:
     """The rows that have a label, with it as column `label.name`: an event as int8, a class as its place among the
-    declared ones, a number as float64. Raises DatasetError if a value is none of the label's."""
+    declared ones, a number as float64, a mask in `folder` as text (tasks/segmentation.py).
+
+    Raises DatasetError if a value is none of the label's.
+    """
     labelled = frame[frame[label.column].notna()]
     values = labelled[label.column]
     if label.type == "class":
         return labelled.assign(**{label.name: _places(values, label)})
     if label.type == "number":
         return labelled.assign(**{label.name: _numbers(values, label)})
+    if label.type == "mask":
+        assert folder is not None
+        return labelled.assign(**{label.name: _masks(values, label, folder)})
     if label.greater_than is not None:
         return labelled.assign(**{label.name: (values > label.greater_than).astype("int8")})
     if not values.isin([0, 1]).all():
@@ -68,6 +74,27 @@ def _numbers(values: pd.Series, label: Label) -> np.ndarray:
         problem = f"the label column {label.column} holds {len(wrong)} values that are no finite number"
         raise DatasetError(problem, value=str(wrong[0]), fix=fix)
     return found
+
+
+def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:
+    """Texts of the masks of files, `(N,)`, read in parallel."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    from lifecycle.tasks.masks import read_mask
+    from lifecycle.tasks.segmentation import Segmentation
+
+    kind = Segmentation(label.classes)
+
+    def text(value: str) -> str:
+        return str(kind.column(read_mask(folder / value, len(label.classes))[None])[0])
+
+    try:
+        with ThreadPoolExecutor() as threads:
+            return np.array(list(threads.map(text, values)), dtype=object)
+    except EvaluationError as error:
+        raise DatasetError(error.problem, value=error.value, fix=error.fix) from None
 
 
 @contextmanager

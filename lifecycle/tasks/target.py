@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 
 from lifecycle.records import Frozen
 
-KindName = Literal["binary", "multiclass", "regression"]
-KINDS: tuple[KindName, ...] = ("binary", "multiclass", "regression")
+KindName = Literal["binary", "multiclass", "regression", "segmentation"]
+KINDS: tuple[KindName, ...] = ("binary", "multiclass", "regression", "segmentation")
 # The type of label in contract.yaml that each kind predicts.
-LABEL_TYPES: dict[KindName, Literal["event", "class", "number"]] = {
-    "binary": "event", "multiclass": "class", "regression": "number",
+LABEL_TYPES: dict[KindName, Literal["event", "class", "number", "mask"]] = {
+    "binary": "event", "multiclass": "class", "regression": "number", "segmentation": "mask",
 }  # fmt: skip
 # What a class of the contract may be: JSON keeps these apart.
 ClassValue = str | int
@@ -24,7 +24,7 @@ class TaskSpec(Frozen):
 
     kind: KindName = Field(
         description="binary: the probability of label 1. multiclass: a probability of each class. regression: a "
-        "number, or declared quantiles of it."
+        "number, or declared quantiles of it. segmentation: a probability of each class at each pixel."
     )
     quantiles: tuple[Quantile, ...] = Field(
         default=(),
