@@ -14,6 +14,7 @@ from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract
 from lifecycle.data.class_balance import class_balance_check
+from lifecycle.data.file_rows import look_at_files
 from lifecycle.data.files import key_hashes, read_columns
 from lifecycle.data.snapshot import install_snapshot, with_label, written_splits
 from lifecycle.data.split import split_columns, split_rows, splits_check
@@ -55,8 +56,12 @@ def make_snapshot(
     if stopping(checks):
         return checks, None
     del hashes
+    files = look_at_files(source, contract)
+    checks += (files.check,)
+    if stopping(checks):
+        return checks, None
     history, metrics = judged_days(state, use_case, source, dataset)
-    with written_splits(state, use_case, source, splits, label) as written:
+    with written_splits(state, use_case, source, splits, label, files.hashes) as written:
         history = history or nulls_between_splits(written, spec.split)
         checks += (history, leakage(written, contract, spec.split, spec.prediction_time))
         checks += (drift_check(written, contract, spec.split),)

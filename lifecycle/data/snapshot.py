@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Contract, Label
 from lifecycle.data.content import content_hash
+from lifecycle.data.file_rows import sha_column
 from lifecycle.data.files import SplitFiles, write_split_files
 from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.identity import sha256_file
@@ -99,11 +100,17 @@ def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:
 
 @contextmanager
 def written_splits(
-    state: StateFolder, use_case: UseCase, source: Path, splits: Mapping[str, pd.DataFrame], label: str
+    state: StateFolder,
+    use_case: UseCase,
+    source: Path,
+    splits: Mapping[str, pd.DataFrame],
+    label: str,
+    hashes: Mapping[str, Sequence[str | None]] | None = None,
 ) -> Iterator[SplitFiles]:
     """The splits of the dataset in `source` as files in a folder that is gone afterwards, unless it was installed.
 
-    `splits` need the column `label` only; their index counts the dataset's rows.
+    `splits` need the column `label` only; their index counts the dataset's rows. `hashes` are of the bytes of the files
+    that each row of the dataset names, by column; a split has them beside the paths.
     """
     import numpy as np
     import pandas as pd
@@ -113,9 +120,9 @@ def written_splits(
     folder = Path(tempfile.mkdtemp(dir=parent, prefix=".writing-"))
     labelled = pd.concat([rows[label] for rows in splits.values()])
     try:
-        yield write_split_files(
-            source, folder, {name: np.asarray(rows.index) for name, rows in splits.items()}, labelled
-        )
+        positions = {name: np.asarray(rows.index) for name, rows in splits.items()}
+        texts = {sha_column(name): values for name, values in (hashes or {}).items()}
+        yield write_split_files(source, folder, positions, labelled, texts)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
