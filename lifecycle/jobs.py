@@ -291,7 +291,8 @@ class UnreviewedInputs(Frozen):
 
     `auc` is the network's and `standard_error` its own; `auc_shuffled` what is left when the values of all these inputs
     are shuffled together; `auc_nulls` that of quick trees which see only whether each of them is null, None without
-    nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone.
+    nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone, 1
+    where one of them is a file.
     `inputs` are the unreviewed ones, the strongest first, `count` all inputs of the model. From `copy_auc` on a
     score is as good as a copy of the label.
     """
