@@ -43,6 +43,10 @@ def make_snapshot(
     checks = (judge(source, contract), availability_check(contract, contract.feature_columns))
     if stopping(checks):
         return checks, None
+    files = look_at_files(source, contract)
+    checks += (files.check,)
+    if stopping(checks):
+        return checks, None
     times = () if spec.prediction_time is None else (spec.prediction_time,)
     columns = (*split_columns(spec.split, contract), *times, contract.label.column)
     labelled = with_label(read_columns(source, columns), contract.label, source)
@@ -56,10 +60,6 @@ def make_snapshot(
     if stopping(checks):
         return checks, None
     del hashes
-    files = look_at_files(source, contract)
-    checks += (files.check,)
-    if stopping(checks):
-        return checks, None
     history, metrics = judged_days(state, use_case, source, dataset)
     with written_splits(state, use_case, source, splits, label, files.hashes) as written:
         history = history or nulls_between_splits(written, spec.split)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,10 +39,12 @@ def sha_column(name: str) -> str:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of one file: the hash of its bytes, and in words what is wrong with it, if anything is."""
+    """What was found of one file: the hash of its bytes, in words what is wrong with it, if anything is, and of a
+    picture or mask height and width."""
 
     sha256: str = ""
     wrong: str = ""
+    size: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,22 +62,57 @@ def look_at_files(source: Path, contract: Contract) -> FileRows:
         return FileRows(CheckResult(name="files", status="not_applicable", evidence="no column names files"))
     rows = read_columns(source, [*contract.primary_key, *(column.name for column in columns)])
     details: list[dict[str, Any]] = []
-    hashes: dict[str, list[str | None]] = {}
+    found: dict[str, list[Seen | None]] = {}
     for column in columns:
         values = rows[column.name]
-        seen = _seen(source, column, values)
-        found = [None if one is None else seen[one] for one in values.astype(object).where(values.notna(), None)]
-        hashes[column.name] = [None if one is None else one.sha256 for one in found]
-        wrong = [None if one is None or not one.wrong else one.wrong for one in found]
+        seen = _seen(source, column, values, _classes(column, contract))
+        found[column.name] = [
+            None if one is None else seen[one] for one in values.astype(object).where(values.notna(), None)
+        ]
+    for column in columns:
+        wrong = [
+            _told(one, beside)
+            for one, beside in zip(found[column.name], _pictures(column, columns, found), strict=True)
+        ]
         details += _named(rows, wrong, column, contract.primary_key)
-        details.append({"column": column.name, "kind": column.file, "files": len(seen), "wrong": _count(wrong)})
+        count = rows[column.name].nunique()
+        details.append({"column": column.name, "kind": column.file, "files": count, "wrong": _count(wrong)})
+    hashes = {name: [None if one is None else one.sha256 for one in seen] for name, seen in found.items()}
     return FileRows(_check(details), hashes)
 
 
-def _seen(source: Path, column: Column, values: pd.Series) -> dict[str, Seen]:
+def _classes(column: Column, contract: Contract) -> int | None:
+    """How many classes the pixels of the label's masks may hold; None for other files."""
+    return len(contract.label.classes) if column.name == contract.label.column else None
+
+
+def _pictures(
+    column: Column, columns: Sequence[Column], found: Mapping[str, list[Seen | None]]
+) -> Sequence[Seen | None]:
+    """What lies beside each file of a column: of a mask that is a label the first picture of its row."""
+    pictures = [other.name for other in columns if other.file == "picture" and other.role == "feature"]
+    if column.file != "mask" or column.role != "target" or not pictures:
+        return [None] * len(found[column.name])
+    return found[pictures[0]]
+
+
+def _told(one: Seen | None, picture: Seen | None) -> str | None:
+    """What is wrong with a file; None if nothing is, or if there is no file."""
+    if one is None:
+        return None
+    if one.wrong or picture is None or not picture.size or one.size == picture.size:
+        return one.wrong or None
+    return f"the mask is {_sides_of(one.size)} pixels, and its picture {_sides_of(picture.size)}"
+
+
+def _sides_of(size: tuple[int, ...]) -> str:
+    return " × ".join(map(str, size))
+
+
+def _seen(source: Path, column: Column, values: pd.Series, classes: int | None) -> dict[str, Seen]:
     """What was found of each different file."""
     names = [str(value) for value in values.dropna().unique()]
-    look = functools.partial(look_at, source.resolve(), column)
+    look = functools.partial(look_at, source.resolve(), column, classes=classes)
     return dict(zip(names, in_threads(look, names, f"opening the files of {column.name}"), strict=True))
 
 
@@ -124,8 +161,8 @@ def _row(detail: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in detail["row"].items())
 
 
-def look_at(source: Path, column: Column, name: str) -> Seen:
-    """Open one file of a column by its path below `source`, which is resolved."""
+def look_at(source: Path, column: Column, name: str, classes: int | None = None) -> Seen:
+    """Open one file of a column by its path below `source`, which is resolved; of masks of a label `classes`."""
     if why := outside(name):
         return Seen(wrong=f"a file outside the dataset's folder: {why}")
     path = source / name
@@ -138,38 +175,43 @@ def look_at(source: Path, column: Column, name: str) -> Seen:
         return Seen(wrong=f"the file has {size:,} bytes, more than {MOST_BYTES:,}")
     data = path.read_bytes()
     assert column.file is not None
-    wrong = _wrong(data, column.file, column.size)
-    return Seen(sha256=hashlib.sha256(data).hexdigest(), wrong=wrong)
+    wrong, found = _wrong(data, column.file, column.size, classes)
+    return Seen(sha256=hashlib.sha256(data).hexdigest(), wrong=wrong, size=found)
 
 
-def _wrong(data: bytes, kind: FileKind, size: tuple[int, ...] | None) -> str:
+def _wrong(
+    data: bytes, kind: FileKind, size: tuple[int, ...] | None, classes: int | None
+) -> tuple[str, tuple[int, ...]]:
+    """What is wrong with a file's bytes, and height and width of a picture or mask."""
     if not data:
-        return "the file is empty (0 bytes)"
+        return "the file is empty (0 bytes)", ()
     try:
-        return _READERS[kind](data, size)
+        if kind in ("picture", "mask"):
+            return _image(data, size, mask=kind == "mask", classes=classes)
+        return _READERS[kind](data, size), ()
     except Exception as error:  # Decoders of damaged bytes raise whatever they like.
-        return f"no {kind} can be read from it ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        return f"no {kind} can be read from it ({type(error).__name__}: {' '.join(str(error).split())[:200]})", ()
 
 
-def _picture(data: bytes, size: tuple[int, ...] | None) -> str:
-    return _image(data, size, ())
+def _image(
+    data: bytes, size: tuple[int, ...] | None, *, mask: bool, classes: int | None
+) -> tuple[str, tuple[int, ...]]:
+    import numpy as np
 
-
-def _mask(data: bytes, size: tuple[int, ...] | None) -> str:
-    return _image(data, size, _MASK_MODES)
-
-
-def _image(data: bytes, size: tuple[int, ...] | None, modes: tuple[str, ...]) -> str:
     with open_picture(io.BytesIO(data)) as image:
         width, height = image.size
+        found = (height, width)
         if width * height > MOST_PIXELS:
-            return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}"
-        if size is not None and (height, width) != size:
-            return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}"
-        if modes and image.mode not in modes:
-            return f"a mask holds one whole number a pixel, and its mode is {image.mode}"
+            return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}", found
+        if size is not None and found != size:
+            return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}", found
+        if mask and image.mode not in _MASK_MODES:
+            return f"a mask holds one whole number a pixel, and its mode is {image.mode}", found
         image.load()
-    return ""
+        most = int(np.asarray(image).max()) if classes is not None else 0
+    if classes is not None and most >= classes:
+        return f"a pixel of the mask is {most}, and the {classes} classes are 0 to {classes - 1}", found
+    return "", found
 
 
 def _array(data: bytes, size: tuple[int, ...] | None) -> str:
@@ -201,5 +243,5 @@ def _text(data: bytes, size: tuple[int, ...] | None) -> str:
 
 
 _READERS: dict[FileKind, Callable[[bytes, tuple[int, ...] | None], str]] = {
-    "picture": _picture, "mask": _mask, "array": _array, "text": _text,
+    "array": _array, "text": _text,
 }  # fmt: skip

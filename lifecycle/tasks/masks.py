@@ -1,4 +1,4 @@
-"""Masks as files: a picture of one channel whose pixels hold the place of their class, or an array of such places."""
+"""Masks as files: a picture of one channel whose pixels hold the place of their class."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle.data.pictures import open_picture
 from lifecycle.errors import EvaluationError
 
 if TYPE_CHECKING:
@@ -31,17 +32,13 @@ def read_masks(paths: Sequence[Path], classes: int) -> np.ndarray:
 def read_mask(path: Path, classes: int) -> np.ndarray:
     """One mask, uint8 `(height, width)`. Raises EvaluationError, naming the file."""
     import numpy as np
-    from PIL import Image
 
     try:
-        if path.suffix == ".npy":
-            found = np.load(path, allow_pickle=False)
-        else:
-            with Image.open(path) as picture:
-                # A palette's numbers are the classes, not its colours; black and white are 0 and 1.
-                found = np.asarray(picture)
+        with open_picture(path) as picture:
+            # A palette's numbers are the classes, not its colours; black and white are 0 and 1.
+            found = np.asarray(picture)
     except (OSError, ValueError) as error:
-        fix = "write masks as PNG of one channel, or as .npy of whole numbers"
+        fix = "write masks as PNG of one channel"
         raise EvaluationError(f"the mask {path.name} can't be read: {error}", value=str(path), fix=fix) from None
     if found.ndim != 2 or found.dtype.kind not in "iub":
         fix = "write one whole number a pixel, the place of its class: PNG of mode L or P, not RGB"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.pictures import open_picture
 from lifecycle.errors import EvaluationError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _grids(paths: pd.Series, side: int) -> np.ndarray:
 
     found = []
     for path in paths:
-        with Image.open(path) as picture:
+        with open_picture(path) as picture:
             small = picture.convert("RGB").resize((side, side), Image.Resampling.BOX)
         found.append(np.asarray(small, dtype=np.float32) / 255)
     return np.stack(found)
