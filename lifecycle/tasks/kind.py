@@ -67,7 +67,7 @@ class Kind(Protocol):
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The label's classes in the order of their codes; empty for numbers."""
+        """The classes in the order of the label's codes; empty where a label is no code of a class."""
         ...
 
     @property
