@@ -6,7 +6,7 @@ answer to `result.json` in the job's `out` folder, and exits 0; see worker.py fo
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,10 @@ from lifecycle.tasks.words import Words
 from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.use_case import SplitSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
 
 class Rows(Frozen):
@@ -45,6 +49,10 @@ class Rows(Frozen):
     def kind(self) -> Kind:
         """What is predicted."""
         return kind_of(self.target)
+
+    def labels(self, rows: pd.DataFrame) -> np.ndarray:
+        """The labels of rows that hold the label's column, (N, ...) as the kind has them. Raises EvaluationError."""
+        return self.kind.checked_labels(rows[self.label].to_numpy())
 
     @property
     def sensitive_features(self) -> tuple[str, ...]:

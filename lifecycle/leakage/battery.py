@@ -48,7 +48,9 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     found = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
         *entity_overlap(written, entities, kept_apart),
-        *duplicates(written, cells, label, order, event, by_time=by_time),
+        *duplicates(
+            written, cells, label, order, lambda values: event.of_labels(kind.checked_labels(values)), by_time=by_time
+        ),
         *near_duplicates(rows, cells, order, by_time=by_time),
     ]
     few = shortage(rows.training_counts, rows.scored_counts)

@@ -49,7 +49,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
         return trials.result()
     rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
     labels = kind.sample_labels(len(rows))
-    targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
+    targets = torch.from_numpy(kind.targets(labels))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
     state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters, kind.target_state(labels)))
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.tasks.interval import joined_codes
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups
@@ -42,12 +42,12 @@ class Binary:
     """A label of two values."""
 
     name = "binary"
+    row_classes = 2
     classes = (0, 1)
     answer_names = ("",)
     answers = "probabilities"
     words = Words()
     predict_fix = "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid"
-    target_dtype: Literal["float32"] = "float32"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "auc"
     per_class: tuple[str, ...] = ()
@@ -71,6 +71,9 @@ class Binary:
             *(_of_decisions(name, formula) for name, formula in _DECISIONS.items()),
         )
         return {metric.name: metric for metric in found}
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        return labels.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         return checked_labels(labels)

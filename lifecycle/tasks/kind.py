@@ -1,6 +1,7 @@
 """What every kind of task says, and nothing else has to know: labels, answers, metrics, baselines, calibration.
 
-Labels are what the snapshot stores, shape `(N,)`. Answers are what `predict` gives and a service returns: shape
+The label's column is what the snapshot stores; labels are what `checked_labels` makes of it, `(N, ...)`, and what all
+functions here take. Answers are what `predict` gives and a service returns: shape
 `(N, *answer_shape)`, float64. Everything here is numpy on whole columns; torch is the worker's.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.interval import MINIMUM_GROUPS
@@ -91,8 +92,12 @@ class Kind(Protocol):
         ...
 
     @property
-    def target_dtype(self) -> Literal["float32", "int64"]:
-        """The type of the targets that loss_fn gets, shape (N,)."""
+    def row_classes(self) -> int:
+        """Of how many classes each row has exactly one, which may weigh rows; 0 where labels are no such thing."""
+        ...
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        """What loss_fn gets of labels, (N, ...), float32 or int64."""
         ...
 
     @property
@@ -131,7 +136,10 @@ class Kind(Protocol):
         ...
 
     def checked_labels(self, labels: Any) -> np.ndarray:
-        """Labels `(N,)`, N >= 1. Raises EvaluationError where a value is none of the kind's."""
+        """Labels `(N, ...)`, N >= 1, of a label's column, or of labels again.
+
+        Raises EvaluationError where a value is none of the kind's.
+        """
         ...
 
     def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:

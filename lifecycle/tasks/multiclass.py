@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, vector
@@ -40,7 +40,6 @@ class Multiclass:
         predicted="mean probability of the predicted class",
         observed="share of rows of that class",
     )
-    target_dtype: Literal["int64"] = "int64"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "accuracy"
     per_class = ("recall", "precision", "f1")
@@ -49,6 +48,10 @@ class Multiclass:
 
     def __init__(self, classes: tuple[Any, ...]) -> None:
         self.classes = classes
+
+    @property
+    def row_classes(self) -> int:
+        return len(self.classes)
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -81,6 +84,9 @@ class Multiclass:
                 for metric, of in (("recall", _recalls), ("precision", _precisions), ("f1", _f1s))
             ]
         return {metric.name: metric for metric in found}
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        return labels.astype("int64")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """Places among the classes, int64."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
@@ -39,8 +39,8 @@ class Regression:
     """A label that is a number."""
 
     name = "regression"
+    row_classes = 0
     classes: tuple[Any, ...] = ()
-    target_dtype: Literal["float32"] = "float32"
     copy = COPY_OF_NUMBERS
     per_class: tuple[str, ...] = ()
 
@@ -124,6 +124,9 @@ class Regression:
                 ),
             ]
         return found
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        return labels.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """Finite float64."""

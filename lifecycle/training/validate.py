@@ -45,7 +45,7 @@ def validate(
     kind, rows = job.rows.kind, read_rows(job.validation_file, job.rows)
     groups = rows[job.rows.group].to_numpy()
     labels, answers = kind.checked(rows[job.rows.label].to_numpy(), _answers(job, prepared, state, rows, device))
-    prior = kind.prior(kind.checked_labels(prepared.rows[job.rows.label].to_numpy()))
+    prior = kind.prior(job.rows.labels(prepared.rows))
     metrics = {
         "val_loss": float(kind.row_loss(labels, answers).mean()),
         f"val_{kind.score}": value(kind.metrics[kind.score], labels, answers),
@@ -78,7 +78,7 @@ def _few(kind: Kind, rows: pd.DataFrame, job: TrainJob, most: int) -> pd.DataFra
     """About `most` of the rows, stratified by label."""
     if len(rows) <= most:
         return rows
-    strata = kind.strata(rows[job.rows.label].to_numpy())
+    strata = kind.strata(job.rows.labels(rows))
     return rows.iloc[stage_rows(strata, most / len(rows), job.training.seed)]
 
 
@@ -106,7 +106,7 @@ def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
     """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
     if job.stages.mode == "restart":
         return prepared.rows
-    strata = job.rows.kind.strata(prepared.rows[job.rows.label].to_numpy())
+    strata = job.rows.kind.strata(job.rows.labels(prepared.rows))
     return prepared.rows.iloc[stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)]
 
 

@@ -74,7 +74,7 @@ def served(request, tmp_path_factory):
     torch.manual_seed(0)
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(64, 2)), columns=["a", "b"])
     labels = kind.sample_labels(len(rows))
-    targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
+    targets = torch.from_numpy(kind.targets(labels))
     model, inputs = task.build_model({}, {"outputs": outputs}), task.to_tensors(rows, {})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(5):

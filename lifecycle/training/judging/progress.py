@@ -37,7 +37,7 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
     """
     import numpy as np
 
-    groups, labels = prepared.rows[job.rows.group].to_numpy(), prepared.rows[job.rows.label].to_numpy()
+    groups, labels = prepared.rows[job.rows.group].to_numpy(), job.rows.labels(prepared.rows)
     strata = job.rows.kind.strata(labels)
     chosen = stage_rows(strata, min(1.0, MOST_ROWS / len(labels)), job.training.seed)
     if job.trainer is not None or len(np.unique(groups[chosen])) < MINIMUM_GROUPS:

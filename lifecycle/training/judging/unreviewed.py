@@ -59,10 +59,11 @@ def measure_unreviewed(
 
     from lifecycle.tasks.probabilities import ranking
 
-    event = kind.events(kind.checked_labels(training[label].to_numpy()))[0]
+    labels = [kind.checked_labels(rows[label].to_numpy()) for rows in (training, validation)]
+    event = kind.events(labels[0])[0]
     training, validation = (
-        rows.assign(**{label: event.of_labels(rows[label].to_numpy()).astype(np.int64)})
-        for rows in (training, validation)
+        rows.assign(**{label: event.of_labels(of_rows).astype(np.int64)})
+        for rows, of_rows in zip((training, validation), labels, strict=True)
     )
     training = _few_rows(training, label, TRAINING_ROWS)
     validation = _few_rows(validation, label, VALIDATION_ROWS).reset_index(drop=True)
