@@ -68,7 +68,7 @@ class Kind(Protocol):
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The classes in the order of the label's codes; empty where a label is no code of a class."""
+        """The label's classes, or a row's possible labels, in the order of the contract; empty for numbers."""
         ...
 
     @property

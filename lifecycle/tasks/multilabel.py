@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, vector
@@ -42,15 +42,14 @@ class Multilabel:
     """Several labels, of which a row has any number."""
 
     name = "multilabel"
-    # A label is no place among classes.
-    classes: tuple[Any, ...] = ()
+    # No class weighs a row: it may have several.
+    row_classes = 0
     answers = "probabilities"
     words = Words(
         constant="always predicting the training rows' share of each label",
         predicted="mean predicted probability of a label",
         observed="share of rows that have it",
     )
-    target_dtype: Literal["float32"] = "float32"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "macro_auc"
     per_class = ("recall", "precision", "f1", "auc")
@@ -60,16 +59,16 @@ class Multilabel:
     )  # fmt: skip
     sliced = ("log_loss", "macro_auc", "macro_f1")
 
-    def __init__(self, labels: tuple[Any, ...]) -> None:
-        self.labels = labels
+    def __init__(self, classes: tuple[Any, ...]) -> None:
+        self.classes = classes
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        return tuple(str(one) for one in self.labels)
+        return tuple(str(one) for one in self.classes)
 
     @property
     def predict_fix(self) -> str:
-        count = len(self.labels)
+        count = len(self.classes)
         return f"give a probability of each of the {count} labels, shape (N, {count}), for example by torch.sigmoid"
 
     @property
@@ -89,10 +88,14 @@ class Multilabel:
             TaskMetric("subset_accuracy", True, rows=_all_right, low=0.0, high=1.0),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
         ]
-        for place, name in enumerate(self.labels):
+        for place, name in enumerate(self.classes):
             found += [_of_label(metric, place, str(name), formula) for metric, formula in _DECISIONS.items()]
             found.append(_auc_of_label(place, str(name)))
         return {metric.name: metric for metric in found}
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        """0 and 1, `(N, labels)`."""
+        return labels.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """0 and 1 as float64 `(N, labels)`, of such an array or of stored texts `(N,)`."""
@@ -100,11 +103,11 @@ class Multilabel:
 
         found = np.asarray(labels)
         if found.ndim == 1 and len(found):
-            return _of_texts(found, len(self.labels))
+            return _of_texts(found, len(self.classes))
         found = vector("labels", found, dimensions=2)
-        if found.shape[1] != len(self.labels):
+        if found.shape[1] != len(self.classes):
             raise EvaluationError(
-                f"each row needs {len(self.labels)} values of 0 and 1, one of each label",
+                f"each row needs {len(self.classes)} values of 0 and 1, one of each label",
                 value=found.shape,
                 fix="give shape (N, labels), in the order of the contract",
             )
@@ -120,9 +123,9 @@ class Multilabel:
     def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
         labels, answers = self.checked_labels(labels), vector("probabilities", answers, dimensions=2)
         same_length(labels, answers)
-        if answers.shape[1] != len(self.labels):
+        if answers.shape[1] != len(self.classes):
             raise EvaluationError(
-                f"each row needs {len(self.labels)} probabilities, one of each label",
+                f"each row needs {len(self.classes)} probabilities, one of each label",
                 value=answers.shape,
                 fix="let predict() give shape (N, labels), in the order of the contract's classes",
             )
@@ -171,7 +174,7 @@ class Multilabel:
 
         counts = labels.sum(axis=0)
         order = [int(place) for place in np.argsort(-counts, kind="stable") if 0 < counts[place] < len(labels)]
-        return tuple(_label_event(place, str(self.labels[place])) for place in order[:MOST_EVENTS])
+        return tuple(_label_event(place, str(self.classes[place])) for place in order[:MOST_EVENTS])
 
     def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
         """Platt scaling of each label; one that all of these rows have, or none, stays as it is."""
@@ -186,14 +189,17 @@ class Multilabel:
 
     @property
     def uncalibrated(self) -> dict[str, Any]:
-        return {"slopes": [1.0] * len(self.labels), "intercepts": [0.0] * len(self.labels)}
+        return {"slopes": [1.0] * len(self.classes), "intercepts": [0.0] * len(self.classes)}
 
     def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
         import numpy as np
         from scipy.special import expit, logit
 
-        clipped = np.clip(np.asarray(answers, dtype=np.float64), SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
-        return expit(np.asarray(state["slopes"]) * logit(clipped) + np.asarray(state["intercepts"]))
+        answers = np.asarray(answers, dtype=np.float64)
+        slopes, intercepts = np.asarray(state["slopes"]), np.asarray(state["intercepts"])
+        clipped = np.clip(answers, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+        as_it_is = (slopes == 1) & (intercepts == 0)
+        return np.where(as_it_is, answers, expit(slopes * logit(clipped) + intercepts))
 
     def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
         """The calibration; a label whose order it would turn round gets its share in these rows instead.
@@ -260,7 +266,7 @@ class Multilabel:
         """Each label in every second, third or fourth row, so that rows have none, some and all of them."""
         import numpy as np
 
-        places = np.arange(len(self.labels))
+        places = np.arange(len(self.classes))
         return ((np.arange(rows)[:, None] + places) % (2 + places % 3) == 0).astype(np.float64)
 
     def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
@@ -281,13 +287,13 @@ class Multilabel:
         shares = self.prior(found)
         rarest = int(shares.argmin())
         return (
-            f"{len(self.labels)} labels, {shares.sum():.2f} a row on average, rarest {self.labels[rarest]} "
+            f"{len(self.classes)} labels, {shares.sum():.2f} a row on average, rarest {self.classes[rarest]} "
             f"{shares[rarest]:.1%}"
         )
 
     def target_state(self, labels: np.ndarray) -> dict[str, Any]:
         """The labels' names, so that the network knows how many outputs it has."""
-        return {"classes": list(self.labels)}
+        return {"classes": list(self.classes)}
 
 
 def log_loss(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
