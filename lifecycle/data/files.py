@@ -106,7 +106,7 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     paths = list(parquet_files(source).values())
     label = str(labels.name)
     known = labels.to_numpy()
-    schema = _written_schema(paths, label, pa.from_numpy_dtype(known.dtype))
+    schema = _written_schema(paths, label, pa.string() if known.dtype == object else pa.from_numpy_dtype(known.dtype))
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
     split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=known.dtype)
     values[labels.index] = known
@@ -135,7 +135,7 @@ def _labelled(batch: Any, label: str, values: np.ndarray, schema: pa.Schema) -> 
     rows = pa.Table.from_batches([batch])
     others = rows.select([name for name in rows.column_names if name != label])
     try:
-        return others.append_column(label, pa.array(values)).select(schema.names).cast(schema)
+        return others.append_column(label, pa.array(values, schema.field(label).type)).select(schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         fix = "write every file with the same columns and types"
         raise DatasetError(f"a value does not fit the type that all files share: {error}", fix=fix) from None

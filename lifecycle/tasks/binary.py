@@ -72,6 +72,11 @@ class Binary:
         )
         return {metric.name: metric for metric in found}
 
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.bincount(labels.astype(np.int64), minlength=2)
+
     def targets(self, labels: np.ndarray) -> np.ndarray:
         return labels.astype("float32")
 

@@ -96,6 +96,10 @@ class Kind(Protocol):
         """Of how many classes each row has exactly one, which may weigh rows; 0 where labels are no such thing."""
         ...
 
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        """How many rows have each of the `classes`, (classes,)."""
+        ...
+
     def targets(self, labels: np.ndarray) -> np.ndarray:
         """What loss_fn gets of labels, (N, ...), float32 or int64."""
         ...

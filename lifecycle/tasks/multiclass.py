@@ -85,6 +85,11 @@ class Multiclass:
             ]
         return {metric.name: metric for metric in found}
 
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.bincount(labels, minlength=len(self.classes))
+
     def targets(self, labels: np.ndarray) -> np.ndarray:
         return labels.astype("int64")
 

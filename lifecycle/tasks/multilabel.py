@@ -93,6 +93,9 @@ class Multilabel:
             found.append(_auc_of_label(place, str(name)))
         return {metric.name: metric for metric in found}
 
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        return labels.sum(axis=0).astype("int64")
+
     def targets(self, labels: np.ndarray) -> np.ndarray:
         """0 and 1, `(N, labels)`."""
         return labels.astype("float32")
