@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Rows(Frozen):
     """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship.
 
-    `weight` weighs training rows, and only these. `target` says what the label is and what the model answers.
+    `weight` weighs training rows, and only these. `target` says what the label is and what the model answers. Values of
+    the columns `files` are paths below `files_root`, the dataset's absolute folder; rows hold them as absolute `Path`s.
     """
 
     features: tuple[str, ...]
@@ -44,6 +45,8 @@ class Rows(Frozen):
     sensitive: tuple[str, ...] = ()
     weight: str | None = None
     target: Target = Target()
+    files: tuple[str, ...] = ()
+    files_root: str = ""
 
     @property
     def kind(self) -> Kind:

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from lifecycle.contract import rules as compiler
 from lifecycle.contract.availability import PREDICTION, is_known_instant
 from lifecycle.contract.completed import completed_rules
+from lifecycle.contract.file_column import FileKind, file_problems
 from lifecycle.contract.freshness import Freshness, freshness
 from lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
 from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
@@ -28,7 +29,9 @@ from lifecycle.tasks import Kind, kind_of
 from lifecycle.tasks.target import KIND_OF_LABEL, Target
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
-_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel")
+_COLUMN_PROPERTIES = (
+    "role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel", "file", "size",
+)  # fmt: skip
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {
     "name": "name", "version": "version", "column": "column", "greaterThan": "greater_than", "type": "type",
@@ -41,7 +44,9 @@ class Column(Frozen):
 
     `allowed_drift` is the PSI beyond which the newest window stops a run, `decides_label` the reason why a feature may
     decide the label alone without being a leak. `reviewed` is False while `available_at` is the guess of a draft; a
-    text is the reason for which somebody accepted the guess without being asked about this column.
+    text is the reason for which somebody accepted the guess without being asked about this column. Values of a column
+    with a `file` are paths of files of that kind; all of one `size`, if it is declared: (height, width) of a picture or
+    mask, the shape of an array.
     """
 
     name: str
@@ -53,6 +58,8 @@ class Column(Frozen):
     allowed_drift: float | None = None
     decides_label: str | None = None
     reviewed: bool | str = True
+    file: FileKind | None = None
+    size: tuple[int, ...] | None = None
 
 
 LabelType = Literal["event", "class", "labels", "number"]
@@ -155,6 +162,10 @@ class Contract(Frozen):
             # Contracts that say nothing of a review keep the hash that they had before there was one.
             if column["reviewed"] is True:
                 del column["reviewed"]
+            # The same for those without files.
+            for name in ("file", "size"):
+                if column[name] is None:
+                    del column[name]
         return sha256_json(values)
 
     @cached_property
@@ -166,6 +177,11 @@ class Contract(Frozen):
     def feature_columns(self) -> tuple[str, ...]:
         """Names of the columns that a model may read, in order of writing."""
         return tuple(column.name for column in self.columns if column.role == "feature")
+
+    @property
+    def file_columns(self) -> tuple[Column, ...]:
+        """The columns whose files a model reads or learns from."""
+        return tuple(column for column in self.columns if column.file and column.role in ("feature", "target"))
 
     @property
     def unreviewed_features(self) -> tuple[str, ...]:
@@ -284,6 +300,8 @@ def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
         allowed_drift=values.get("allowedDrift"),
         decides_label=values.get("decidesLabel"),
         reviewed=values.get("reviewed", True),
+        file=values.get("file"),
+        size=values.get("size"),
     )
 
 
@@ -323,6 +341,7 @@ def _column_problems(
     if available_at is not None and not is_known_instant(available_at, timeline):
         fix = "write an ISO 8601 duration (PT0S: at prediction time, -PT1H: an hour before), or a name in the timeline"
         yield Problem(where(name, "availableAt"), "neither a duration nor a name in the timeline", fix, available_at)
+    yield from file_problems(item, values)
 
 
 def _label(

@@ -261,6 +261,44 @@ def test_contract_allowed_drift_is_read_and_counts_for_the_hash(written):
     assert contract.sha256 != without.sha256
 
 
+def of_files(**properties):
+    def change(values):
+        column = table(values)["properties"][1]
+        column["logicalType"] = properties.pop("logicalType", "string")
+        column["customProperties"] += [{"property": key, "value": value} for key, value in properties.items()]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"file": "pictur"}, "'picture'"),
+        ({"file": 3}, "write one of picture"),
+        ({"file": "picture", "logicalType": "number"}, "logicalType: string"),
+        ({"file": "picture", "role": "entity"}, "feature, target or other"),
+        ({"file": "picture", "allowedDrift": 0.2}, "can't be judged of a file"),
+        ({"file": "picture", "size": [8, 0]}, "[height, width]"),
+        ({"file": "mask", "size": [8]}, "[height, width]"),
+        ({"file": "array", "size": [True]}, "the array's shape"),
+        ({"file": "text", "size": [8, 8]}, "a text has no size"),
+        ({"size": [8, 8]}, "the column names none"),
+    ],
+)
+def test_contract_unusable_file_column_is_a_problem(written, properties, text):
+    assert text in str(only(written(of_files(**properties))))
+
+
+def test_contract_file_column_is_read_and_counts_for_the_hash(written):
+    contract = load_contract(written(of_files(file="picture", size=[8, 6])))
+    assert [(column.name, column.file, column.size) for column in contract.file_columns] == [
+        ("income", "picture", (8, 6))
+    ]
+    text = load_contract(written(of_files()))
+    assert text.file_columns == ()
+    assert contract.sha256 != text.sha256
+
+
 def reviewed(value):
     return lambda values: table(values)["properties"][1]["customProperties"].append(
         {"property": "reviewed", "value": value}
