@@ -55,7 +55,7 @@ def make_snapshot(
     hashes = key_hashes(source, contract.primary_key)
     checks += (
         splits_check(splits, spec.split, contract.label, contract.primary_key, labelled_rows, hashes),
-        class_balance_check(splits["training"][label], spec.training.imbalance, contract.label.kind.classes),
+        class_balance_check(splits["training"][label], spec.training.imbalance, contract.label.kind),
     )
     if stopping(checks):
         return checks, None

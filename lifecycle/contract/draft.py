@@ -73,7 +73,8 @@ def draft_contract(
 def _label(label: Label) -> dict[str, Any]:
     values: dict[str, Any] = {"name": label.name, "version": label.version, "column": label.column}
     if label.type != "event":
-        return values | {"type": label.type} | ({"classes": list(label.classes)} if label.classes else {})
+        separated = {} if label.separator is None else {"separator": label.separator}
+        return values | {"type": label.type} | ({"classes": list(label.classes)} if label.classes else {}) | separated
     return values if label.greater_than is None else values | {"greaterThan": label.greater_than}
 
 

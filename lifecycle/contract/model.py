@@ -7,7 +7,8 @@ own customProperties hold the label and, if wanted, the timeline and the tables 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -34,7 +35,7 @@ _COLUMN_PROPERTIES = (
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {
     "name": "name", "version": "version", "column": "column", "greaterThan": "greater_than", "type": "type",
-    "classes": "classes",
+    "classes": "classes", "separator": "separator",
 }  # fmt: skip
 
 
@@ -61,8 +62,8 @@ class Column(Frozen):
     size: tuple[int, ...] | None = None
 
 
-LabelType = Literal["event", "class", "number", "mask"]
-_WITH_CLASSES = ("class", "mask")
+LabelType = Literal["event", "class", "labels", "number", "mask"]
+_WITH_CLASSES = ("class", "labels", "mask")
 # Strict, or 1 and True and "1" would be one class.
 ClassValue = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, min_length=1)]
 
@@ -71,8 +72,9 @@ class Label(Frozen):
     """The label's definition. A row whose column is null has no label.
 
     An event is column > greater_than or, without greater_than, the column's own 0/1 value. A class is one of `classes`,
-    stored as its place among them. A number is the column's own. A mask is a file whose pixels hold
-    places among `classes`.
+    stored as its place among them. Labels are any number of `classes`, whose names the column holds with `separator`
+    between them, an empty text for none of them; stored as a text of 0 and 1, one character a class. A number is the
+    column's own. A mask is a file whose pixels hold places among `classes`.
     """
 
     name: str = Field(min_length=1)
@@ -81,6 +83,7 @@ class Label(Frozen):
     greater_than: float | None = Field(default=None, strict=True, allow_inf_nan=False)
     type: LabelType = "event"
     classes: tuple[ClassValue, ...] = ()
+    separator: str | None = Field(default=None, min_length=1, strict=True)
 
     @model_validator(mode="after")
     def _of_one_type(self) -> Label:
@@ -89,12 +92,38 @@ class Label(Frozen):
                 f"greaterThan makes an event of a number, and the type is {self.type}: remove one of the two"
             )
         if self.classes and self.type not in _WITH_CLASSES:
-            raise ValueError(f"classes belong to type: class, and the type is {self.type}: write type: class")
+            raise ValueError(
+                f"classes belong to type: class, labels or mask, and the type is {self.type}: write type: class"
+            )
         if self.type in _WITH_CLASSES and len(self.classes) < 2:
-            raise ValueError(f"type: {self.type} needs at least two classes: write classes: [first, second, …]")
+            raise ValueError(
+                f"a label of type {self.type} needs at least two classes: write classes: [first, second, …]"
+            )
+        self._separated()
         if len(set(map(str, self.classes))) < len(self.classes):
             raise ValueError("a class is named twice: name each once")
         return self
+
+    def _separated(self) -> None:
+        """Raises ValueError unless labels have a separator that none of their names holds, and nothing else has one."""
+        if self.type != "labels":
+            if self.separator is not None:
+                raise ValueError(
+                    f"a separator belongs to a label of type labels, and the type is {self.type}: remove it"
+                )
+            return
+        if self.separator is None:
+            raise ValueError(
+                'a label of type labels needs what stands between its names in the column: write separator: "|"'
+            )
+        numbers = [one for one in self.classes if not isinstance(one, str)]
+        if numbers:
+            raise ValueError(
+                f"the classes of a label of type labels are names, and {numbers[0]} is a number: write '{numbers[0]}'"
+            )
+        holding = [one for one in self.classes if self.separator in str(one)]
+        if holding:
+            raise ValueError(f"the class {holding[0]!r} holds the separator {self.separator!r}: rename one of the two")
 
     @property
     def target(self) -> Target:
@@ -108,8 +137,9 @@ class Label(Frozen):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """All that says what a label is; events keep the form of before there were other types."""
-        return self.model_dump(mode="json", exclude={"type", "classes"} if self.type == "event" else None)
+        """All that says what a label is; each type keeps the form of before there were others."""
+        without = {"event": {"type", "classes", "separator"}, "labels": set()}.get(self.type, {"separator"})
+        return self.model_dump(mode="json", exclude=without)
 
 
 class Contract(Frozen):
@@ -321,7 +351,7 @@ def _label(
     place = where("customProperties", "label")
     values = custom_properties(document.values).get("label")
     if not isinstance(values, dict):
-        fix = "add the property label with value {name, version, column} and greaterThan, type: number or classes"
+        fix = "add the property label with value {name, version, column} and greaterThan, type: number, or classes"
         return None, [Problem(place, "the label's definition is missing", fix, values)]
     unknown = [
         Problem(f"{place}.{key}", "unknown key", did_you_mean(str(key), _LABEL_KEYS))
@@ -345,6 +375,7 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
     fitting: dict[LabelType, tuple[LogicalType, ...]] = {
         "event": ("integer", "number", *(("boolean",) if label.greater_than is None else ())),
         "class": ("string", "integer"),
+        "labels": ("string",),
         "number": ("integer", "number"),
         "mask": ("string",),
     }
@@ -352,6 +383,7 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         fix = {
             "event": "name a column of integers or numbers (or, without greaterThan, of booleans)",
             "class": "name a column of texts or integers",
+            "labels": "name a column of texts: names with a separator between them",
             "number": "name a column of integers or numbers",
             "mask": "name a column of texts with the customProperty file: mask",
         }[label.type]
@@ -380,15 +412,28 @@ def _label_problem(place: str, item: Any) -> Problem:
     key = next(written for written, field in _LABEL_KEYS.items() if field == item["loc"][0])
     fix = (
         "write {name: text, version: a whole number from 1, column: a declared column}, and of an event greaterThan: "
-        "a number, of classes type: class and classes: [first, second, …], of numbers type: number, of masks "
-        "type: mask and classes"
+        "a number, of classes type: class and classes: [first, second, …], of several labels a row type: labels, "
+        "classes and a separator, of numbers type: number, of masks type: mask and classes"
     )
     return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
 
 
 def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
-    """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes."""
+    """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes.
+
+    Of several labels a row each is named once at most.
+    """
     if label.greater_than is not None or logical_type == "boolean" or label.type in ("number", "mask"):
         return ()
+    if label.type == "labels":
+        pattern = _names_pattern([str(one) for one in label.classes], label.separator or "")
+        return (make_rule("label.values", "pattern", (label.column,), bound=NO_ROW, pattern=pattern),)
     values = list(label.classes) if label.type == "class" else [0, 1]
     return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=values),)
+
+
+def _names_pattern(names: Sequence[str], separator: str) -> str:
+    """A regular expression of texts that hold some of the names or none, in any order, each once at most."""
+    name, between = "|".join(map(re.escape, names)), re.escape(separator)
+    again = rf"(?:.*{between})?({name}){between}(?:.*{between})?\1(?:{between}|\Z)"
+    return rf"(?s)\A(?!{again})(?:(?:{name})(?:{between}(?:{name}))*)?\Z"

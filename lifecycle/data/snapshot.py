@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 
 def with_label(frame: pd.DataFrame, label: Label, folder: Path | None = None) -> pd.DataFrame:
-    """The rows that have a label, with it as column `label.name`: an event as int8, a class as its place among the
-    declared ones, a number as float64, a mask in `folder` as text (tasks/segmentation.py).
+    """The rows that have a label, as column `label.name`. Raises DatasetError if a value is none of the label's.
 
-    Raises DatasetError if a value is none of the label's.
+    An event is int8, a class its place among the declared ones, several labels a text of 0 and 1, one character each in
+    their order, a number float64, a mask in `folder` a text (tasks/segmentation.py).
     """
     labelled = frame[frame[label.column].notna()]
     values = labelled[label.column]
     if label.type == "class":
         return labelled.assign(**{label.name: _places(values, label)})
+    if label.type == "labels":
+        return labelled.assign(**{label.name: _texts_of_names(values, label)})
     if label.type == "number":
         return labelled.assign(**{label.name: _numbers(values, label)})
     if label.type == "mask":
@@ -62,6 +64,30 @@ def _places(values: pd.Series, label: Label) -> np.ndarray:
         problem = f"the label column {label.column} holds values that are none of its {len(label.classes)} classes"
         raise DatasetError(problem, value=f"{int((places < 0).sum())} rows", fix=fix)
     return places.astype("int16")
+
+
+def _texts_of_names(values: pd.Series, label: Label) -> pd.Series:
+    """Of each text of names a text of 0 and 1, one character for each declared one: 'b|a' of a, b and c is '110'."""
+    import pandas as pd
+
+    places = {str(name): place for place, name in enumerate(label.classes)}
+    digits: dict[str, str] = {}
+    for text in values.unique():
+        names = text.split(label.separator) if text else []
+        held = {places.get(name, -1) for name in names}
+        if -1 not in held and len(held) == len(names):
+            digits[text] = "".join("1" if place in held else "0" for place in range(len(places)))
+    found = values.map(digits)
+    wrong = found.isna()
+    if wrong.any():
+        # The contract's own check names the rows by their key.
+        problem = (
+            f"the label column {label.column} holds texts that name a label twice, or one that is none of its "
+            f"{len(places)} classes"
+        )
+        fix = f"name them in contract.yaml (label: classes), or correct the rows; {label.separator!r} stands between"
+        raise DatasetError(problem, value=f"{int(wrong.sum())} rows", fix=fix)
+    return pd.Series(found, dtype="str")
 
 
 def _numbers(values: pd.Series, label: Label) -> np.ndarray:

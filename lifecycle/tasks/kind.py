@@ -69,7 +69,7 @@ class Kind(Protocol):
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The label's classes in the order of their codes; empty for numbers."""
+        """The label's classes, or a row's possible labels, in the order of the contract; empty for numbers."""
         ...
 
     @property
@@ -95,6 +95,10 @@ class Kind(Protocol):
     @property
     def row_classes(self) -> int:
         """Of how many classes each row has exactly one, which may weigh rows; 0 where labels are no such thing."""
+        ...
+
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        """How many rows have each of the `classes`, (classes,)."""
         ...
 
     def truth(self, values: Any) -> np.ndarray:

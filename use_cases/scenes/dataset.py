@@ -4,8 +4,8 @@ The scenes are composed, so that every mask is known by construction, and there 
 needs. The parts are real: digits from scikit-learn's package (E. Alpaydin and C. Kaynak, UCI, 1998, CC BY 4.0), and its
 two photographs (a temple in China and a flower, by Yann and dany13, CC BY 2.0).
 
-A `place` is a piece of a photograph, which its scenes are cut from; no pixel is of two places. Each digit of the source is laid
-over scenes of one place only. So nothing of a place is met again in another one.
+A `place` is a piece of a photograph, which its scenes are cut from; no pixel is of two places. Each digit of the source
+is laid over scenes of one place only. So nothing of a place is met again in another one.
 """
 
 from __future__ import annotations

@@ -218,12 +218,15 @@ def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tens
 def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs) -> float:
     """Share of pairs of rows with different labels of which the one with the higher label has the higher answer.
 
-    Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable.
+    Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable; of
+    several labels a row, the mean over labels.
     """
     import torch
 
     targets = torch.cat(outputs.targets)
     answers = torch.cat([predict(one).float() for one in outputs.trees()])
+    if answers.ndim == 2 and answers.shape == targets.shape:
+        return sum(_right(*one) for one in zip(answers.T, targets.T, strict=True)) / targets.shape[1]
     if answers.ndim == 2 and not targets.is_floating_point():
         places = targets.unique().tolist()
         return sum(_right(answers[:, place], (targets == place).int()) for place in places) / len(places)

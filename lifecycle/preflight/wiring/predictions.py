@@ -1,6 +1,6 @@
 """Does predict mean what the loss means? It is handed the outputs that the loss likes best, without the network.
 
-Of classes here, of numbers in numbers.py.
+Of classes here, of several labels a row in labels.py, of numbers in numbers.py.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from lifecycle.outputs.free import link_along, lowest_loss, same
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best
+from lifecycle.preflight.wiring.labels import predicted_labels
 from lifecycle.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from lifecycle.preflight.wiring.passes import few, forward
 
@@ -18,14 +20,8 @@ if TYPE_CHECKING:
 
     from lifecycle.training.state import LossFn
 
-ROWS, STEPS = 64, 24
 # Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
 UNLIKELY = 2.0
-# Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label
-# smoothing of 0.4 leaves 0.6; a second sigmoid 0.23, a second softmax at most that, a softmax over one output 0.
-APART = 0.5
-# As many different outputs as this must give more than two probabilities.
-DIFFERENT = 10
 
 
 def predictions(subject: Subject) -> Found:
@@ -34,6 +30,8 @@ def predictions(subject: Subject) -> Found:
         return Found("not_applicable", "the model gives no answers")
     if subject.kind is not None and not subject.kind.classes:
         return predicted_numbers(subject, subject.kind)
+    if subject.kind is not None and not subject.kind.row_classes:
+        return predicted_labels(subject, subject.kind)
     return _predicted_classes(subject)
 
 
@@ -53,7 +51,7 @@ def _predicted_classes(subject: Subject) -> Found:
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(targets):
         return Found("not_applicable", "outputs are no tensor of a row each")
     outputs, loss_fn = outputs.float(), subject.recipe.loss_fn
-    bests = [_liked_best(loss_fn, outputs, targets)]
+    bests = [liked_best(loss_fn, outputs, targets)]
     if several and outputs.ndim == 2 and outputs.shape[1] > int(targets.max()):
         bests.append(_from_the_others(loss_fn, outputs, targets))
     with torch.no_grad():
@@ -125,35 +123,3 @@ def _worst_class(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[fl
         f"other rows {other:.3f}"
     )
     return apart, told
-
-
-def _liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Outputs after STEPS steps of 1 against the gradient's sign; within 0 and 1 if the loss takes no others.
-
-    Outputs that are probabilities or their logarithms stay such.
-    """
-    import torch
-
-    link = link_along([outputs], 1) if outputs.ndim == 2 and outputs.shape[1] > 1 else None
-    if link is not None:
-        free = torch.zeros_like(outputs)
-        for _ in range(STEPS):
-            free = free.detach().requires_grad_(True)
-            (gradient,) = torch.autograd.grad(loss_fn(link(free), targets).sum(), free)
-            free = free - gradient.sign()
-        return link(free).detach()
-
-    def moved(low: float, high: float) -> Tensor:
-        free = outputs.clamp(low, high)
-        for _ in range(STEPS):
-            free = free.detach().requires_grad_(True)
-            (gradient,) = torch.autograd.grad(loss_fn(free, targets).sum(), free)
-            free = (free - gradient.sign()).clamp(low, high)
-        return free.detach()
-
-    if bool(((outputs >= 0) & (outputs <= 1)).all()):
-        try:
-            return moved(-float("inf"), float("inf"))
-        except (RuntimeError, ValueError):
-            return moved(1e-6, 1 - 1e-6)
-    return moved(-float("inf"), float("inf"))
