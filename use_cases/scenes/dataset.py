@@ -24,7 +24,7 @@ SIDE = 48
 DIGITS = (0, 1, 3, 4, 7)
 # Height and width of a place in a photograph of 427 x 640 points: scenes of one place may share points.
 PLACE = 80
-SCENES_OF_PLACE = 30
+SCENES_OF_PLACE = 16
 SMALLEST, LARGEST, MOST_DIGITS = 20, 28, 3
 # Ink of a scan, from 0 to 16, from which on a point belongs to its digit.
 INK = 5
