@@ -117,9 +117,11 @@ def _hashes(frame: pd.DataFrame) -> pd.Series:
 
 def write_golden(folder: Path, requests: pd.DataFrame, score: Score, kind: Kind) -> None:
     """Write the requests, their files below `golden/`, and the artifact's answers to them."""
+    import pandas as pd
+
     named = _write_files(folder, requests)
     answers = _as_columns(score(_with_files(folder, named)), kind)
-    named.assign(**answers).to_parquet(folder / FILE, index=False)
+    pd.concat([named, pd.DataFrame(answers, index=named.index)], axis=1).to_parquet(folder / FILE, index=False)
 
 
 def made_columns(requests: pd.DataFrame) -> list[str]:
