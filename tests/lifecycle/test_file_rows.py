@@ -211,6 +211,7 @@ def test_files_of_a_sensitive_column_are_told_without_their_paths(project):
 def test_snapshot_finds_equal_bytes_in_training_and_the_benchmark(project):
     _, state, source, _ = project
     _, fields = snapshot(project)
+    assert fields is not None
     ids = {name: pd.read_parquet(state.absolute(split.file.path))["row_id"] for name, split in fields["splits"].items()}
     for place in range(10):
         copied, onto = ids["training"][place], ids["benchmark"][place]
