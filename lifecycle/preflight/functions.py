@@ -174,8 +174,11 @@ def _loss(
     task: Task, model: nn.Module, outputs: Tensor, targets: Tensor, uses_labels: bool
 ) -> tuple[Any, str, list[Wrong]]:
     loss = task.loss_fn(outputs, targets)
-    if tuple(loss.shape) != tuple(targets.shape):
-        fix = "give one loss a row: reduction='none', and outputs of shape (N,)"
+    if tuple(loss.shape) != (len(targets),):
+        fix = "give one loss a row: reduction='none', and "
+        fix += (
+            "outputs of shape (N,)" if targets.ndim == 1 else "the mean over all but the rows: .flatten(1).mean(dim=1)"
+        )
         return None, "", [(f"{len(targets)} rows became {tuple(loss.shape)}", fix)]
     wrong: list[Wrong] = []
     if not loss.isfinite().all():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
 # Those of lifecycle/tasks/target.py, whose import every command would wait for.
-KINDS = ("binary", "multiclass", "regression")
+KINDS = ("binary", "multiclass", "multilabel", "regression")
 
 
 def add(commands: Subparsers) -> None:
@@ -32,7 +32,9 @@ def add(commands: Subparsers) -> None:
     parser.add_argument("name", help="of the use case, its folder and its dataset: lower-case letters, digits, _")
     parser.add_argument("--data", type=Path, metavar="FILE", help="rows as .csv or .parquet; a copy of it is kept")
     parser.add_argument(
-        "--target", metavar="COLUMN", help="what the model shall predict: two values, classes or numbers"
+        "--target",
+        metavar="COLUMN",
+        help="what the model shall predict: two values, classes, labels with | between them, or numbers",
     )
     parser.add_argument("--kind", choices=KINDS, help="of the task, where the target's values would give another one")
     parser.add_argument("--quantiles", metavar="LIST", help="what a model of numbers answers instead of one number, "
@@ -118,6 +120,6 @@ def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kin
         return (
             f"no times: {share} values of {split.group} are the benchmark, with all their rows (--group names another)"
         )
-    part = "tenth of the label" if kind == "regression" else "class"
+    part = {"regression": "tenth of the label", "multilabel": "combination of labels"}.get(kind, "class")
     why = f"exactly so in each {part}" if split.by == "stratified" else "by chance"
     return f"no times: {share} rows are the benchmark, {why}; --group COLUMN if several rows are about the same thing"

@@ -87,6 +87,8 @@ def _question(target: FoundTarget) -> str:
     kind = target.task.kind
     if kind == "binary":
         return f"Will {target.column} be {target.positive}"
+    if kind == "multilabel":
+        return f"Which {target.column} does it have"
     return f"Which {target.column} is it" if kind == "multiclass" else f"How much is {target.column}"
 
 

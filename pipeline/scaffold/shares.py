@@ -87,8 +87,8 @@ def _split(
 ) -> GroupSplit | HashSplit | StratifiedSplit:
     if group is not None:
         return GroupSplit(by="group", group=group, salt=SALT, shares=SHARES, resample_by=group)
-    counts = labelled[label.name].value_counts()
-    few = label.type != "number" and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
+    counts = label.kind.class_rows(label.kind.checked_labels(labelled[label.name].to_numpy()))
+    few = len(counts) > 0 and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
     if asked == "stratified" or (asked is None and few):
         return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=key)
     return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=key)

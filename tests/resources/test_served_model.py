@@ -53,6 +53,11 @@ KINDS = {
         Target(kind="multiclass", classes=("on time", "late", "lost")), 3,
         "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')", "outputs.softmax(dim=1)",
     ),
+    "multilabel": (
+        Target(kind="multilabel", classes=("late", "wet", "full")), 3,
+        "torch.nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction='none').mean(1)",
+        "torch.sigmoid(outputs)",
+    ),
     "number": (Target(kind="regression"), 1, "(outputs[:, 0] - targets) ** 2", "outputs[:, 0]"),
     "quantiles": (
         Target(kind="regression", quantiles=(0.1, 0.5, 0.9)), 3,
