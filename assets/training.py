@@ -233,7 +233,8 @@ def _files(run: StepRun, contract: Contract, snapshot: Snapshot) -> dict[str, An
     if not folder.is_dir():
         fix = f"materialize {run.use_case.name}/dataset again"
         raise DatasetError("the folder of the dataset's files is missing", value=str(folder), fix=fix)
-    return {"files": columns, "files_root": str(folder)}
+    label_file = contract.label.column if contract.label.column in columns else None
+    return {"files": columns, "files_root": str(folder), "label_file": label_file}
 
 
 def job_kind(run: StepRun) -> Kind:

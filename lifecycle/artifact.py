@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import torch
+
+    from lifecycle.jobs import Rows
 
 # What torch.export notes in each node about the source that it came from.
 _SOURCES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -117,8 +120,38 @@ def verify_artifact(folder: Path, sha256: str) -> None:
         raise CheckpointError("files of the artifact were changed", value=changed, fix="restore them or train again")
 
 
-def load_artifact(folder: Path, sha256: str) -> Callable[[pd.DataFrame], np.ndarray]:
-    """Verify, then load: a function from rows (with the feature columns) to calibrated answers `(N, *answer_shape)`."""
+@dataclass(frozen=True)
+class Scorer:
+    """A loaded artifact. `answer` takes rows with the feature columns and what to make of each chunk of them.
+
+    Called with rows it gives calibrated answers `(N, *answer_shape)`.
+    """
+
+    kind: Kind
+    calibration: Mapping[str, Any]
+    answer: Callable[[pd.DataFrame, Callable[[np.ndarray, slice], np.ndarray]], np.ndarray]
+
+    def __call__(self, rows: pd.DataFrame) -> np.ndarray:
+        return self.answer(rows, lambda raw, _: self.kind.calibrated(self.kind.of_predict(raw), self.calibration))
+
+    def whole(self, rows: pd.DataFrame) -> np.ndarray:
+        """Calibrated answers with all that the model gives."""
+        return self.answer(rows, lambda raw, _: self._whole(raw))
+
+    def statistics(self, rows: pd.DataFrame, columns: Rows) -> np.ndarray:
+        """What a table of predictions keeps of the answers to labelled rows, `(N,)` or `(N, K)`."""
+
+        def kept(raw: np.ndarray, some: slice) -> np.ndarray:
+            return self.kind.statistics(columns.truth(rows.iloc[some]), self._whole(raw))
+
+        return self.answer(rows, kept)
+
+    def _whole(self, raw: np.ndarray) -> np.ndarray:
+        return self.kind.calibrated(self.kind.of_predict(raw, whole=True), self.calibration)
+
+
+def load_artifact(folder: Path, sha256: str) -> Scorer:
+    """Verify, then load."""
     verify_artifact(folder, sha256)
     return _load(folder)
 
@@ -129,7 +162,7 @@ def artifact_kind(folder: Path) -> Kind:
     return kind_of(Target.model_validate_json(path.read_bytes()) if path.is_file() else Target())
 
 
-def _load(folder: Path) -> Callable[[pd.DataFrame], np.ndarray]:
+def _load(folder: Path) -> Scorer:
     import torch
 
     from lifecycle.training.scoring import in_chunks
@@ -140,10 +173,10 @@ def _load(folder: Path) -> Callable[[pd.DataFrame], np.ndarray]:
     )
     model, kind = torch.export.load(folder / "model.pt2").module(), artifact_kind(folder)
 
-    def score(rows: pd.DataFrame) -> np.ndarray:
-        return kind.calibrated(in_chunks(rows[features], task, preprocessing, model, "cpu"), calibration)
+    def answer(rows: pd.DataFrame, made: Callable[[np.ndarray, slice], np.ndarray]) -> np.ndarray:
+        return in_chunks(rows[features], task, preprocessing, model, "cpu", made)
 
-    return score
+    return Scorer(kind, calibration, answer)
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -7,13 +7,14 @@ not blank is left out. Equal rows and seed give equal bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.promotion.controls import largest_difference
 from lifecycle.records import Frozen
-from lifecycle.tasks.kind import Kind, answer_columns, as_columns, from_columns
+from lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,8 @@ FILE, REQUESTS = "golden.parquet", 50
 _DRAWN = 4 * REQUESTS
 # With a colon, so that it is no feature's name.
 _ANSWER = "golden:answer"
+# Of an answer that is a picture so many numbers are compared, evenly spread.
+_MOST_NUMBERS = 256
 
 
 class Golden(NamedTuple):
@@ -97,7 +100,7 @@ def _hashes(frame: pd.DataFrame) -> pd.Series:
 
 def write_golden(folder: Path, requests: pd.DataFrame, score: Score, kind: Kind) -> None:
     """Write the requests with the artifact's answers to them."""
-    requests.assign(**as_columns(kind, _ANSWER, score(requests))).to_parquet(folder / FILE, index=False)
+    requests.assign(**_as_columns(score(requests), kind)).to_parquet(folder / FILE, index=False)
 
 
 def read_golden(folder: Path, kind: Kind) -> Golden | None:
@@ -108,11 +111,39 @@ def read_golden(folder: Path, kind: Kind) -> Golden | None:
     if not path.is_file():
         return None
     table = pd.read_parquet(path)
-    return Golden(table.drop(columns=answer_columns(kind, _ANSWER)), from_columns(kind, _ANSWER, table))
+    names = _columns(kind)
+    answers = table[names].to_numpy(dtype="float64").reshape(len(table), *_shape(kind))
+    return Golden(table.drop(columns=names), answers)
+
+
+def _shape(kind: Kind) -> tuple[int, ...]:
+    """Of what is compared of an answer."""
+    return kind.answer_shape if len(kind.answer_shape) < 2 else (min(math.prod(kind.answer_shape), _MOST_NUMBERS),)
+
+
+def _columns(kind: Kind) -> list[str]:
+    """Columns of the answers: named as they are where they are few, numbered else."""
+    names = kind.answer_names if len(kind.answer_shape) < 2 else [str(at) for at in range(_shape(kind)[0])]
+    return [f"{_ANSWER}:{name}" if name else _ANSWER for name in names]
+
+
+def _compared(answers: np.ndarray, kind: Kind) -> np.ndarray:
+    """Answers `(N, *answer_shape)`, or of pictures the numbers that are compared, `(N, K)`."""
+    import numpy as np
+
+    if len(kind.answer_shape) < 2:
+        return answers
+    numbers = answers.reshape(len(answers), -1)
+    return numbers[:, np.linspace(0, numbers.shape[1] - 1, _shape(kind)[0]).astype(int)]
+
+
+def _as_columns(answers: np.ndarray, kind: Kind) -> dict[str, np.ndarray]:
+    return dict(zip(_columns(kind), _compared(answers, kind).reshape(len(answers), -1).T, strict=True))
 
 
 def answer_golden(golden: Golden, score: Score, kind: Kind) -> GoldenAnswers:
     """Answer the requests again."""
-    difference = largest_difference(golden.answers, score(golden.requests), kind.answer_scale(golden.answers))
+    answers = _compared(score(golden.requests), kind)
+    difference = largest_difference(golden.answers, answers, kind.answer_scale(golden.answers))
     # JSON has no infinity; any difference above 1 fails all the same.
     return GoldenAnswers(requests=len(golden.requests), difference=min(difference, 2.0))

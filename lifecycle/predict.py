@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.artifact import artifact_kind, load_artifact
+from lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import CheckpointError
 from lifecycle.evaluation.slices import coded, coded_groups, slice_column
@@ -42,12 +42,12 @@ def run_predict(job: PredictJob) -> PredictResult:
             "group": _told_groups(rows[job.rows.group], job).to_numpy(),
             "label": rows[job.rows.label].to_numpy(),
             **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
-            **as_columns(kind, "candidate", score(rows)),
+            **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
             **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
         }
     )
     for name, answers in _baselines(job, rows).items():
-        table = table.assign(**as_columns(kind, name, answers))
+        table = table.assign(**as_columns(kind, name, kind.statistics(job.rows.truth(rows), answers)))
     if job.metrics:
         table = table.assign(**_own_metrics(job, kind, rows, table))
     path = Path(job.out) / "predictions.parquet"
@@ -70,7 +70,7 @@ def _own_metrics(job: PredictJob, kind: Kind, rows: pd.DataFrame, table: pd.Data
     rows = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
     columns: dict[str, np.ndarray] = {}
     for model in ("candidate", *job.baselines):
-        labels, answers = kind.checked(table["label"].to_numpy(), from_columns(kind, model, table))
+        labels, answers = kind.checked_statistics(table["label"].to_numpy(), from_columns(kind, model, table))
         for name in job.metrics:
             figures = own_figures(module, name, labels, answers, rows.copy(), sensitive=bool(job.rows.sensitive))
             columns |= dict(zip(figure_columns(name, model, figures.shape[1]), figures.T, strict=True))
@@ -101,7 +101,7 @@ def run_verify(job: VerifyJob) -> VerifyResult:
     return VerifyResult(golden=answered, load_seconds=load_seconds, latency=latency)
 
 
-def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray], kind: Kind) -> StoredFile:
+def _reference(job: PredictJob, score: Scorer, kind: Kind) -> StoredFile:
     """What the artifact says of rows from before the benchmark."""
     import pandas as pd
 
@@ -109,7 +109,7 @@ def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray], kin
     tables = []
     for file in job.reference_files:
         rows = read_rows(file, job.rows)
-        answers = as_columns(kind, "candidate", score(rows))
+        answers = as_columns(kind, "candidate", score.statistics(rows, job.rows))
         tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), **answers}))
     table = pd.concat(tables, ignore_index=True)
     # All files at once: a group of two of them is one group.
@@ -136,7 +136,7 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     assert job.calibration_file is not None
     training, calibration = read_rows(job.training_file, job.rows), read_rows(job.calibration_file, job.rows)
     say(f"evaluation: fitting baselines {', '.join(job.baselines)} on {len(training):,} rows")
-    features, labels = list(job.rows.features), calibration[job.rows.label].to_numpy()
+    features, labels = list(job.rows.features), job.rows.labels(calibration)
     label, kind = job.rows.label, job.rows.kind
     known = [name for name in job.baselines if name in BASELINES]
     fitted = fit_baselines(training[[*features, label]], features, label, known, job.seed, kind)

@@ -62,7 +62,8 @@ class Column(Frozen):
     size: tuple[int, ...] | None = None
 
 
-LabelType = Literal["event", "class", "labels", "number"]
+LabelType = Literal["event", "class", "labels", "number", "mask"]
+_WITH_CLASSES = ("class", "labels", "mask")
 # Strict, or 1 and True and "1" would be one class.
 ClassValue = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, min_length=1)]
 
@@ -73,7 +74,7 @@ class Label(Frozen):
     An event is column > greater_than or, without greater_than, the column's own 0/1 value. A class is one of `classes`,
     stored as its place among them. Labels are any number of `classes`, whose names the column holds with `separator`
     between them, an empty text for none of them; stored as a text of 0 and 1, one character a class. A number is the
-    column's own.
+    column's own. A mask is a file whose pixels hold places among `classes`.
     """
 
     name: str = Field(min_length=1)
@@ -90,11 +91,12 @@ class Label(Frozen):
             raise ValueError(
                 f"greaterThan makes an event of a number, and the type is {self.type}: remove one of the two"
             )
-        if self.classes and self.type not in ("class", "labels"):
+        if self.classes and self.type not in _WITH_CLASSES:
             raise ValueError(
-                f"classes belong to a label of type class or labels, and the type is {self.type}: write type: class"
+                f"classes belong to a label of type {', '.join(_WITH_CLASSES)}, and the type is {self.type}: write "
+                "type: class"
             )
-        if self.type in ("class", "labels") and len(self.classes) < 2:
+        if self.type in _WITH_CLASSES and len(self.classes) < 2:
             raise ValueError(
                 f"a label of type {self.type} needs at least two classes: write classes: [first, second, …]"
             )
@@ -376,6 +378,7 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         "class": ("string", "integer"),
         "labels": ("string",),
         "number": ("integer", "number"),
+        "mask": ("string",),
     }
     if column.logical_type not in fitting[label.type]:
         fix = {
@@ -383,6 +386,7 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
             "class": "name a column of texts or integers",
             "labels": "name a column of texts: names with a separator between them",
             "number": "name a column of integers or numbers",
+            "mask": "name a column of texts with the customProperty file: mask",
         }[label.type]
         yield Problem(where(column.name), f"can't make a label of type {label.type}", fix, column.logical_type)
     text = column.logical_type == "string"
@@ -390,6 +394,13 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         fix = f"write the classes as {'texts' if text else 'whole numbers'}, as the column holds them"
         place = where("customProperties", "label")
         yield Problem(f"{place}.classes", f"do not fit the column {column.name}", fix, list(label.classes))
+    if (label.type == "mask") != (column.file is not None):
+        fix = "give the column the customProperty file: mask" if label.type == "mask" else "write type: mask"
+        yield Problem(where(column.name, "file"), f"does not fit a label of type {label.type}", fix, column.file)
+    if label.type == "mask" and label.name == column.name:
+        place = where("customProperties", "label")
+        fix = f"name the label otherwise, for example {label.name}_classes: the column keeps the paths"
+        yield Problem(f"{place}.name", "is the name of the masks' column", fix, label.name)
     role = "target" if label.greater_than is None else "target_source"
     if column.role != role:
         yield Problem(where(column.name, "role"), "is not the role of the label's column", f"write {role}", column.role)
@@ -403,7 +414,7 @@ def _label_problem(place: str, item: Any) -> Problem:
     fix = (
         "write {name: text, version: a whole number from 1, column: a declared column}, and of an event greaterThan: "
         "a number, of classes type: class and classes: [first, second, …], of several labels a row type: labels, "
-        "classes and a separator, of numbers type: number"
+        "classes and a separator, of numbers type: number, of masks type: mask and classes"
     )
     return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
 
@@ -413,7 +424,7 @@ def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
 
     Of several labels a row each is named once at most.
     """
-    if label.greater_than is not None or logical_type == "boolean" or label.type == "number":
+    if label.greater_than is not None or logical_type == "boolean" or label.type in ("number", "mask"):
         return ()
     if label.type == "labels":
         pattern = _names_pattern([str(one) for one in label.classes], label.separator or "")

@@ -19,8 +19,8 @@ from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from lifecycle.task import TARGET_STATE, Task
 from lifecycle.tasks import Kind
-from lifecycle.tasks.kind import answer_shape
 from lifecycle.trainers.script import NETWORK_FUNCTIONS
+from lifecycle.training.scoring import as_array
 from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
@@ -213,11 +213,11 @@ def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:
 
 def _predict(task: Task, outputs: Tensor, kind: Kind) -> tuple[Any, str, list[Wrong]]:
     found = task.predict(outputs.detach())
-    wanted = (len(outputs), *answer_shape(kind))
-    if tuple(found.shape) != wanted:
-        return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}, not {wanted}", kind.predict_fix)]
     try:
-        kind.checked(kind.sample_labels(len(found)), found.double().cpu().numpy())
+        answers, wanted = kind.of_predict(as_array(found)), (len(outputs), *kind.answer_shape)
+        if answers.shape != wanted:
+            return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}, not {wanted}", kind.predict_fix)]
+        kind.checked(kind.sample_labels(len(found)), answers)
         wrong = []
     except EvaluationError as error:
         wrong = [(f"{error.problem} (for example {error.value})", error.fix)]

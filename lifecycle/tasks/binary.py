@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.tasks.interval import joined_codes
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import (
     brier,
@@ -38,7 +38,7 @@ THRESHOLD = 0.5
 MOST_LEFT_OUT = 1_000
 
 
-class Binary:
+class Binary(FewNumbers):
     """A label of two values."""
 
     name = "binary"
@@ -77,8 +77,8 @@ class Binary:
 
         return np.bincount(labels.astype(np.int64), minlength=2)
 
-    def targets(self, labels: np.ndarray) -> np.ndarray:
-        return labels.astype("float32")
+    def targets(self, truth: np.ndarray) -> np.ndarray:
+        return truth.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         return checked_labels(labels)

@@ -1,8 +1,9 @@
 """What every kind of task says, and nothing else has to know: labels, answers, metrics, baselines, calibration.
 
 The label's column is what the snapshot stores; labels are what `checked_labels` makes of it, `(N, ...)`, and what all
-functions here take. Answers are what `predict` gives and a service returns: shape
-`(N, *answer_shape)`, float64. Everything here is numpy on whole columns; torch is the worker's.
+functions here take. Answers are what `predict` gives, as `of_predict` reads it: shape `(N, *answer_shape)`, float64.
+Statistics are what a table of predictions keeps of a row, `(N, K)`, and what metrics are computed of: for few numbers a
+row the answers themselves. Everything here is numpy on whole columns; torch is the worker's.
 """
 
 from __future__ import annotations
@@ -100,8 +101,39 @@ class Kind(Protocol):
         """How many rows have each of the `classes`, (classes,)."""
         ...
 
-    def targets(self, labels: np.ndarray) -> np.ndarray:
-        """What loss_fn gets of labels, (N, ...), float32 or int64."""
+    def truth(self, values: Any) -> np.ndarray:
+        """All that is known of rows' labels, `(N, ...)`, of the label's column or its files (Rows.truth)."""
+        ...
+
+    def targets(self, truth: np.ndarray) -> np.ndarray:
+        """What loss_fn gets of `truth`, (N, ...), float32 or int64."""
+        ...
+
+    @property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Shape of the answer of one row."""
+        ...
+
+    def of_predict(self, raw: np.ndarray, *, whole: bool = False) -> np.ndarray:
+        """Answers `(N, *answer_shape)` of what predict gave; `whole` ones with all that it gave, for `statistics`."""
+        ...
+
+    @property
+    def statistic_names(self) -> tuple[str, ...]:
+        """Names of a row's statistics; one empty name where they are one number."""
+        ...
+
+    @property
+    def drifting(self) -> tuple[str, ...]:
+        """Statistics that say what is answered, whatever is true."""
+        ...
+
+    def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """What is kept of rows' (whole) answers: `(N,)` or `(N, K)`. Raises EvaluationError."""
+        ...
+
+    def checked_statistics(self, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and statistics from a table of predictions. Raises EvaluationError, as `checked`."""
         ...
 
     @property
@@ -116,7 +148,7 @@ class Kind(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, TaskMetric]:
-        """All metrics by name."""
+        """All metrics by name, of labels and statistics."""
         ...
 
     @property
@@ -211,7 +243,7 @@ class Kind(Protocol):
     def reliability(
         self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
     ) -> tuple[ReliabilityBin, ...]:
-        """What is answered against what is observed, in bins of equal mass by the answer."""
+        """What is answered against what is observed, in bins by the answer; `answers` are statistics."""
         ...
 
     def sample_labels(self, rows: int) -> np.ndarray:
@@ -231,24 +263,53 @@ class Kind(Protocol):
         ...
 
 
-def answer_shape(kind: Kind) -> tuple[int, ...]:
-    """Shape of the answer of one row."""
-    return () if kind.answer_names == ("",) else (len(kind.answer_names),)
+class FewNumbers:
+    """What kinds share whose answer of a row is one number or a few: labels and answers are kept as they are."""
+
+    @property
+    def answer_shape(self: Kind) -> tuple[int, ...]:
+        return () if self.answer_names == ("",) else (len(self.answer_names),)
+
+    @property
+    def statistic_names(self: Kind) -> tuple[str, ...]:
+        return self.answer_names
+
+    @property
+    def drifting(self: Kind) -> tuple[str, ...]:
+        return self.answer_names
+
+    def truth(self: Kind, values: Any) -> np.ndarray:
+        return self.checked_labels(values)
+
+    def of_predict(self, raw: np.ndarray, *, whole: bool = False) -> np.ndarray:
+        return raw.astype("float64")
+
+    def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return answers
+
+    def checked_statistics(self: Kind, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
+        return self.checked(labels, statistics)
 
 
-def answer_columns(kind: Kind, model: str) -> list[str]:
-    """Columns of a table that hold a model's answers."""
-    return [f"{model}:{name}" if name else model for name in kind.answer_names]
+def statistic_columns(kind: Kind, model: str) -> list[str]:
+    """Columns of a table that hold a model's statistics."""
+    return [column_of(model, name) for name in kind.statistic_names]
 
 
-def as_columns(kind: Kind, model: str, answers: np.ndarray) -> dict[str, np.ndarray]:
-    """A model's answers `(N, *answer_shape)` as columns of a table."""
-    return dict(zip(answer_columns(kind, model), answers.reshape(len(answers), -1).T, strict=True))
+def column_of(model: str, statistic: str) -> str:
+    """The column of a table that holds one statistic of a model."""
+    return f"{model}:{statistic}" if statistic else model
+
+
+def as_columns(kind: Kind, model: str, statistics: np.ndarray) -> dict[str, np.ndarray]:
+    """A model's statistics `(N,)` or `(N, K)` as columns of a table."""
+    return dict(zip(statistic_columns(kind, model), statistics.reshape(len(statistics), -1).T, strict=True))
 
 
 def from_columns(kind: Kind, model: str, table: pd.DataFrame) -> np.ndarray:
-    """A model's answers, `(N, *answer_shape)`, from the columns of a table."""
-    return table[answer_columns(kind, model)].to_numpy(dtype="float64").reshape(len(table), *answer_shape(kind))
+    """A model's statistics, `(N,)` or `(N, K)`, from the columns of a table."""
+    found = table[statistic_columns(kind, model)].to_numpy(dtype="float64")
+    return found[:, 0] if kind.statistic_names == ("",) else found
 
 
 def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:

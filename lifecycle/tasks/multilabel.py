@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
+from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
+from lifecycle.tasks.multiclass import mean_over_classes
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
 from lifecycle.tasks.ranking import auc_left_out
 from lifecycle.tasks.words import Words
@@ -38,7 +39,7 @@ MOST_STRATA = 10
 MOST_BOOSTED = 20
 
 
-class Multilabel:
+class Multilabel(FewNumbers):
     """Several labels, of which a row has any number."""
 
     name = "multilabel"
@@ -96,9 +97,9 @@ class Multilabel:
     def class_rows(self, labels: np.ndarray) -> np.ndarray:
         return labels.sum(axis=0).astype("int64")
 
-    def targets(self, labels: np.ndarray) -> np.ndarray:
+    def targets(self, truth: np.ndarray) -> np.ndarray:
         """0 and 1, `(N, labels)`."""
-        return labels.astype("float32")
+        return truth.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """0 and 1 as float64 `(N, labels)`, of such an array or of stored texts `(N,)`."""
@@ -386,7 +387,7 @@ def _f1(counts: np.ndarray) -> np.ndarray:
 
 def _macro_f1(sums: np.ndarray) -> np.ndarray:
     counts = sums.reshape(*sums.shape[:-1], 3, -1)
-    return mean_of_known(ratio(2 * counts[..., 2, :], counts[..., 0, :] + counts[..., 1, :]))
+    return mean_over_classes(ratio(2 * counts[..., 2, :], counts[..., 0, :] + counts[..., 1, :]))
 
 
 def _macro_auc(
@@ -403,7 +404,9 @@ def _macro_auc(
             fix="take rows whose labels differ",
         )
     found = [auc_left_out(labels[:, place], answers[:, place], codes, weights) for place in varied]
-    return float(np.mean([value for value, _ in found])), mean_of_known(np.stack([each for _, each in found], axis=1))
+    return float(np.mean([value for value, _ in found])), mean_over_classes(
+        np.stack([each for _, each in found], axis=1)
+    )
 
 
 # Of a decision at THRESHOLD, by the rows in each cell: true and false negatives, false and true positives.

@@ -132,7 +132,7 @@ def _targets(rows: pd.DataFrame, job: Any) -> torch.Tensor:
     """What loss_fn gets of these rows' labels, (N, ...)."""
     import torch
 
-    return torch.from_numpy(job.rows.kind.targets(job.rows.labels(rows)))
+    return torch.from_numpy(job.rows.kind.targets(job.rows.truth(rows)))
 
 
 def seed_everything(seed: int) -> None:

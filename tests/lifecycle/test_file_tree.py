@@ -6,8 +6,9 @@ from file_datasets import picture_dataset
 
 from lifecycle.data.content import FileContent, combined, content_hash, parquet_files
 from lifecycle.data.difference import VersionFiles, compare
+from lifecycle.data.file_values import is_file_column
 from lifecycle.data.materialised import files_folder, install, intact
-from lifecycle.data.rows import is_file_column, read_rows
+from lifecycle.data.rows import read_rows
 from lifecycle.data.versions import changed_files
 from lifecycle.errors import DatasetError
 from lifecycle.jobs import Rows

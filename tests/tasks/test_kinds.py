@@ -5,7 +5,7 @@ import pytest
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.baselines import BASELINES, fit_baselines
-from lifecycle.tasks.kind import answer_columns, answer_shape, as_columns, from_columns
+from lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
 from lifecycle.tasks.target import Target
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -41,7 +41,7 @@ def test_baselines_answer_in_the_kinds_form_and_beat_the_constant(name):
     losses = {}
     for baseline, predict in fit_baselines(rows, ["x", "shop"], name, BASELINES, 0, kind).items():
         answers = predict(new[["x", "shop"]])
-        assert answers.shape == (len(new), *answer_shape(kind))
+        assert answers.shape == (len(new), *kind.answer_shape)
         losses[baseline] = kind.row_loss(*kind.checked(labels, answers)).mean()
         assert kind.row_loss(labels, kind.calibrated(answers, kind.fit_calibration(labels, answers))).mean() < (
             losses[baseline] + 1e-6
@@ -54,7 +54,7 @@ def test_prior_is_the_best_constant(name):
     kind, rows = KINDS[name], table()
     labels = kind.checked_labels(rows[name])
     prior = kind.prior(labels)
-    assert prior.shape == answer_shape(kind)
+    assert prior.shape == kind.answer_shape
     best = kind.row_loss(labels, np.broadcast_to(prior, (len(labels), *prior.shape)).copy()).mean()
     random = np.random.default_rng(0)
     for _ in range(10):
@@ -74,16 +74,16 @@ def test_prior_is_the_best_constant(name):
 def test_answers_come_back_from_a_tables_columns(name):
     kind, rows = KINDS[name], table()
     labels = kind.checked_labels(rows[name])
-    answers = np.broadcast_to(kind.prior(labels), (len(rows), *answer_shape(kind))).copy()
+    answers = np.broadcast_to(kind.prior(labels), (len(rows), *kind.answer_shape)).copy()
     stored = pd.DataFrame(as_columns(kind, "candidate", answers))
-    assert list(stored) == answer_columns(kind, "candidate")
+    assert list(stored) == statistic_columns(kind, "candidate")
     assert (from_columns(kind, "candidate", stored) == answers).all()
 
 
 def test_state_that_calibrates_nothing_changes_nothing():
     for name, kind in KINDS.items():
         labels = kind.checked_labels(table()[name])
-        answers = np.broadcast_to(kind.prior(labels), (9, *answer_shape(kind))).copy()
+        answers = np.broadcast_to(kind.prior(labels), (9, *kind.answer_shape)).copy()
         assert kind.calibrated(answers, kind.uncalibrated) == pytest.approx(answers, abs=1e-12)
 
 

@@ -30,7 +30,8 @@ def predictions(subject: Subject) -> Found:
         return Found("not_applicable", "the model gives no answers")
     if subject.kind is not None and not subject.kind.classes:
         return predicted_numbers(subject, subject.kind)
-    if subject.kind is not None and not subject.kind.row_classes:
+    several = subject.training.targets.ndim == 2 and subject.training.targets.is_floating_point()
+    if subject.kind is not None and not subject.kind.row_classes and several:
         return predicted_labels(subject, subject.kind)
     return _predicted_classes(subject)
 

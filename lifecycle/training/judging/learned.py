@@ -167,10 +167,8 @@ def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int, most_rows:
     """
     import numpy as np
 
-    from lifecycle.tasks.kind import answer_shape
-
     kind = columns.kind
-    answers = np.empty((len(rows), *answer_shape(kind)))
+    answers = np.empty((len(rows), *kind.answer_shape))
     for scored in _halves(rows[columns.group].to_numpy()):
         fitted = rows[~scored]
         if most_rows is not None and most_rows < len(fitted):
