@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
+from lifecycle.tasks.kind import COPY_OF_LABELS, Event, FewNumbers, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.multiclass import mean_over_classes
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
@@ -51,7 +51,7 @@ class Multilabel(FewNumbers):
         predicted="mean predicted probability of a label",
         observed="share of rows that have it",
     )
-    copy = COPY_OF_CLASSES
+    copy = COPY_OF_LABELS
     loss, score = "log_loss", "macro_auc"
     per_class = ("recall", "precision", "f1", "auc")
     reported = (

@@ -200,6 +200,17 @@ def test_copy_of_the_target_is_no_input_and_a_strong_input_is_one(tmp_path, valu
     assert (roles["x"][0], roles["part"][0]) == ("feature", "feature")
 
 
+def test_column_that_decides_one_of_several_labels_is_no_input(tmp_path):
+    noise = np.random.default_rng(3).normal(size=ROWS)
+    rows = with_target(TAGS, copied=HELD[:, 1] * 2.0 + 0.1 * noise, strong=HELD[:, 0] + noise)
+    result, problems = found(rows, tmp_path)
+    assert problems == []
+    assert result is not None
+    roles = {column.name: (column.role, column.remark) for column in result.columns}
+    assert (roles["copied"][0], roles["strong"][0], roles["x"][0]) == ("other", "feature", "feature")
+    assert "probably a leak" in roles["copied"][1]
+
+
 def test_class_between_two_others_is_found_in_a_copy_by_numbers():
     middle = pd.Series((CLASS == 1) * 1)
     events = [middle, pd.Series((CLASS == 0) * 1), pd.Series((CLASS == 2) * 1)]
