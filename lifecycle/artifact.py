@@ -1,9 +1,10 @@
 """The artifact: what is evaluated, registered and shipped, byte for byte the same.
 
 A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, target.json (what is predicted; an
-artifact without it is of a binary label), the use case's code, golden.parquet (requests with the artifact's own
-answers; golden.py) and, written last, manifest.json with every file's sha256. Loading verifies the manifest first. No
-pickle is read: pt2 holds a graph and weights. No row of the data is in any of these files.
+artifact without it is of a binary label), files.json (features that are files, if there are any), the use case's code,
+golden.parquet (requests with the artifact's own answers; golden.py) and, written last, manifest.json with every file's
+sha256. Loading verifies the manifest first. No pickle is read: pt2 holds a graph and weights. No row of the data is in
+any of these files.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.file_values import opened_files
 from lifecycle.errors import CheckpointError
-from lifecycle.golden import write_golden
+from lifecycle.golden import file_columns, made_columns, write_golden
 from lifecycle.identity import canonical_json, python_sources, sha256_file
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.task import load_task
@@ -59,6 +61,8 @@ def write_artifact(
         "preprocessing": preprocessing, "calibration": calibration, "features": list(requests),
         "target": target.model_dump(mode="json"),
     }  # fmt: skip
+    if files := made_columns(requests):
+        values["files"] = files
     for name, value in values.items():
         # In the order of the state: model.py may count on the order of a dict.
         (temporary / f"{name}.json").write_text(json.dumps(value, allow_nan=False))
@@ -151,7 +155,10 @@ class Scorer:
 
 
 def load_artifact(folder: Path, sha256: str) -> Scorer:
-    """Verify, then load."""
+    """Verify, then load.
+
+    A value of a column of files is a path, or a data: URI with base64 content; see opened_files.
+    """
     verify_artifact(folder, sha256)
     return _load(folder)
 
@@ -171,10 +178,11 @@ def _load(folder: Path) -> Scorer:
     preprocessing, calibration, features = (
         json.loads((folder / f"{name}.json").read_text()) for name in ("preprocessing", "calibration", "features")
     )
-    model, kind = torch.export.load(folder / "model.pt2").module(), artifact_kind(folder)
+    model, kind, files = torch.export.load(folder / "model.pt2").module(), artifact_kind(folder), file_columns(folder)
 
     def answer(rows: pd.DataFrame, made: Callable[[np.ndarray, slice], np.ndarray]) -> np.ndarray:
-        return in_chunks(rows[features], task, preprocessing, model, "cpu", made)
+        with opened_files(rows[features], files) as opened:
+            return in_chunks(opened, task, preprocessing, model, "cpu", made)
 
     return Scorer(kind, calibration, answer)
 

@@ -93,8 +93,7 @@ class Label(Frozen):
             )
         if self.classes and self.type not in _WITH_CLASSES:
             raise ValueError(
-                f"classes belong to a label of type {', '.join(_WITH_CLASSES)}, and the type is {self.type}: write "
-                "type: class"
+                f"classes belong to type: class, labels or mask, and the type is {self.type}: write type: class"
             )
         if self.type in _WITH_CLASSES and len(self.classes) < 2:
             raise ValueError(

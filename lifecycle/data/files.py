@@ -129,7 +129,7 @@ def write_split_files(
     try:
         for batch in _batches(paths):
             here = slice(first, first := first + batch.num_rows)
-            new = {name: column[here] for name, column in added.items()} | {label: pa.array(values[here])}
+            new = {name: column[here] for name, column in added.items()} | {label: pa.array(values[here], kind)}
             labelled = _with_columns(batch, new, schema)
             for place, writer in enumerate(writers):
                 chosen = split_of[here] == place

@@ -6,12 +6,14 @@ Each function is tried as soon as those it needs have given anything, so that on
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.sample import FIT_ROWS, sample_rows
+from lifecycle.contract.sample_files import with_sample_files, without_size
 from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
@@ -47,7 +49,23 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     task = trials.imported()
     if task is None:
         return trials.result()
-    rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
+    contract = load_contract(trials.folder / "contract.yaml")
+    if shapeless := without_size(contract, job.rows.features):
+        for name in FIXES:
+            trials.not_tried(
+                name, f"the contract says no size of {', '.join(shapeless)}, so no array can be made: add it"
+            )
+        return trials.result()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = with_sample_files(sample_rows(contract, job.rows.features), contract, Path(folder))
+        return _tried(job, trials, task, rows)
+
+
+def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame) -> FunctionsResult:
+    """Each function on these rows, whose files are there."""
+    import torch
+
+    kind = job.rows.kind
     labels = kind.sample_labels(len(rows))
     targets = torch.from_numpy(kind.targets(labels))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]

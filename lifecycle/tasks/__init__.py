@@ -47,13 +47,9 @@ def is_better_higher(metric: str) -> bool | None:
 
 # Names mean the same in every kind; a class and quantiles stand for any others.
 _SAMPLES: tuple[Kind, ...] = (
-    BINARY,
-    Multiclass(("0", "1")),
-    Multilabel(("0", "1")),
-    Regression(),
-    Regression((0.1, 0.5, 0.9)),
+    BINARY, Multiclass(("0", "1")), Multilabel(("0", "1")), Regression(), Regression((0.1, 0.5, 0.9)),
     Segmentation(("0", "1")),
-)
+)  # fmt: skip
 _DIRECTIONS = {
     metric.name.partition("[")[0]: metric.higher_is_better
     for kind in _SAMPLES

@@ -96,7 +96,7 @@ def _of_picture(path: Path, *, colour: bool) -> np.ndarray:
     from PIL.Image import Resampling
 
     with open_picture(path) as image:
-        # A JPEG is decoded at the size that is needed, at an eighth of the cost.
+        # A JPEG is decoded at an eighth of its size where that is enough.
         image.draft("RGB" if colour else "L", (2 * SIDE, 2 * SIDE))
         small = _in_mode(image, "RGB" if colour else "L").resize((SIDE, SIDE), Resampling.BOX)
         points = np.asarray(small, dtype=np.float32) / 255

@@ -134,3 +134,11 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
         np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     )
     return np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator > 0)
+
+
+def mean_of_known(figures: np.ndarray) -> np.ndarray:
+    """Mean over the classes or labels that have a figure, (..., classes) → (...); NaN where none has."""
+    import numpy as np
+
+    known = np.isfinite(figures)
+    return ratio(np.where(known, figures, 0.0).sum(axis=-1), known.sum(axis=-1))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
+from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, reliability
 from lifecycle.tasks.words import Words
 
@@ -330,19 +330,11 @@ def _f1s(counts: np.ndarray) -> np.ndarray:
 
 
 def _balanced_accuracy(counts: np.ndarray) -> np.ndarray:
-    return mean_over_classes(_recalls(counts))
+    return mean_of_known(_recalls(counts))
 
 
 def _macro_f1(counts: np.ndarray) -> np.ndarray:
-    return mean_over_classes(_f1s(counts))
-
-
-def mean_over_classes(figures: np.ndarray) -> np.ndarray:
-    """Over the classes that have one, (..., classes) → (...)."""
-    import numpy as np
-
-    known = np.isfinite(figures)
-    return ratio(np.where(known, figures, 0.0).sum(axis=-1), known.sum(axis=-1))
+    return mean_of_known(_f1s(counts))
 
 
 def _calibration(

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import COPY_OF_LABELS, Event, FewNumbers, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
-from lifecycle.tasks.multiclass import mean_over_classes
+from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
 from lifecycle.tasks.ranking import auc_left_out
 from lifecycle.tasks.words import Words
@@ -387,7 +386,7 @@ def _f1(counts: np.ndarray) -> np.ndarray:
 
 def _macro_f1(sums: np.ndarray) -> np.ndarray:
     counts = sums.reshape(*sums.shape[:-1], 3, -1)
-    return mean_over_classes(ratio(2 * counts[..., 2, :], counts[..., 0, :] + counts[..., 1, :]))
+    return mean_of_known(ratio(2 * counts[..., 2, :], counts[..., 0, :] + counts[..., 1, :]))
 
 
 def _macro_auc(
@@ -404,9 +403,7 @@ def _macro_auc(
             fix="take rows whose labels differ",
         )
     found = [auc_left_out(labels[:, place], answers[:, place], codes, weights) for place in varied]
-    return float(np.mean([value for value, _ in found])), mean_over_classes(
-        np.stack([each for _, each in found], axis=1)
-    )
+    return float(np.mean([value for value, _ in found])), mean_of_known(np.stack([each for _, each in found], axis=1))
 
 
 # Of a decision at THRESHOLD, by the rows in each cell: true and false negatives, false and true positives.

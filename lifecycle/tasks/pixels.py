@@ -70,7 +70,7 @@ def _model(name: str, seed: int) -> Any:
 
 
 def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
-    from lifecycle.data.rows import is_file_column
+    from lifecycle.data.file_values import is_file_column
 
     found = [name for name in columns if is_file_column(rows[name])]
     if not found:

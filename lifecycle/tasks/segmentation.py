@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
-from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
-from lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts, mean_over_classes
+from lifecycle.tasks.metric import TaskMetric, group_sums, mean_of_known, ratio
+from lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY
 from lifecycle.tasks.words import Words
 
@@ -143,8 +143,8 @@ class Segmentation:
         return lambda _, statistics: formula(statistics[:, 3 : 3 + 3 * count].reshape(-1, 3, count))
 
     def class_rows(self, labels: np.ndarray) -> np.ndarray:
-        """Rows whose mask holds the class."""
-        return (self._shares(labels) > 0).sum(axis=0)
+        """How many rows have each class, a pixel as its part of a row."""
+        return self._shares(labels).sum(axis=0)
 
     def targets(self, truth: np.ndarray) -> np.ndarray:
         """Places among the classes, int64 `(N, height, width)`."""
@@ -503,11 +503,11 @@ def _precisions(counts: np.ndarray) -> np.ndarray:
 
 
 def _mean_iou(counts: np.ndarray) -> np.ndarray:
-    return mean_over_classes(_ious(counts))
+    return mean_of_known(_ious(counts))
 
 
 def _mean_dice(counts: np.ndarray) -> np.ndarray:
-    return mean_over_classes(_dices(counts))
+    return mean_of_known(_dices(counts))
 
 
 def _accuracy(counts: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ The scenes are composed, so that every mask is known by construction, and there 
 needs. The parts are real: digits from scikit-learn's package (E. Alpaydin and C. Kaynak, UCI, 1998, CC BY 4.0), and its
 two photographs (a temple in China and a flower, by Yann and dany13, CC BY 2.0).
 
-A `place` is a piece of a photograph, which its scenes are cut from; no pixel is of two places. Each digit of the source is laid
-over scenes of one place only. So nothing of a place is met again in another one.
+A `place` is a piece of a photograph, which its scenes are cut from; no pixel is of two places. Each digit of the source
+is laid over scenes of one place only. So nothing of a place is met again in another one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIDE = 48
 DIGITS = (0, 1, 3, 4, 7)
 # Height and width of a place in a photograph of 427 x 640 points: scenes of one place may share points.
 PLACE = 80
-SCENES_OF_PLACE = 30
+SCENES_OF_PLACE = 16
 SMALLEST, LARGEST, MOST_DIGITS = 20, 28, 3
 # Ink of a scan, from 0 to 16, from which on a point belongs to its digit.
 INK = 5

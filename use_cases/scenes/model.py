@@ -1,4 +1,5 @@
-"""The network for `scenes`: a small U-Net (Ronneberger, Fischer & Brox 2015), a probability of each class at each point.
+"""The network for `scenes`: a small U-Net (Ronneberger, Fischer & Brox 2015), a probability of each class at each
+point.
 
 Augmentation moves and mirrors nothing that would make one digit of another: pictures and masks are rolled together, and
 colours exchanged.

@@ -19,6 +19,18 @@ APART = 0.5
 DIFFERENT = 10
 
 
+def of_places(answers: Tensor, targets: Tensor, most: int | None = None) -> tuple[Tensor, Tensor]:
+    """Answers `(N, classes, ...)` and targets `(N, ...)` with a row for each of their places, at most so many of them,
+    evenly spread: `(P, classes)` and `(P,)`. Rows without places stay as they are."""
+    import torch
+
+    flat, places = answers.movedim(1, -1).reshape(-1, answers.shape[1]), targets.reshape(-1)
+    if most is None or len(places) <= most:
+        return flat, places
+    chosen = torch.linspace(0, len(places) - 1, most, device=places.device).long()
+    return flat[chosen], places[chosen]
+
+
 def liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
     """Outputs after STEPS steps of 1 against the gradient's sign; within 0 and 1 if the loss takes no others.
 

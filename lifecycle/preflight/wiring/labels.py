@@ -33,8 +33,9 @@ def predicted_labels(subject: Subject, kind: Kind) -> Found:
     assert subject.predict is not None
     data, loss_fn = few(subject, ROWS), subject.recipe.loss_fn
     targets = data.targets
-    varied = [place for place, column in enumerate(targets.T) if bool((column != column[0]).any())]
-    if targets.ndim != 2 or not varied:
+    columns = targets.T if targets.ndim == 2 else ()
+    varied = [place for place, column in enumerate(columns) if bool((column != column[0]).any())]
+    if not varied:
         return Found("not_applicable", f"all of {len(targets)} rows have the same labels")
     with torch.no_grad():
         outputs = forward(subject.model().eval(), data.inputs)
