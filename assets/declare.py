@@ -23,7 +23,7 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash", "backfill"),
-    "snapshot": ("contract", "availability", "splits", "class_balance", "files", "history", "leakage", "drift"),
+    "snapshot": ("contract", "availability", "files", "splits", "class_balance", "history", "leakage", "drift"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],

@@ -67,7 +67,8 @@ def draw_requests(
     import pandas as pd
 
     generator, hidden = np.random.default_rng(seed), set(sensitive)
-    files = {name: _made(rows[name], generator, blank=name in hidden) for name in rows if is_file_column(rows[name])}
+    named = [str(name) for name in rows if is_file_column(rows[name])]
+    files = {name: _made(rows[name], generator, blank=name in hidden) for name in named}
     columns = {}
     for name in rows:
         if name in files:

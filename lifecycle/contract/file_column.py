@@ -41,7 +41,7 @@ def file_problems(item: Mapping[str, Any], values: Mapping[str, Any]) -> Iterato
         fix = "remove it: drift looks at the values of columns, and paths are none"
         yield Problem(where(name, "allowedDrift"), "can't be judged of a file", fix, values["allowedDrift"])
     if "size" in values:
-        yield from _size_problems(name, kind, size)
+        yield from _size_problems(name, str(kind), size)
 
 
 def _size_problems(name: str, kind: str, size: Any) -> Iterator[Problem]:

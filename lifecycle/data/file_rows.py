@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Read whole, in several threads at once. A larger picture is below the size from which Pillow warns of a bomb.
 MOST_BYTES, MOST_PIXELS = 256 * 2**20, 64 * 2**20
 NAMED_ROWS = 20
+_SHA = ":sha256"
 # A mask holds a whole number a pixel: black and white, grey, or places in a palette.
 _MASK_MODES = ("1", "L", "P", "I", "I;16", "I;16L", "I;16B")
 _FIX = "mend or remove these rows, or put the files there, in dataset.py; then publish the next version"
@@ -34,7 +35,12 @@ _FIX = "mend or remove these rows, or put the files there, in dataset.py; then p
 
 def sha_column(name: str) -> str:
     """Where a split holds the sha256 of a file column's bytes; with a colon, so that it is no feature's name."""
-    return f"{name}:sha256"
+    return f"{name}{_SHA}"
+
+
+def is_sha_column(name: str) -> bool:
+    """True for a column of such hashes: it is null where its files are, and says nothing more."""
+    return name.endswith(_SHA)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.file_column import outside
 from lifecycle.errors import DatasetError, EvaluationError
@@ -29,7 +29,7 @@ def with_paths(frame: pd.DataFrame, columns: Iterable[str], root: Path) -> pd.Da
     """
     import pandas as pd
 
-    def path(name: str, value: object) -> Path | None:
+    def path(name: str, value: Any) -> Path | None:
         if pd.isna(value):
             return None
         if why := outside(str(value)):
@@ -54,7 +54,7 @@ def is_file_column(values: pd.Series) -> bool:
 
 def as_texts(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows with paths as texts, which Parquet and JSON can hold."""
-    columns = [name for name in frame if is_file_column(frame[name])]
+    columns = [str(name) for name in frame if is_file_column(frame[name])]
     return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("str") for name in columns})
 
 

@@ -192,4 +192,4 @@ def _written_schema(paths: Sequence[Path], new: Mapping[str, pa.DataType]) -> pa
         told = [f"{name}: {why}" for name, why in conflicts.items()]
         fix = "write every file with the same columns and types"
         raise DatasetError("the files' columns don't fit together", value=told[:10], fix=fix)
-    return pa.schema(types | new)
+    return pa.schema({**types, **new})

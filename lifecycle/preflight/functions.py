@@ -26,6 +26,7 @@ from lifecycle.training.scoring import as_array
 from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import Tensor, nn
 
@@ -58,16 +59,16 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
         return trials.result()
     with tempfile.TemporaryDirectory() as folder:
         rows = with_sample_files(sample_rows(contract, job.rows.features), contract, Path(folder))
-        return _tried(job, trials, task, rows)
+        size = contract.column(contract.label.column).size
+        return _tried(job, trials, task, rows, job.rows.kind.sample_truth(len(rows), size))
 
 
-def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame) -> FunctionsResult:
+def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, truth: np.ndarray) -> FunctionsResult:
     """Each function on these rows, whose files are there."""
     import torch
 
     kind = job.rows.kind
-    labels = kind.sample_labels(len(rows))
-    targets = torch.from_numpy(kind.targets(labels))
+    labels, targets = kind.checked_labels(truth), torch.from_numpy(kind.targets(truth))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
     state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters, kind.target_state(labels)))
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
@@ -202,7 +203,7 @@ def _loss(
     if not loss.isfinite().all():
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
     # Each row gets the label of the row before: of two labels in turn the other one.
-    swapped = task.loss_fn(outputs, targets.roll(1)).detach() if uses_labels else None
+    swapped = task.loss_fn(outputs, targets.roll(1, 0)).detach() if uses_labels else None
     if swapped is not None and float(outputs.detach().std()) > 0 and _alike(loss.detach(), swapped):
         wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:

@@ -255,6 +255,10 @@ class Kind(Protocol):
         """Labels to try functions on, `(rows,)`, as varied as they come."""
         ...
 
+    def sample_truth(self, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
+        """As `sample_labels`, all that is known of so many labels; `size` is that of their files, if declared."""
+        ...
+
     def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
         """Settings of a training that mean nothing for this kind, each with why."""
         ...
@@ -285,6 +289,9 @@ class FewNumbers:
 
     def truth(self: Kind, values: Any) -> np.ndarray:
         return self.checked_labels(values)
+
+    def sample_truth(self: Kind, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
+        return self.sample_labels(rows)
 
     def of_predict(self, raw: np.ndarray, *, whole: bool = False) -> np.ndarray:
         return raw.astype("float64")

@@ -418,9 +418,14 @@ class Segmentation:
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """Masks whose classes take turns, another one at the corner of each."""
+
+        return self.sample_truth(rows, (GRID, GRID))
+
+    def sample_truth(self, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
         import numpy as np
 
-        places = np.arange(rows)[:, None, None] + np.arange(GRID)[None, :, None] + np.arange(GRID)[None, None]
+        height, width = size or (GRID, GRID)
+        places = np.arange(rows)[:, None, None] + np.arange(height)[None, :, None] + np.arange(width)[None, None]
         return (places % len(self.classes)).astype(np.uint8)
 
     def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:

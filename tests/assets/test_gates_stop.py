@@ -57,9 +57,9 @@ def test_dataset_whose_past_was_rewritten_gives_no_version(monkeypatch, history,
 
 # Of each gate of the snapshot: the checks that it asks, and what comes after it.
 SNAPSHOT = {
-    "contract": "read_columns", "availability": "read_columns", "splits": "look_at_files",
-    "class_balance": "look_at_files", "files": "judged_days", "history": "install_snapshot",
-    "leakage": "install_snapshot", "drift": "install_snapshot", "": "install_snapshot",
+    "contract": "look_at_files", "availability": "look_at_files", "files": "read_columns", "splits": "judged_days",
+    "class_balance": "judged_days", "history": "install_snapshot", "leakage": "install_snapshot",
+    "drift": "install_snapshot", "": "install_snapshot",
 }  # fmt: skip
 
 

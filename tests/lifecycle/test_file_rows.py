@@ -185,6 +185,18 @@ def test_snapshot_holds_the_hash_beside_the_path_and_rows_come_back_as_paths(pro
     assert read_rows(path, asked)["picture"][0] == source / split["picture"][0]
 
 
+def test_a_missing_file_is_a_null_of_its_column_and_told_once(project):
+    use_case, _, source, rows = project
+    use_case.contract_path.write_text(use_case.contract_path.read_text().replace("required: true", "required: false"))
+    rows.loc[rows["row_id"] % 7 == 0, "picture"] = None
+    rows.to_parquet(source / "rows.parquet", index=False)
+    checks, fields = snapshot(project)
+    assert fields is not None, checks
+    found = {check.name: check for check in checks}
+    assert found["files"].evidence == "342 files of picture can be read"
+    assert "in 4 columns the share of nulls" in found["history"].evidence
+
+
 def test_snapshot_stops_at_wrong_files_names_their_rows_and_writes_nothing(project):
     _, state, source, _ = project
     (source / "files" / "0007.png").unlink()
@@ -211,6 +223,7 @@ def test_files_of_a_sensitive_column_are_told_without_their_paths(project):
 def test_snapshot_finds_equal_bytes_in_training_and_the_benchmark(project):
     _, state, source, _ = project
     _, fields = snapshot(project)
+    assert fields is not None
     ids = {name: pd.read_parquet(state.absolute(split.file.path))["row_id"] for name, split in fields["splits"].items()}
     for place in range(10):
         copied, onto = ids["training"][place], ids["benchmark"][place]
