@@ -7,8 +7,8 @@ import re
 from typing import Literal
 
 _METRICS = {
-    "auc": "AUC", "brier": "Brier score", "f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "macro_auc": "macro AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²",
-    "pinball": "pinball loss",
+    "auc": "AUC", "brier": "Brier score", "f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1",
+    "macro_auc": "macro AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "pinball": "pinball loss",
 }  # fmt: skip
 # A metric of one class or quantile: `recall[late]`, `coverage[0.9]`.
 _OF_PART = re.compile(r"(\w+)\[(.+)\]")
