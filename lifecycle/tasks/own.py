@@ -2,8 +2,8 @@
 
 A metric is a function of metrics.py, `name(labels, answers, rows)`: labels `(N,)`, a class as its place, of several
 labels a row 0 and 1 `(N, labels)`; answers as predict gives them after calibration; rows with the columns of the
-benchmark. It gives a figure of each row, `(N,)`, and the metric is their mean; or `(N, 2)`, and the metric is the sum of
-the first column over that of the second. Which way is better stands in use_case.yaml.
+benchmark. It gives a figure of each row, `(N,)`, and the metric is their mean; or `(N, 2)`, and the metric is the sum
+of the first column over that of the second. Which way is better stands in use_case.yaml.
 
 A baseline is a function of model.py, `baseline_name(training, labels)`: it learns from training rows with the feature
 columns and their labels `(N,)`, and gives a function of rows that answers as predict does.
