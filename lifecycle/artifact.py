@@ -144,11 +144,15 @@ class Scorer:
 
     def statistics(self, rows: pd.DataFrame, columns: Rows) -> np.ndarray:
         """What a table of predictions keeps of the answers to labelled rows, `(N,)` or `(N, K)`."""
+        return self.figures(rows, columns, lambda truth, answers, _: self.kind.statistics(truth, answers))
 
-        def kept(raw: np.ndarray, some: slice) -> np.ndarray:
-            return self.kind.statistics(columns.truth(rows.iloc[some]), self._whole(raw))
-
-        return self.answer(rows, kept)
+    def figures(
+        self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
+    ) -> np.ndarray:
+        """What `made` makes of truth, whole answers and numbers of labelled rows, chunk by chunk."""
+        return self.answer(
+            rows, lambda raw, some: made(columns.truth(rows.iloc[some]), self._whole(raw), some)
+        )  # fmt: skip
 
     def _whole(self, raw: np.ndarray) -> np.ndarray:
         return self.kind.calibrated(self.kind.of_predict(raw, whole=True), self.calibration)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
 from lifecycle.task import load_module, load_task
-from lifecycle.tasks.kind import Kind, as_columns, from_columns
+from lifecycle.tasks.kind import Kind, as_columns
 from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ def run_predict(job: PredictJob) -> PredictResult:
             **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
         }
     )
-    for name, answers in _baselines(job, rows).items():
+    baselines = _baselines(job, rows)
+    for name, answers in baselines.items():
         table = table.assign(**as_columns(kind, name, kind.statistics(job.rows.truth(rows), answers)))
     if job.metrics:
-        table = table.assign(**_own_metrics(job, kind, rows, table))
+        table = table.assign(**_own_metrics(job, score, rows, baselines))
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
     golden = read_golden(Path(job.artifact), kind)
@@ -63,17 +65,25 @@ def run_predict(job: PredictJob) -> PredictResult:
     )
 
 
-def _own_metrics(job: PredictJob, kind: Kind, rows: pd.DataFrame, table: pd.DataFrame) -> dict[str, np.ndarray]:
+def _own_metrics(
+    job: PredictJob, score: Scorer, rows: pd.DataFrame, baselines: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Figures of each row by the use case's own metrics, for the candidate and each baseline, as columns."""
-    module = load_module(Path(job.use_case_folder), "metrics")
+    module, kind = load_module(Path(job.use_case_folder), "metrics"), score.kind
     # Figures are stored row by row: what is sensitive may not become one.
-    rows = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
+    shown = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
+
+    def figures(name: str, truth: np.ndarray, answers: np.ndarray, some: slice) -> np.ndarray:
+        answers = kind.beside(truth, answers)
+        return own_figures(module, name, truth, answers, shown.iloc[some].copy(), sensitive=bool(job.rows.sensitive))
+
     columns: dict[str, np.ndarray] = {}
-    for model in ("candidate", *job.baselines):
-        labels, answers = kind.checked_statistics(table["label"].to_numpy(), from_columns(kind, model, table))
-        for name in job.metrics:
-            figures = own_figures(module, name, labels, answers, rows.copy(), sensitive=bool(job.rows.sensitive))
-            columns |= dict(zip(figure_columns(name, model, figures.shape[1]), figures.T, strict=True))
+    for name in job.metrics:
+        found = {"candidate": score.figures(rows, job.rows, functools.partial(figures, name))}
+        for model, answers in baselines.items():
+            found[model] = figures(name, job.rows.truth(rows), answers, slice(None))
+        for model, of_model in found.items():
+            columns |= dict(zip(figure_columns(name, model, of_model.shape[1]), of_model.T, strict=True))
     return columns
 
 

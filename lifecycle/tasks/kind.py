@@ -119,8 +119,12 @@ class Kind(Protocol):
         """Shape of the answer of one row."""
         ...
 
-    def of_predict(self, raw: np.ndarray, *, whole: bool = False) -> np.ndarray:
+    def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
         """Answers `(N, *answer_shape)` of what predict gave; `whole` ones with all that it gave, for `statistics`."""
+        ...
+
+    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Answers, whole or not, in the size of the truth that they are compared with."""
         ...
 
     @property
@@ -185,6 +189,10 @@ class Kind(Protocol):
 
     def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
         """Labels and answers. Raises EvaluationError where a value is none of the kind's, or shapes do not fit."""
+        ...
+
+    def served(self, answers: np.ndarray) -> dict[str, Any]:
+        """What a service answers, by column, a value for each of `(N, ...)` whole answers."""
         ...
 
     def prior(self, labels: np.ndarray) -> np.ndarray:
@@ -290,11 +298,19 @@ class FewNumbers:
     def truth(self: Kind, values: Any) -> np.ndarray:
         return self.checked_labels(values)
 
+    def served(self: Kind, answers: np.ndarray) -> dict[str, Any]:
+        return dict(zip(self.answer_names, answers.reshape(len(answers), -1).T, strict=True))
+
     def sample_truth(self: Kind, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
         return self.sample_labels(rows)
 
-    def of_predict(self, raw: np.ndarray, *, whole: bool = False) -> np.ndarray:
-        return raw.astype("float64")
+    def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
+        import numpy as np
+
+        return np.asarray(raw, dtype=np.float64)
+
+    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return answers
 
     def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
         return answers

@@ -229,6 +229,10 @@ class Segmentation:
                 fix="let predict() give the softmax of the outputs over the classes: softmax(dim=1)",
             )
 
+    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Probabilities `(N, height, width, classes)` of the masks' size."""
+        return _resized(answers, truth.shape[1], truth.shape[2])
+
     def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """`statistic_names` of each row, float64 `(N, K)`, of masks (N, h, w) and probabilities (N, ..., classes).
 
@@ -278,6 +282,11 @@ class Segmentation:
             fix = "find the rows from which they come; a missing value is never scored"
             raise EvaluationError(f"{int(wrong.sum())} of {len(wrong)} rows have answers that are not finite", fix=fix)
         return labels, statistics
+
+    def served(self, answers: np.ndarray) -> dict[str, Any]:
+        """`mask`: the place of the most probable class at each pixel; `probability`: its mean over the pixels."""
+        sure = answers.max(axis=3).mean(axis=(1, 2), dtype="float64")
+        return {"mask": answers.argmax(axis=3).tolist(), "probability": sure.tolist()}
 
     def prior(self, labels: np.ndarray) -> np.ndarray:
         """The share of each class, at every pixel."""

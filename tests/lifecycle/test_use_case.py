@@ -177,7 +177,7 @@ def test_misspelt_metric_is_told_with_what_was_meant(folder, written, meant):
         ({"kind": "regression"}, "auc", "known: bias, mae"),
         ({"kind": "regression", "quantiles": [0.5, 0.9]}, "coverage[0.9]", "no metric that ranks models"),
         ({"kind": "multiclass"}, "recal", "known: accuracy"),
-        ({"kind": "multilabel"}, "accuracy", "known: brier"),
+        ({"kind": "multilabel"}, "accuracy", "did you mean 'subset_accuracy'"),
     ],
 )
 def test_primary_metric_is_one_of_the_kind_that_ranks_models(folder, task, metric, told):
