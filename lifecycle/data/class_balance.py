@@ -19,8 +19,8 @@ _CHOICES = {False: "balanced, {positive: …}, or none", True: "balanced, or non
 def class_balance_check(labels: pd.Series, declared: str, kind: Kind) -> CheckResult:
     """Warns if the rarest class has under 5 % of the training rows, or half its fair share, and nothing is `declared`.
 
-    Of several labels a row it warns of those that all rows have, or none: of rare ones nothing is to be declared.
-    `labels` are the label's column; numbers have no classes.
+    Where a row may have several it warns of those that no row has: of rare ones nothing is to be declared. `labels` are
+    the label's column; numbers have no classes.
     """
     import numpy as np
 
@@ -56,15 +56,15 @@ def _of_classes(counts: np.ndarray, rows: int, declared: str, kind: Kind) -> Che
 
 def _of_labels(counts: np.ndarray, labels: pd.Series, kind: Kind) -> CheckResult:
     rows = len(labels)
-    constant = [str(name) for name, count in zip(kind.classes, counts, strict=True) if count in (0, rows)]
+    absent = [str(name) for name, count in zip(kind.classes, counts, strict=True) if not count]
     told = f"of {rows} training rows {kind.in_words(labels)}" if rows else "no training rows"
-    if constant:
-        told = f"labels that all training rows have, or none: {', '.join(constant[:5])}; {told}"
+    if absent:
+        told = f"no training row has {', '.join(absent[:5])}; {told}"
     return CheckResult(
         name="class_balance",
-        status="fail" if constant else "pass",
+        status="fail" if absent else "pass",
         severity="warning",
         observed=float(counts.min()) / rows if rows else 0.0,
         evidence=told,
-        fix="leave them out of the label's classes: nothing can be learned of them" if constant else "",
+        fix="leave these out of the label's classes: nothing can be learned of them" if absent else "",
     )

@@ -83,7 +83,7 @@ class Multilabel(FewNumbers):
             TaskMetric("brier", False, rows=brier),
             TaskMetric("macro_auc", True, left_out=_macro_auc, low=0.0, high=1.0),
             TaskMetric("macro_f1", True, sums=_decided, of_sums=_macro_f1, low=0.0, high=1.0),
-            TaskMetric("micro_f1", True, sums=_decided_of_all, of_sums=_f1, low=0.0, high=1.0),
+            TaskMetric("micro_f1", True, sums=_decided, of_sums=_micro_f1, low=0.0, high=1.0),
             TaskMetric("hamming_loss", False, rows=_share_wrong, low=0.0, high=1.0),
             TaskMetric("subset_accuracy", True, rows=_all_right, low=0.0, high=1.0),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
@@ -303,8 +303,11 @@ def log_loss(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
     """Binary log loss in nats, the mean over the labels, `(N,)`; probabilities are clipped to [1e-7, 1 - 1e-7]."""
     import numpy as np
 
-    of_label = np.where(labels == 1, answers, 1 - answers)
-    return -np.log(np.clip(of_label, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)).mean(axis=1)
+    happened = np.abs(1 - labels - answers)
+    np.clip(happened, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY, out=happened)
+    # A logarithm is dear: one of a product of so many, which float64 still holds (1e-7 ** 40 is 1e-280).
+    parts = [happened[:, start : start + 40].prod(axis=1) for start in range(0, happened.shape[1], 40)]
+    return -np.add.reduce([np.log(part) for part in parts]) / happened.shape[1]
 
 
 def brier(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
@@ -356,37 +359,30 @@ def _all_right(labels: np.ndarray, answers: np.ndarray) -> np.ndarray:
 
 
 def _decided(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """Rows with each label, predictions of it and both together, of each group, (G, 3 · labels)."""
+    """Rows in each cell of each label, of each group, (G, labels · 4): see _DECISIONS."""
     import numpy as np
-    from scipy.sparse import csc_matrix
 
-    predicted = answers >= THRESHOLD
-    counted = np.concatenate([labels, predicted, labels * predicted], axis=1)
-    ones = np.ones(len(codes)) if weights is None else weights
-    # The group of each row, as a matrix of one entry a column: its product adds the rows of each group up.
-    groups = csc_matrix((ones, codes, np.arange(len(codes) + 1)), shape=(int(codes.max()) + 1, len(codes)))
-    return np.asarray(groups @ counted)
+    places = range(labels.shape[1])
+    return np.concatenate([_cells(labels, answers, place, codes, weights) for place in places], axis=1)
 
 
-def _decided_of_all(
-    labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+def _cells(
+    labels: np.ndarray, answers: np.ndarray, place: int, codes: np.ndarray, weights: np.ndarray | None
 ) -> np.ndarray:
-    """The same over all labels, (G, 3)."""
-    import numpy as np
-
-    predicted = answers >= THRESHOLD
-    counts = [some.sum(axis=1) for some in (labels, predicted, labels * predicted)]
-    weighed = (count if weights is None else count * weights for count in counts)
-    return np.stack([np.bincount(codes, weights=count) for count in weighed], axis=1)
-
-
-def _f1(counts: np.ndarray) -> np.ndarray:
-    return ratio(2 * counts[..., 2], counts[..., 0] + counts[..., 1])
+    return cell_sums(2 * (answers[:, place] >= THRESHOLD) + (labels[:, place] == 1), 4, codes, weights)
 
 
 def _macro_f1(sums: np.ndarray) -> np.ndarray:
-    counts = sums.reshape(*sums.shape[:-1], 3, -1)
-    return mean_of_known(ratio(2 * counts[..., 2, :], counts[..., 0, :] + counts[..., 1, :]))
+    return mean_of_known(_f1(sums.reshape(*sums.shape[:-1], -1, 4)))
+
+
+def _micro_f1(sums: np.ndarray) -> np.ndarray:
+    return _f1(sums.reshape(*sums.shape[:-1], -1, 4).sum(axis=-2))
+
+
+def _f1(cells: np.ndarray) -> np.ndarray:
+    """Of cells (..., 4)."""
+    return _DECISIONS["f1"](*(cells[..., place] for place in range(4)))
 
 
 def _macro_auc(
@@ -416,7 +412,7 @@ _DECISIONS: dict[str, Callable[..., np.ndarray]] = {
 
 def _of_label(metric: str, place: int, name: str, formula: Callable[..., np.ndarray]) -> TaskMetric:
     def sums(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        return cell_sums(2 * (answers[:, place] >= THRESHOLD) + (labels[:, place] == 1), 4, codes, weights)
+        return _cells(labels, answers, place, codes, weights)
 
     def of_sums(sums: np.ndarray) -> np.ndarray:
         return formula(*(sums[..., cell] for cell in range(4)))
