@@ -28,7 +28,7 @@ BATCH_SIZES = (1024, 256, 128, 64, 32)
 OCCUR: dict[LabelType, str] = {
     "event": "both values of the target occur", "number": "the target varies",
     "class": "every class occurs (join rare ones into one)",
-    "labels": "every label occurs (leave rare ones out)",
+    "labels": "every label occurs (leave rare ones out)", "mask": "two classes occur",
 }  # fmt: skip
 
 
