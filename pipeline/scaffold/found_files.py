@@ -288,10 +288,14 @@ def _seen(files: FoundFiles, rows: pd.DataFrame, windows: Windows, request: Requ
         yield f"left out: {'; '.join(folder.left_out)}"
     if windows.split.by != "group":
         yield (
-            f"not seen: whether several {folder.noun}s are of one patient, place or video. Those of one must lie "
+            f"not seen: whether several {folder.noun}s are of one {_things(folder)}. Those of one must lie "
             "in one split, or the figures are too good: --group prefix (what stands before the first _ or - of a name) "
             "or --group folder (an inner folder for each)"
         )
+
+
+def _things(folder: Folder) -> str:
+    return "author, case or thread" if folder.form == "texts" else "patient, place or video"
 
 
 def _sizes(files: FoundFiles) -> str:

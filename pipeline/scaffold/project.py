@@ -23,7 +23,8 @@ from resources.settings import PROJECT, Settings
 
 # What each split has its exact share of, where it is by strata; of other kinds of each class.
 STRATA: dict[KindName, str] = {
-    "regression": "tenth of the label", "segmentation": "quarter by the share of the first class",
+    "multilabel": "combination of labels", "regression": "tenth of the label",
+    "segmentation": "quarter by the share of the first class",
 }  # fmt: skip
 MOST_SLICES, MOST_SLICE_VALUES = 2, 12
 CONTRACT_HEADING = """\
