@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
 # Those of lifecycle/tasks/target.py, whose import every command would wait for.
-KINDS = ("binary", "multiclass", "multilabel", "regression")
+KINDS = ("binary", "multiclass", "multilabel", "regression", "segmentation")
 
 
 def add(commands: Subparsers) -> None:

@@ -161,6 +161,13 @@ def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
         more = f" and {len(rare) - 4} more classes" if len(rare) > 4 else ""
         told = f"a class needs {LEAST_CLASS_ROWS} {folder.noun}s, so that each split has some: {counts}{more}"
         yield Problem("--data", told, "give more of them, join them into one class, or take the folder out", str(path))
+    plain: dict[str, set[str]] = {}
+    for name in folder.classes:
+        plain.setdefault(name.strip().casefold(), set()).add(name)
+    alike = [sorted(names) for names in plain.values() if len(names) > 1]
+    if alike:
+        told = f"names of classes differ by case or by a blank alone: {', '.join(map(repr, alike[0]))}"
+        yield Problem("--data", told, "put the files of one class into one folder", str(path))
 
 
 def _group_problems(request: Request, folder: Folder) -> Iterator[Problem]:
@@ -185,14 +192,20 @@ def _target(request: Request, folder: Folder, contents: Contents) -> tuple[Found
         problems = [
             Problem(option, "does not fit: a picture with a mask is kind segmentation", "leave it out", value)
             for option, value in given.items()
-            if value is not None
+            if value not in (None, "segmentation")
         ]
         why = f"masks beside pictures, of {len(contents.classes)} classes: kind segmentation"
         task = TaskSpec(kind="segmentation")
         return FoundTarget(MASK, task, why, "text", classes=contents.classes), problems
     table = pd.DataFrame({LABEL: pd.Series(folder.classes, dtype="str")})
-    target, problems = find_target(dataclasses.replace(request, target=LABEL), table, {LABEL: "text"})
-    return _of_folders(target, len(set(folder.classes))), [_of_data(problem) for problem in problems]
+    count = len(set(folder.classes))
+    if request.kind == "segmentation":
+        fix = "give images/ and masks/ with files of the same names, or leave --kind out"
+        return None, [Problem("--kind", f"needs masks, and the folder holds {count} classes", fix, request.kind)]
+    # Whatever their names look like, they are names of classes.
+    kind = request.kind or ("binary" if count == 2 else "multiclass")
+    target, problems = find_target(dataclasses.replace(request, target=LABEL, kind=kind), table, {LABEL: "text"})
+    return _of_folders(target, count), [_of_data(problem) for problem in problems]
 
 
 def _of_folders(target: FoundTarget | None, count: int) -> FoundTarget | None:

@@ -91,8 +91,9 @@ def _of_tables(request: Request) -> Iterator[Problem]:
     for option, value in given.items():
         if value is not None:
             yield Problem(option, "is for tables, and --data is a folder", fix, value)
-    if request.kind == "regression":
-        yield Problem("--kind", "folders and masks are classes", "leave it out, or give a table", request.kind)
+    if request.kind in ("regression", "multilabel"):
+        told = "a folder gives each file one class, or each pixel"
+        yield Problem("--kind", told, "leave it out, or give a table", request.kind)
 
 
 def _taken(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:

@@ -217,6 +217,9 @@ def _asked(held: Held, kind: KindName) -> Judged:
     """The kind as asked, if the values allow it."""
     told = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
     problem = _unusable(held)
+    if problem is None and kind == "segmentation":
+        fix = "name a folder of pictures and masks (--data FOLDER), or leave --kind out"
+        problem = Problem("--kind", "segmentation needs masks, and a table holds none", fix, kind)
     if problem is None and kind == "binary" and held.different != 2:
         problem = _not_binary(held)
     if problem is None and kind == "regression" and not held.is_number:

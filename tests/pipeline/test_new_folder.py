@@ -311,6 +311,8 @@ WRONG = [
     (lambda data: scenes(data, yes=2), {}, "here 0 to 1, and 80 of 80 masks hold 2"),
     (too_few_names, {}, "here 0 to 1, and 80 of 80 masks hold 2"),
     (lambda data: scenes(data, 30), {}, "too few rows have a label (value: '30 rows')"),
+    (lambda data: classes(data, "a", "b", "A"), {}, "differ by case or by a blank alone: 'A', 'a'"),
+    (lambda data: classes(data, "a", "b"), {"kind": "segmentation"}, "needs masks, and the folder holds 2 classes"),
     (scenes, {"kind": "binary"}, "a picture with a mask is kind segmentation"),
 ]  # fmt: skip
 
@@ -354,4 +356,4 @@ def test_options_of_tables_are_refused_for_a_folder(tmp_path, monkeypatch, data,
     text = capsys.readouterr().err
     for option in ("--target", "--time", "--key", "--quantiles"):
         assert f"{option}: is for tables, and --data is a folder" in text
-    assert "--kind: folders and masks are classes" in text
+    assert "--kind: a folder gives each file one class" in text
