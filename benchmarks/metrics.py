@@ -4,6 +4,9 @@ For each kind of task every metric of it, with its 95 % interval by group. Metri
 figure, those that rank rows (AUC, average precision, medians, calibration errors) the other. scikit-learn's values
 alone, without any interval, stand beside them. Targets: 1 and 10 CPU seconds, of binary and of a number.
 
+Masks are measured apart: 1,000 of 256 × 256 pixels in five classes, the sums of each row from classes and from a
+network's outputs (softmax, calibration, sums), and then every metric over all rows and the slices.
+
     make bench NAME=metrics          about a minute; ARGS=--short in seconds
 """
 
@@ -14,16 +17,19 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import softmax
 from sklearn import metrics as sklearn
 
 from benchmarks.result import arguments, begin, finish
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.metric import TaskMetric, estimate
+from lifecycle.tasks.segmentation import overlap_counts
 from lifecycle.tasks.target import Target
 
 ROWS, GROUPS, SLICES = 327_000, 365, 30
 SHORT_ROWS, SHORT_SLICES = 4_000, 2
+MASKS, SHORT_MASKS, SIDE = 1_000, 400, 256
 TARGETS = {"sums_seconds": 1.0, "all_seconds": 10.0}
 KINDS = {
     "binary": Target(),
@@ -58,10 +64,43 @@ def main() -> None:
         figures[f"{name.replace(' ', '_')}_sums_seconds"] = sums
         figures[f"{name.replace(' ', '_')}_all_seconds"] = sums + ranked
         print(f"{name:12} {len(kind.metrics):8} {sums:14.2f} {ranked:8.2f} {sums + ranked:6.2f}")
+    figures |= _of_masks(SHORT_MASKS if short else MASKS, slices)
     figures["scikit_learn_seconds"] = _by_scikit_learn(draw("binary", rows), slices)
     print(f"scikit-learn's values of binary without intervals: {figures['scikit_learn_seconds']:.2f} CPU seconds")
     targets = {f"{kind}_{name}": limit for kind in ("binary", "number") for name, limit in TARGETS.items()}
+    targets |= {"masks_from_classes_seconds": 1.0, "masks_from_outputs_seconds": 10.0}
     finish("metrics", figures, targets, short=short)
+
+
+def _of_masks(rows: int, slices: int) -> dict[str, float]:
+    """CPU seconds of masks' metrics; targets are of 1,000."""
+    kind, part = kind_of(Target(kind="segmentation", classes=tuple("abcde"))), 50
+    random = np.random.default_rng(0)
+    seconds, kept = dict.fromkeys(("classes", "outputs", "metrics"), 0.0), []
+    for _ in range(rows // part):
+        coarse = random.integers(0, 5, (part, SIDE // 8, SIDE // 8)).astype(np.uint8)
+        masks = coarse.repeat(8, axis=1).repeat(8, axis=2)
+        outputs = random.normal(size=(part, 5, SIDE, SIDE)).astype(np.float32)
+        outputs += 2 * (masks[:, None] == np.arange(5, dtype=np.uint8)[:, None, None])
+        predicted, started = outputs.argmax(axis=1), time.process_time()
+        for mask, answer in zip(masks, predicted, strict=True):
+            overlap_counts(mask.reshape(-1), answer.reshape(-1), 5)
+        seconds["classes"] += time.process_time() - started
+        started = time.process_time()
+        raw = softmax(outputs, axis=1)
+        answers = kind.calibrated(kind.of_predict(raw, whole=True), {"slope": 1.1, "intercepts": [0.0] * 5})
+        kept.append(kind.statistics(masks, answers))
+        seconds["outputs"] += time.process_time() - started
+    statistics, groups = np.concatenate(kept), np.sort(random.integers(0, GROUPS, rows))
+    started = time.process_time()
+    for chosen in (np.ones(rows, dtype=bool), *_slices(rows, slices)):
+        for metric in kind.metrics.values():
+            estimate(metric, groups[chosen], statistics[chosen], groups[chosen])
+    seconds["metrics"] = time.process_time() - started
+    told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
+    print(f"{rows} masks of {SIDE} × {SIDE} in five classes: from {told} CPU seconds")
+    outputs_seconds = seconds["outputs"] + seconds["metrics"]
+    return {"masks_from_classes_seconds": seconds["classes"], "masks_from_outputs_seconds": outputs_seconds}
 
 
 def draw(name: str, rows: int) -> Drawn:

@@ -258,10 +258,13 @@ class Segmentation:
         losses = -np.log(np.clip(of_mask, SMALLEST_PROBABILITY, 1.0))
         square = np.einsum("pc,pc->p", answer, answer, optimize=False) - 2 * of_mask + 1
         bins = np.minimum((sure * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
-        counted = [np.bincount(some, minlength=count) for some in (mask, predicted, mask[right])]
         calibration = [np.bincount(bins, weights=some, minlength=CALIBRATION_BINS) for some in (None, right, sure)]
         return np.concatenate(
-            [[losses.mean(dtype=np.float64), square.mean(dtype=np.float64), len(mask)], *counted, *calibration]
+            [
+                [losses.mean(dtype=np.float64), square.mean(dtype=np.float64), len(mask)],
+                *overlap_counts(mask, predicted, count),
+                *calibration,
+            ]
         )
 
     def _check_row(self, answer: np.ndarray) -> None:
@@ -458,6 +461,14 @@ class Segmentation:
     def target_state(self, labels: np.ndarray) -> dict[str, Any]:
         """The classes, so that the network knows how many outputs it has at each pixel."""
         return {"classes": list(self.classes)}
+
+
+def overlap_counts(mask: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """Of each class the pixels `(P,)` of the mask, of the answer and of both, (3, classes)."""
+    import numpy as np
+
+    cells = np.bincount(mask.astype(np.int64) * classes + predicted, minlength=classes**2).reshape(classes, classes)
+    return np.stack([cells.sum(axis=1), cells.sum(axis=0), cells.diagonal()])
 
 
 def _from_texts(texts: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
     import pandas as pd
 
 MOST_SHIFT = 6
