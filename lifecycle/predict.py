@@ -37,21 +37,20 @@ def run_predict(job: PredictJob) -> PredictResult:
     rows = read_rows(job.rows_file, job.rows, extra=tuple(dict.fromkeys((*job.columns, *weight, *job.metric_columns))))
     if job.limit is not None:
         rows = rows.head(job.limit)
-    table = pd.DataFrame(
-        {
-            "row": range(len(rows)),
-            "group": _told_groups(rows[job.rows.group], job).to_numpy(),
-            "label": rows[job.rows.label].to_numpy(),
-            **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
-            **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
-            **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
-        }
-    )
     baselines = _baselines(job, rows)
+    columns = {
+        "row": range(len(rows)),
+        "group": _told_groups(rows[job.rows.group], job).to_numpy(),
+        "label": rows[job.rows.label].to_numpy(),
+        **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
+        **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
+        **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
+    }
     for name, answers in baselines.items():
-        table = table.assign(**as_columns(kind, name, kind.statistics(job.rows.truth(rows), answers)))
+        columns |= as_columns(kind, name, kind.statistics(job.rows.truth(rows), answers))
     if job.metrics:
-        table = table.assign(**_own_metrics(job, score, rows, baselines))
+        columns |= _own_metrics(job, score, rows, baselines)
+    table = pd.DataFrame(columns)
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
     golden = read_golden(Path(job.artifact), kind)

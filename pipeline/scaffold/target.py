@@ -57,8 +57,10 @@ class FoundTarget:
     def label(self) -> Label:
         """As the contract defines it."""
         kind = LABEL_TYPES[self.task.kind]
+        # The column of masks keeps their paths, so that the label has another name.
+        name = f"{self.column}_classes" if kind == "mask" else self.column
         return Label(
-            name=self.column, version=1, column=self.column, type=kind, classes=self.classes, separator=self.separator
+            name=name, version=1, column=self.column, type=kind, classes=self.classes, separator=self.separator
         )
 
     @property
@@ -68,6 +70,8 @@ class FoundTarget:
             return f"1 where the file says {self.positive!r}, else 0"
         if self.separator is not None:
             return f"any of {len(self.classes)} labels, {self.separator!r} between their names"
+        if self.task.kind == "segmentation":
+            return "a picture whose pixels are the places of their classes, from 0 on"
         return f"one of {len(self.classes)} classes" if self.classes else "the number that is predicted"
 
 
@@ -213,6 +217,9 @@ def _asked(held: Held, kind: KindName) -> Judged:
     """The kind as asked, if the values allow it."""
     told = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
     problem = _unusable(held)
+    if problem is None and kind == "segmentation":
+        fix = "name a folder of pictures and masks (--data FOLDER), or leave --kind out"
+        problem = Problem("--kind", "segmentation needs masks, and a table holds none", fix, kind)
     if problem is None and kind == "binary" and held.different != 2:
         problem = _not_binary(held)
     if problem is None and kind == "regression" and not held.is_number:

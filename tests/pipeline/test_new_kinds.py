@@ -131,6 +131,7 @@ def test_kind_that_is_asked_for_or_typed_otherwise_is_taken(tmp_path, values, as
         (NUMBER, {"quantiles": "0.9,0.1"}, ("--quantiles", "are no quantiles", "0.1,0.5,0.9")),
         (NUMBER, {"quantiles": "half"}, ("are no quantiles", "'half'")),
         (NAMED, {"kind": "multilabel"}, ("no text of 'bought' holds one of the separators '|', ';', ','", "as a|b")),
+        (NUMBER, {"kind": "segmentation"}, ("segmentation needs masks, and a table holds none", "--data FOLDER")),
         (NUMBER, {"kind": "multilabel"}, ("labels are texts, and 'bought' holds numbers",)),
         (np.where(EVERY == 5, "odd|jazz", TAGS), {}, ("a label needs 10 rows", "'odd' in 1 row", "out of the texts")),
         (np.where(EVERY == 5, "jazz", np.char.add("all|", NAMED_TAGS)), {}, ("rows without it", "'all' in 1,199 rows")),
