@@ -94,7 +94,7 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str], label: Lab
     nulls = float(values.isna().mean())
     # All null: any type holds, and a number is what a column of nulls is read as.
     kind = "number" if nulls == 1 else logical_type(values)
-    custom = [{"property": "role", "value": column.role}]
+    custom: list[dict[str, Any]] = [{"property": "role", "value": column.role}]
     if column.role == "feature":
         custom += [{"property": "availableAt", "value": "PT0S"}, {"property": "reviewed", "value": False}]
     if column.file is not None:

@@ -58,11 +58,11 @@ def test_tasks_doc_s_examples_of_tasks_load_and_each_kind_has_one():
 
 
 def test_tasks_doc_s_examples_of_labels_load_and_each_type_has_one():
-    (block,) = (block for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL) if "property: label" in block)
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL) if "property: label" in block]
     keys = {"greaterThan": "greater_than"}
-    values = [one["value"] for one in yaml.safe_load(block)["customProperties"]]
+    values = [one["value"] for block in blocks for one in yaml.safe_load(block)["customProperties"]]
     labels = [Label.model_validate({keys.get(key, key): found for key, found in value.items()}) for value in values]
-    assert {label.type for label in labels} == {"event", "class", "labels", "number"}
+    assert {label.type for label in labels} == {"event", "class", "labels", "number", "mask"}
 
 
 def test_tasks_doc_says_the_limits_by_which_a_kind_is_seen():

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
-
     import pandas as pd
 
 MOST_SHIFT = 6
@@ -35,8 +33,8 @@ def to_tensors(rows: pd.DataFrame, preprocessing: Mapping[str, Any]) -> dict[str
     return {"picture": torch.from_numpy(scaled).permute(0, 3, 1, 2).contiguous()}
 
 
-def _pictures(paths: pd.Series[Path]) -> np.ndarray:
-    """The files as `(N, height, width, 3)` from 0 to 1."""
+def _pictures(paths: pd.Series) -> np.ndarray:
+    """The files of Paths as `(N, height, width, 3)` from 0 to 1."""
     found = []
     for path in paths:
         with Image.open(path) as picture:
