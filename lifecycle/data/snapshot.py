@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def _texts_of_names(values: pd.Series, label: Label) -> pd.Series:
         names = text.split(label.separator) if text else []
         held = {places.get(name, -1) for name in names}
         if -1 not in held and len(held) == len(names):
-            digits[text] = "".join("1" if place in held else "0" for place in range(len(places)))
+            digits[text] = _digits(held, len(places))
     found = values.map(digits)
     wrong = found.isna()
     if wrong.any():
@@ -88,6 +88,13 @@ def _texts_of_names(values: pd.Series, label: Label) -> pd.Series:
         fix = f"name them in contract.yaml (label: classes), or correct the rows; {label.separator!r} stands between"
         raise DatasetError(problem, value=f"{int(wrong.sum())} rows", fix=fix)
     return pd.Series(found, dtype="str")
+
+
+def _digits(held: Collection[int], count: int) -> str:
+    digits = bytearray(b"0" * count)
+    for place in held:
+        digits[place] = ord("1")
+    return digits.decode()
 
 
 def _numbers(values: pd.Series, label: Label) -> np.ndarray:
