@@ -108,6 +108,8 @@ def laid_out(data: Path, tmp_path: Path, monkeypatch, **asked):
     project = set_up(tmp_path, monkeypatch)
     result, problems = found(data, tmp_path / "found", **asked)
     assert problems == []
+    assert result is not None
+    assert result.files is not None
     given = {"target": None, "time": None, "positive": None, "keys": (), "owner": None} | asked
     folder = lay_out(Request(name="shop", data=data, **given), read_settings(), result, project)
     # Real files, as DVC has them in its workspace.
@@ -257,9 +259,9 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
     assert result is not None
     assert not result.plan.per_batch
     monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 1000)
-    result, _ = found(data, tmp_path / "two", positive="a")
-    assert result is not None
-    assert result.plan.per_batch
+    folder, _, _ = laid_out(data, tmp_path, monkeypatch, positive="a")
+    values = yaml.safe_load((folder / "use_case.yaml").read_text())
+    assert TrainingSpec.model_validate(values["training"]).tensors == "per_batch"
 
 
 def empty(data: Path) -> None:
@@ -303,6 +305,13 @@ def other_values(data: Path) -> None:
         save(data / "masks" / f"s {one:03}.png", np.full((9, 10), 255, dtype=np.uint8))
 
 
+def bare(data: Path) -> None:
+    classes(data, "a", "b")
+    (data / "c").mkdir()
+    (data / "d").mkdir()
+    (data / "d" / "1.heic").touch()
+
+
 def another_size(data: Path) -> None:
     save(scenes(data) / "masks" / "s 000.png", np.zeros((4, 4), dtype=np.uint8))
 
@@ -341,6 +350,7 @@ WRONG = [
     (lambda data: classes(data, "a", "b"), {"group": "patient"}, "is nothing that names of files tell"),
     (lambda data: classes(data, "a", "b"), {"group": "prefix"}, "some names of files have nothing before a _ or -"),
     (lambda data: classes(data, "a", "b"), {"group": "folder"}, "80 of 80 pictures do not lie in a folder below"),
+    (bare, {}, "2 of the folders hold no pictures: 'c', 'd'"),
     (colours, {}, "1 of 80 masks hold colours (RGB), not a class a pixel: 'masks/s 000.png'"),
     (other_values, {}, "here 0 to 2, and 7 of 80 masks hold 255: 'masks/s 000.png', 'masks/s 001.png'"),
     (other_values, {}, "255 often means that nobody has looked there"),
@@ -376,7 +386,9 @@ def test_files_of_another_kind_are_left_out_and_told(tmp_path, data):
     for name in ("README.md", "a/.DS_Store", "b/Thumbs.db"):
         (data / name).write_text("x")
     result, problems = found(data, tmp_path / "work", positive="a")
-    assert (problems, len(result.rows)) == ([], 80)
+    assert problems == []
+    assert result is not None
+    assert len(result.rows) == 80
     assert "left out: 1 other files (1 .md)" in result.seen
 
 
