@@ -19,7 +19,9 @@ from lifecycle.data.file_rows import look_at_files
 from lifecycle.jobs import FunctionsJob, Rows, TriedFunction
 from lifecycle.preflight.functions import try_functions
 from lifecycle.training_spec import TrainingSpec
+from lifecycle.use_case import load_use_case
 from pipeline.cli import main
+from pipeline.review import Strength, strongest_first
 from pipeline.scaffold import folder as folders
 from pipeline.scaffold import found_files, shares
 from pipeline.scaffold.folder import read_folder
@@ -157,6 +159,7 @@ def test_folder_for_each_class_becomes_a_use_case_that_passes_its_check(tmp_path
     contract = load_contract(folder / "contract.yaml")
     assert contract.label.classes == (SPACED, "c", RED)
     assert [(column.name, column.file) for column in contract.file_columns] == [("picture", "picture")]
+    assert strongest_first(load_use_case(folder), contract) == (Strength("picture", ""),)
     rows = pd.read_parquet(published(project) / "part-0001.parquet")
     assert rows["picture"][0] == f"files/part-0001/{SPACED}/000.png"
     assert (published(project) / rows["picture"][0]).read_bytes() == (data / SPACED / "000.png").read_bytes()
