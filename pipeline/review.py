@@ -113,7 +113,7 @@ def _asked(use_case: UseCase, contract: Contract, ask: Asks) -> Iterator[tuple[s
 
 def _described(column: Column) -> str:
     unit = f" in {column.unit}" if column.unit else ""
-    return f"{column.name} ({column.logical_type}{unit})"
+    return f"{column.name} ({column.file or column.logical_type}{unit})"
 
 
 def strongest_first(use_case: UseCase, contract: Contract) -> tuple[Strength, ...]:
@@ -145,18 +145,22 @@ def _lost(store: FileRecordStore, name: str) -> dict[str, float]:
 
 
 def _alone(use_case: UseCase, contract: Contract) -> dict[str, float]:
-    """The AUC of each waiting column alone, on the declared version's rows; {} if these are not on this machine."""
-    files = dataset_files(use_case, fetched=False)
+    """The AUC of each waiting column alone, on the declared version's rows; {} if these are not on this machine.
+
+    Columns of files are left out: a path tells nothing.
+    """
+    names = tuple(name for name in contract.unreviewed_features if contract.column(name).file is None)
+    files = dataset_files(use_case, fetched=False) if names else None
     if files is None:
         return {}
-    rows, label = with_label(few_rows(files, RANK_ROWS), contract.label), contract.label.name
+    rows, label = with_label(few_rows(files, RANK_ROWS), contract.label, files), contract.label.name
     labels = contract.label.kind.checked_labels(rows[label].to_numpy())
     event = contract.label.kind.events(labels)[0]
     rows = rows.assign(**{label: event.of_labels(labels).astype("int64")})
     first, second = rows.iloc[::2], rows.iloc[1::2]
     if first[label].nunique() < 2 or second[label].nunique() < 2:
         return {}
-    return alone_aucs(first, second, contract.unreviewed_features, label)
+    return alone_aucs(first, second, names, label)
 
 
 def _told(use_case: UseCase, contract: Contract, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -252,6 +252,9 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
         deeper = f"; its classes may lie one level deeper: --data {path / tops[0]}" if len(inner) > 1 else ""
         told = f"there is one class only, the folder {tops[0]!r}"
         return Problem("--data", told, f"give a folder for each of two classes or more{deeper}", where)
+    if bare := [name for name in _top_folders(path) if name not in tops]:
+        told = f"{len(bare):,} of the folders hold no {noun}: {shown(bare)}"
+        return Problem("--data", told, f"put the {noun} of these classes there, or take the folders out", where)
     levels = 3 if group == "folder" else 2
     deep = [name for name in files if len(name.parts) != levels]
     if deep:
@@ -263,6 +266,10 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
         "pictures" if names.pictures else "texts", tuple(files), tuple(name.parts[0] for name in files), (), folders,
         _prefixes(files), left_out,
     )  # fmt: skip
+
+
+def _top_folders(path: Path) -> list[str]:
+    return sorted(one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith((".", "__MACOSX")))
 
 
 def _flat(where: str, noun: str, flat: Sequence[PurePosixPath], tops: Sequence[str]) -> Problem | None:

@@ -34,6 +34,8 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
     """
     import pandas as pd
 
+    if path.suffix not in SUFFIXES and not path.exists():
+        return None, [Problem("--data", "there is no such file or folder", "correct the path", str(path))]
     if path.suffix not in SUFFIXES:
         return None, [Problem("--data", "is neither CSV nor Parquet", "name a .csv or .parquet file", str(path))]
     if not path.is_file():

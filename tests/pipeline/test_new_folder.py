@@ -1,6 +1,7 @@
 """`trainworthy new` of a folder of files: a use case that passes its check, or one error that says what was seen."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,19 +9,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from PIL import Image
 from test_new import set_up
 from toy_project import ROOT
 
 from lifecycle.contract.model import load_contract
 from lifecycle.data.file_rows import look_at_files
+from lifecycle.jobs import FunctionsJob, Rows, TriedFunction
+from lifecycle.preflight.functions import try_functions
+from lifecycle.training_spec import TrainingSpec
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
+from pipeline.review import Strength, strongest_first
 from pipeline.scaffold import folder as folders
 from pipeline.scaffold import found_files, shares
 from pipeline.scaffold.folder import read_folder
+from pipeline.scaffold.found import load_dataset
 from pipeline.scaffold.found_files import find_files
+from pipeline.scaffold.project import lay_out
 from pipeline.scaffold.request import Request
+from resources.settings import read_settings
 
 RED, SPACED = "größe 1", "a b"
 
@@ -96,6 +105,36 @@ def published(project: Path) -> Path:
     return path
 
 
+def laid_out(data: Path, tmp_path: Path, monkeypatch, **asked):
+    """The use case's folder, the dataset's and what was found, without DVC."""
+    project = set_up(tmp_path, monkeypatch)
+    result, problems = found(data, tmp_path / "found", **asked)
+    assert problems == []
+    assert result is not None
+    assert result.files is not None
+    given = {"target": None, "time": None, "positive": None, "keys": (), "owner": None} | asked
+    folder = lay_out(Request(name="shop", data=data, **given), read_settings(), result, project)
+    # Real files, as DVC has them in its workspace.
+    result.files.place(tmp_path / "links")
+    shutil.copytree(tmp_path / "links", tmp_path / "source")
+    load_dataset(result.dataset_text, tmp_path).build(tmp_path / "source", tmp_path / "built", 1)
+    return folder, tmp_path / "built", result
+
+
+def tried(folder: Path) -> dict[str, TriedFunction]:
+    """The functions of the drafted model.py, on files made from the contract."""
+    contract = load_contract(folder / "contract.yaml")
+    values = yaml.safe_load((folder / "use_case.yaml").read_text())
+    rows = Rows(features=contract.feature_columns, label=contract.label.name, group="", target=contract.label.target)
+    job = FunctionsJob(
+        use_case_folder=str(folder), out=str(folder), device="cpu", rows=rows,
+        hyperparameters=values["hyperparameters"], training=TrainingSpec.model_validate(values["training"]),
+    )  # fmt: skip
+    found = {one.name: one for one in try_functions(job).functions}
+    assert all(one.evidence and not one.faults for one in found.values()), found
+    return found
+
+
 def is_tidy(folder: Path) -> None:
     """The files are as the formatter and the linter want them."""
     for command in (("check", "--ignore", "TID253"), ("format", "--check")):
@@ -120,6 +159,7 @@ def test_folder_for_each_class_becomes_a_use_case_that_passes_its_check(tmp_path
     contract = load_contract(folder / "contract.yaml")
     assert contract.label.classes == (SPACED, "c", RED)
     assert [(column.name, column.file) for column in contract.file_columns] == [("picture", "picture")]
+    assert strongest_first(load_use_case(folder), contract) == (Strength("picture", ""),)
     rows = pd.read_parquet(published(project) / "part-0001.parquet")
     assert rows["picture"][0] == f"files/part-0001/{SPACED}/000.png"
     assert (published(project) / rows["picture"][0]).read_bytes() == (data / SPACED / "000.png").read_bytes()
@@ -130,41 +170,46 @@ def test_folder_for_each_class_becomes_a_use_case_that_passes_its_check(tmp_path
     is_tidy(folder)
 
 
-def test_pictures_beside_masks_become_a_segmentation_with_places_of_classes(tmp_path, monkeypatch, capsys, data):
-    project = set_up(tmp_path, monkeypatch)
-    (data).mkdir()
+def test_pictures_beside_masks_become_a_segmentation_with_places_of_classes(tmp_path, monkeypatch, data):
+    data.mkdir()
     (data / "classes.txt").write_text("ground\nhouse\n")
-    folder = made(project, scenes(data, yes=255))
-    assert main(["check", "shop"]) == 0, capsys.readouterr().out
-    out = capsys.readouterr().out
-    assert "the copies hold 0 and 1, and so must those of a next part" in out
-    assert "ground 86.7%, house 13.3%" in out
-    spec, contract = load_use_case(folder).spec, load_contract(folder / "contract.yaml")
-    assert (spec.task.kind, spec.target, spec.split.by) == ("segmentation", "mask_classes", "stratified")
+    folder, built, result = laid_out(scenes(data, yes=255), tmp_path, monkeypatch)
+    assert "the masks hold 0 and 255: the copies hold 0 and 1, and so must those of a next part" in result.seen
+    assert "80 pictures, each with its mask; of all pixels ground 86.7%, house 13.3%" in result.seen
+    values = yaml.safe_load((folder / "use_case.yaml").read_text())
+    assert (values["task"], values["target"], values["split"]["by"]) == (
+        {"kind": "segmentation"}, "mask_classes", "stratified",
+    )  # fmt: skip
+    contract = load_contract(folder / "contract.yaml")
     assert (contract.label.column, contract.label.classes) == ("mask", ("ground", "house"))
     assert [(column.file, column.size) for column in contract.file_columns] == [("picture", (9, 10)), ("mask", (9, 10))]
-    rows = pd.read_parquet(published(project) / "part-0001.parquet")
+    rows = pd.read_parquet(built / "part-0001.parquet")
     assert rows["mask"][3] == "files/part-0001/masks/s 003.png"
-    mask = np.asarray(Image.open(published(project) / rows["mask"][3]))
-    assert (mask == np.asarray(Image.open(data / "masks" / "s 003.png")) // 255).all()
-    assert look_at_files(published(project), contract).check.status == "pass"
+    with Image.open(built / rows["mask"][3]) as mask, Image.open(data / "masks" / "s 003.png") as before:
+        assert (np.asarray(mask) == np.asarray(before) // 255).all()
+    assert look_at_files(built, contract).check.status == "pass"
+    assert tried(folder)["augment"].evidence
     is_tidy(folder)
 
 
-def test_texts_of_two_classes_become_a_binary_task_and_publish_a_next_part(tmp_path, monkeypatch, capsys, data):
-    project = set_up(tmp_path, monkeypatch)
+def test_texts_of_two_classes_become_a_binary_task_and_a_next_part_keeps_its_classes(tmp_path, monkeypatch, data):
     texts(data, "ham", "spam")
-    assert main(["new", "shop", "--data", str(data)]) == 1
-    assert "write --positive ham or --positive spam" in capsys.readouterr().err
-    folder = made(project, data, "--positive", "spam")
-    assert main(["check", "shop"]) == 0, capsys.readouterr().out
-    rows = pd.read_parquet(published(project) / "part-0001.parquet")
+    assert "write --positive ham or --positive spam" in told(data, tmp_path / "work")
+    folder, built, _ = laid_out(data, tmp_path, monkeypatch, positive="spam")
+    rows = pd.read_parquet(built / "part-0001.parquet")
     assert rows["label"].tolist() == [0] * 40 + [1] * 40
-    assert load_contract(folder / "contract.yaml").file_columns[0].file == "text"
+    contract = load_contract(folder / "contract.yaml")
+    assert contract.file_columns[0].file == "text"
+    assert look_at_files(built, contract).check.status == "pass"
+    tried(folder)
     is_tidy(folder)
-    texts(project / "data" / "shop_source" / "part-0002", "ham", "eggs", each=2)
-    assert main(["datasets", "publish", "shop", "v2", "parts=2"]) == 1
-    assert "the folder 'eggs' is none of ['ham', 'spam']" in capsys.readouterr().err
+    source = texts(tmp_path / "source" / "part-0002", "spam", "ham", each=2).parent
+    dataset = load_dataset((folder / "dataset.py").read_text(), tmp_path)
+    dataset.build(source, tmp_path / "second", 2)
+    assert pd.read_parquet(tmp_path / "second" / "part-0002.parquet")["label"].tolist() == [0, 0, 1, 1]
+    texts(source / "part-0002", "eggs", each=1)
+    with pytest.raises(SystemExit, match=r"the folder 'eggs' is none of \['ham', 'spam'\]"):
+        dataset.build(source, tmp_path / "third", 2)
 
 
 @pytest.mark.parametrize(
@@ -217,9 +262,9 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
     assert result is not None
     assert not result.plan.per_batch
     monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 1000)
-    result, _ = found(data, tmp_path / "two", positive="a")
-    assert result is not None
-    assert result.plan.per_batch
+    folder, _, _ = laid_out(data, tmp_path, monkeypatch, positive="a")
+    values = yaml.safe_load((folder / "use_case.yaml").read_text())
+    assert TrainingSpec.model_validate(values["training"]).tensors == "per_batch"
 
 
 def empty(data: Path) -> None:
@@ -263,6 +308,13 @@ def other_values(data: Path) -> None:
         save(data / "masks" / f"s {one:03}.png", np.full((9, 10), 255, dtype=np.uint8))
 
 
+def bare(data: Path) -> None:
+    classes(data, "a", "b")
+    (data / "c").mkdir()
+    (data / "d").mkdir()
+    (data / "d" / "1.heic").touch()
+
+
 def another_size(data: Path) -> None:
     save(scenes(data) / "masks" / "s 000.png", np.zeros((4, 4), dtype=np.uint8))
 
@@ -301,6 +353,7 @@ WRONG = [
     (lambda data: classes(data, "a", "b"), {"group": "patient"}, "is nothing that names of files tell"),
     (lambda data: classes(data, "a", "b"), {"group": "prefix"}, "some names of files have nothing before a _ or -"),
     (lambda data: classes(data, "a", "b"), {"group": "folder"}, "80 of 80 pictures do not lie in a folder below"),
+    (bare, {}, "2 of the folders hold no pictures: 'c', 'd'"),
     (colours, {}, "1 of 80 masks hold colours (RGB), not a class a pixel: 'masks/s 000.png'"),
     (other_values, {}, "here 0 to 2, and 7 of 80 masks hold 255: 'masks/s 000.png', 'masks/s 001.png'"),
     (other_values, {}, "255 often means that nobody has looked there"),
@@ -336,7 +389,9 @@ def test_files_of_another_kind_are_left_out_and_told(tmp_path, data):
     for name in ("README.md", "a/.DS_Store", "b/Thumbs.db"):
         (data / name).write_text("x")
     result, problems = found(data, tmp_path / "work", positive="a")
-    assert (problems, len(result.rows)) == ([], 80)
+    assert problems == []
+    assert result is not None
+    assert len(result.rows) == 80
     assert "left out: 1 other files (1 .md)" in result.seen
 
 
