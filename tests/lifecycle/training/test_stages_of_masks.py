@@ -1,0 +1,124 @@
+"""Pilots of a network of masks: `learned` passes where it sees squares, and neither without its pictures nor with the
+masks of others."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from lifecycle.jobs import Rows, TrainJob, TrainResult
+from lifecycle.tasks.segmentation import Segmentation
+from lifecycle.tasks.target import Target
+from lifecycle.training.judging.gate import training_checks
+from lifecycle.training.stage import run_stage
+from lifecycle.training_spec import StagesSpec, TrainingSpec
+
+SIDE, ROWS, GROUP_ROWS = 16, 480, 12
+CLASSES = ("ground", "square")
+MODEL = """
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+
+def fit_preprocessing(training, hyperparameters):
+    return {}
+
+
+def to_tensors(rows, preprocessing):
+    pictures = np.stack([np.asarray(Image.open(path), dtype=np.float32) / 255 for path in rows["picture"]])
+    return {"picture": torch.from_numpy(pictures - 0.5)[:, None]}
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 3, padding=1))
+        self.place = nn.Parameter(torch.zeros(2, 16, 16))
+
+    def forward(self, inputs):
+        return SEEN * self.layers(inputs["picture"]) + self.place
+
+
+def build_model(preprocessing, hyperparameters):
+    return Network()
+
+
+def loss_fn(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, reduction="none").mean(dim=(1, 2))
+
+
+def predict(outputs):
+    return outputs.softmax(dim=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """Pictures with a bright square that lies mostly at the left, with their masks, and the rows of three splits."""
+    folder, kind = tmp_path_factory.mktemp("masks"), Segmentation(CLASSES)
+    (folder / "files").mkdir()
+    random, rows = np.random.default_rng(0), []
+    for row in range(ROWS):
+        mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
+        top, left, side = int(random.integers(0, 10)), int(random.integers(0, 10) ** 2 / 9), int(random.integers(4, 7))
+        mask[top : top + side, left : left + side] = 1
+        picture = random.normal(90, 25, (SIDE, SIDE)) + 60 * mask
+        names = {"picture": f"files/{row}.png", "mask": f"files/{row}m.png"}
+        Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(folder / names["picture"])
+        Image.fromarray(mask).save(folder / names["mask"])
+        rows.append(names | {"place": row // GROUP_ROWS, "squares": kind.column(mask[None])[0]})
+    table = pd.DataFrame(rows)
+    for number, split in enumerate(("training", "training", "validation", "calibration")):
+        of_split = table[table["place"] % 4 == number] if split != "training" else table[table["place"] % 4 < 2]
+        of_split.to_parquet(folder / f"{split}.parquet", index=False)
+    return folder
+
+
+def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parquet") -> TrainJob:
+    folder.mkdir()
+    (folder / "model.py").write_text(MODEL.replace("SEEN", str(seen)))
+    return TrainJob(
+        use_case_folder=str(folder), out=str(folder / "out"), device="cpu", identity="masks", stage="pilot",
+        rows=Rows(
+            features=("picture",), label="squares", group="place", target=Target(kind="segmentation", classes=CLASSES),
+            files=("picture", "mask"), files_root=str(files), label_file="mask",
+        ),
+        stages=StagesSpec.model_validate({"smoke": 0.1, "pilot": 0.8, "full": 1.0}),
+        training=TrainingSpec.model_validate(
+            {"optimizer": {"name": "adamw", "learning_rate": 0.02, "weight_decay": 0.0}, "batch_size": 16, "epochs": 8,
+             "schedule": {"warmup": 0.1, "decay": "cosine"}, "precision": "fp32", "clip_norm": 1.0, "seed": 0}
+        ),
+        hyperparameters={}, training_file=str(files / training),
+        **{f"{split}_file": str(files / f"{split}.parquet") for split in ("validation", "calibration")},
+    )  # fmt: skip
+
+
+def learned(result: TrainResult):
+    return next(check for check in training_checks("pilot", result) if check.name == "learned")
+
+
+def test_network_that_sees_squares_passes(files, tmp_path):
+    result = run_stage(job(files, tmp_path / "sees"))
+    assert learned(result).status == "pass"
+    assert result.metrics["val_mean_iou"] > 0.7
+    assert result.metrics["val_loss"] < 0.4 * result.metrics["val_loss_of_prior"]
+
+
+def test_network_that_knows_only_where_squares_lie_has_learned_nothing(files, tmp_path):
+    result = run_stage(job(files, tmp_path / "blind", seen=0))
+    assert result.metrics["val_loss"] < 1.1 * result.metrics["val_loss_of_prior"]
+    assert learned(result).status == "fail"
+
+
+def test_masks_of_other_pictures_never_pass(files, tmp_path):
+    rows = pd.read_parquet(files / "training.parquet")
+    order = np.random.default_rng(0).permutation(len(rows))
+    rows[["mask", "squares"]] = rows[["mask", "squares"]].iloc[order].to_numpy()
+    rows.to_parquet(files / "shuffled.parquet", index=False)
+    found = learned(run_stage(job(files, tmp_path / "shuffled", training="shuffled.parquet")))
+    assert found.status == "fail"
+    assert "labels that do not belong to their rows" in found.fix
