@@ -1,207 +1,249 @@
-"""Planted mistakes and odd healthy networks of two kinds of task, run as a user runs them.
+"""Planted mistakes and odd healthy variants of each kind of task, run as a user runs them.
 
-Hosts are the use cases digits (ten classes) and arrival_delay (two quantiles; three months of flights). Each case is a
-copy of the use case with a few lines of model.py or use_case.yaml exchanged, and is run by `experiment_<use_case>`
-in a process of its own, from preflight to the full stage. A mistake counts as found if a check of severity error stops
-the run, and its cause as right if what the first such check says matches the words beside it. A healthy one must end
-well. One seed. Who planted the mistakes knows the checks: found here is more than would be found of others'.
+Hosts are the use cases flight_delays (binary), digits (ten classes) and arrival_delay (two quantiles), and one that
+`trainworthy new` drafts for generated rents (a number); of flights 20,000 of four months. Each case is a copy of a host
+with a few lines of its files exchanged, or with another dataset version, and is run by `experiment_<use_case>` in a
+process of its own, from the dataset to the full stage (benchmarks/tasks_cases.py, benchmarks/tasks_rows.py).
 
-    make bench NAME=tasks            about fifteen minutes on 2 idle cores
+A mistake counts as found if a check stops the run, and its cause as right if what the first such check says matches the
+words beside it. One that is a warning alone counts as missed, and is told. A healthy variant must end well. Who planted
+the mistakes knows the checks: found here is more than would be found of others'.
+
+    make bench NAME=tasks                                            one seed, about 40 minutes on 2 idle cores
+    python -m benchmarks.tasks --seeds 3                             three times as long
+    python -m benchmarks.tasks --kinds binary multiclass             some kinds
+    python -m benchmarks.tasks --cases "labels shuffled"             cases whose names hold the words
 """
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
 from scipy.stats import beta
 
 from benchmarks.result import arguments, begin, finish
+from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED, YAML, Case, Change
+from benchmarks.tasks_rows import Rows
 from benchmarks.toy_project import committed, job_command
 from lifecycle.checks import CheckResult
+from lifecycle.contract.model import load_contract
+from lifecycle.data.snapshot import with_label
+from lifecycle.data.split import split_rows
 from lifecycle.records import STEPS
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import load_use_case
+from resources.dvc import DatasetStore
 from resources.settings import PROJECT
 
 TARGETS = {"missed_share": 0.1, "wrong_cause_share": 0.25, "healthy_stopped": 0.0}
 SECONDS = 600
 
 
-class Case(NamedTuple):
-    """Replacements in a use case's files; `cause` are words of the true cause, empty for a healthy case."""
-
-    host: str
-    name: str
-    changes: tuple[tuple[str, str, str], ...]
-    cause: str = ""
-
-
 class Ended(NamedTuple):
-    """Whether the run ended well, and the checks that stopped it, in the order of the steps."""
+    """Whether the run ended well, the checks that stopped it in the order of the steps, and its warnings."""
 
     well: bool
-    stopped_by: tuple[CheckResult, ...]
+    stopped_by: tuple[CheckResult, ...] = ()
+    warnings: tuple[CheckResult, ...] = ()
 
 
-MODEL, YAML = "model.py", "use_case.yaml"
-DIGITS_LOSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'
-DIGITS_PREDICT = "return outputs.softmax(dim=1)"
-DIGITS_AUGMENT = 'return {"picture": moved.unsqueeze(1)}, targets'
-DELAY_LOSS = "return torch.maximum(levels * off, (levels - 1) * off).mean(dim=1)"
-DELAY_PREDICT = '    """The quantiles as they are, `(N, 2)`."""\n    return outputs'
-ROLLED = "def augment(inputs, targets, generator):\n    return inputs, targets.roll(1)\n\n\ndef loss_fn("
-DELAY_AUGMENT = (MODEL, "def loss_fn(", ROLLED)
-FEW_MONTHS = (YAML, "version: v9", "version: v3")
-PLANTED = (
-    Case("digits", "softmax twice", ((MODEL, DIGITS_LOSS,
-          DIGITS_LOSS.replace("(outputs,", "(outputs.softmax(dim=1),")),), "softmax|squash|probabilit"),
-    Case("digits", "labels of other rows", ((MODEL, DIGITS_AUGMENT,
-          DIGITS_AUGMENT.replace("targets", "targets.roll(1)")),), "label|augment|row"),
-    Case("digits", "classes in another order in predict", ((MODEL, DIGITS_PREDICT, DIGITS_PREDICT + ".flip(1)"),),
-         "predict"),
-    Case("digits", "a rate near zero", ((YAML, "learning_rate: 0.004", "learning_rate: 1.0e-9"),), "rate"),
-    Case("digits", "one loss for the batch", ((MODEL, 'reduction="none"', 'reduction="mean"'),),
-         "loss_fn|one loss a row"),
-    Case("digits", "outputs without gradient", ((MODEL, 'self.layers(inputs["picture"])',
-          'self.layers(inputs["picture"]).detach()'),), "gradient|detach"),
-    Case("digits", "inputs of nothing", ((MODEL, 'scaled.astype(np.float32)', '(0 * scaled).astype(np.float32)'),),
-         "input|constant|vary"),
-    Case("digits", "logits as probabilities", ((MODEL, DIGITS_PREDICT, "return outputs"),), "predict|probabilit"),
-    Case("digits", "a loss that ignores the label", ((MODEL, DIGITS_LOSS,
-          "return -outputs.log_softmax(dim=1).mean(dim=1)"),), "label|target"),
-    Case("arrival_delay", "levels exchanged", ((MODEL, "torch.maximum(levels * off, (levels - 1) * off)",
-          "torch.maximum((1 - levels) * off, -levels * off)"),), "predict|quantile|level"),
-    Case("arrival_delay", "another unit in predict", ((MODEL, DELAY_PREDICT, DELAY_PREDICT + " / 60"),),
-         "predict|unit"),
-    Case("arrival_delay", "labels of other rows", (DELAY_AUGMENT,), "label|augment|row"),
-    Case("arrival_delay", "quantiles that cross", ((MODEL, DELAY_PREDICT, DELAY_PREDICT + ".flip(1)"),),
-         "cross|predict|rising"),
-    Case("arrival_delay", "a rate near zero", ((YAML, "learning_rate: 0.003", "learning_rate: 1.0e-9"),), "rate"),
-    Case("arrival_delay", "a rate far too high", ((YAML, "learning_rate: 0.003", "learning_rate: 30.0"),), "rate"),
-    Case("arrival_delay", "a loss that ignores the label", ((MODEL, "off = targets.unsqueeze(1) - outputs",
-          "off = targets.unsqueeze(1) * 0 - outputs"),), "label|target"),
-    Case("arrival_delay", "squared error for quantiles", ((MODEL, DELAY_LOSS, "return (off**2).mean(dim=1)"),),
-         "predict|quantile|loss"),
-    Case("arrival_delay", "inputs of nothing", ((MODEL, "torch.from_numpy(scaled.astype(np.float32))",
-          "torch.from_numpy(0 * scaled.astype(np.float32))"),), "input|constant|vary"),
-)  # fmt: skip
-HEALTHY = (
-    Case("digits", "label smoothing", ((MODEL, 'reduction="none"', 'reduction="none", label_smoothing=0.1'),)),
-    Case("digits", "class weights", ((YAML, "epochs: 30", "epochs: 30\n  class_weights: balanced"),)),
-    Case("digits", "SGD", ((YAML, "{name: adamw, learning_rate: 0.004, weight_decay: 0.01}",
-          "{name: sgd, learning_rate: 0.1, weight_decay: 0.0001}"),)),
-    Case("digits", "batch norm", ((MODEL, "nn.Conv2d(1, channels, 3, padding=1), nn.SiLU(),",
-          "nn.Conv2d(1, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.SiLU(),"),)),
-    Case("digits", "no augmentation, one layer", ((MODEL, "def augment(", "def moved("),
-          (MODEL, "nn.Linear(2 * channels * (SIDE // 2) ** 2, width), nn.SiLU(),",
-           "nn.Linear(2 * channels * (SIDE // 2) ** 2, width),"))),
-    Case("arrival_delay", "as it is", ()),
-    Case("arrival_delay", "wide and small batches", ((YAML, "width: 96", "width: 256"),
-          (YAML, "batch_size: 1024", "batch_size: 256"))),
-    Case("arrival_delay", "rounded pinball", ((MODEL, DELAY_LOSS,
-          "return (levels * off + 3 * nn.functional.softplus(-off / 3)).mean(dim=1)"),)),
-    Case("arrival_delay", "starting at zero minutes", ((MODEL, 'float(target["quantiles"]["0.5"])', "0.0"),)),
-    Case("arrival_delay", "no embeddings to speak of", ((YAML, "embedding_dim: 8", "embedding_dim: 1"),)),
-)  # fmt: skip
+class Counts(NamedTuple):
+    """What came of the cases of one kind."""
+
+    planted: int = 0
+    found: int = 0
+    right: int = 0
+    warned: int = 0
+    healthy: int = 0
+    stopped: int = 0
+
+
+class Bench:
+    """A project with every host as it is, one state folder, and the tables of the hosts that were asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.state, self.kept = folder / "project", folder / "state", folder / "kept"
+        self.environment = {
+            **os.environ, "PYTHONPATH": str(PROJECT), "TRAINWORTHY_VAR": str(self.state),
+            "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
+        }  # fmt: skip
+        self._rows: dict[str, Rows] = {}
+        skipped = shutil.ignore_patterns("__pycache__", "flights", "digits")
+        shutil.copytree(PROJECT / "data", self.root / "data", ignore=skipped)
+        shutil.copytree(PROJECT / "use_cases", self.root / "use_cases", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(PROJECT / "dvc.yaml", self.root)
+        committed(self.root)
+
+    def rows(self, name: str) -> Rows:
+        """The table of a host: when first asked for it is made, published, and named in the host's files."""
+        if name not in self._rows:
+            host = HOSTS[name]
+            if host.drafted is not None:
+                host.drafted().to_parquet(source := self.root.parent / f"{name}.parquet", index=False)
+                self._trainworthy("new", name, "--data", str(source), *host.options)
+            dataset, version = host.dataset if host.drafted is None else (name, "v1")
+            files = DatasetStore(self.state).fetch(self.root, dataset, version, self.state / "datasets").path
+            folder = self.root / "use_cases" / name
+            # A use case whose dataset no stage builds has to have one, and an imported dataset has none.
+            (folder / "dataset.py").touch()
+            frame = host.rows(files)
+            changed(folder, (*host.changes, self._published(f"{name}_rows", frame, folder)))
+            shutil.copytree(folder, self.kept / name)
+            spec, contract = load_use_case(folder).spec, load_contract(folder / "contract.yaml")
+            splits = split_rows(with_label(frame, contract.label), spec.split, contract)
+            self._rows[name] = Rows(frame, {split: rows.index for split, rows in splits.items()})
+        return self._rows[name]
+
+    def run(self, case: Case, seed: int) -> Ended:
+        """The host with the case's changes, run by its experiment to its end."""
+        rows, folder = self.rows(case.host), self.root / "use_cases" / case.host
+        shutil.rmtree(folder)
+        shutil.copytree(self.kept / case.host, folder)
+        changes = (*case.changes, (YAML, "  seed: 0", f"  seed: {seed}"))
+        if case.rows is not None:
+            frame = case.rows(rows, np.random.default_rng(seed))
+            name = re.sub(r"[^a-z0-9]+", "_", f"{case.host} {case.name} {seed}".lower()).strip("_")
+            changes = (*changes, self._published(name, frame, folder))
+        changed(folder, changes)
+        before = set(self._run_ids(case.host))
+        command = job_command(f"experiment_{case.host}")
+        try:
+            done = subprocess.run(
+                command, env=self.environment, cwd=PROJECT, capture_output=True, timeout=SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Ended(well=False)
+        made = set(self._run_ids(case.host)) - before
+        if not made:
+            # The code location did not load, or the dataset could not be fetched: no case of ours.
+            raise RuntimeError(f"{case.host}, {case.name}: no record\n{done.stderr.decode(errors='replace')[-2000:]}")
+        (run_id,) = made
+        store = FileRecordStore(StateFolder(self.state))
+        records = [record for step in STEPS if (record := store.of_run(case.host, step, run_id)) is not None]
+        checks = [check for record in records for check in record.checks]
+        # What failed before what could not be tried for it.
+        stopping = sorted((check for check in checks if check.stops), key=lambda check: check.status == "insufficient")
+        warnings = [check for check in checks if check.status == "fail" and not check.stops]
+        return Ended(done.returncode == 0, tuple(stopping), tuple(warnings))
+
+    def _run_ids(self, use_case: str) -> list[str]:
+        return FileRecordStore(StateFolder(self.state)).run_ids(use_case) if self.state.is_dir() else []
+
+    def _published(self, name: str, frame: pd.DataFrame, folder: Path) -> Change:
+        """Publish the table as v1 of a dataset of its own; the change that lets the use case train on it."""
+        source = self.root.parent / "tables" / name
+        source.mkdir(parents=True)
+        frame.to_parquet(source / "part-0001.parquet", index=False)
+        self._trainworthy("datasets", "publish", name, "v1", "--from", str(source))
+        (line,) = re.findall(r"^dataset: .*$", (folder / YAML).read_text(), re.MULTILINE)
+        return YAML, line, f"dataset: {{name: {name}, version: v1}}"
+
+    def _trainworthy(self, *words: str) -> None:
+        command = [sys.executable, "-m", "pipeline.cli", *words]
+        done = subprocess.run(command, env=self.environment, cwd=PROJECT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def changed(folder: Path, changes: Sequence[Change]) -> None:
+    """Exchange words in files of the folder. What a change looks for has to be there."""
+    for name, old, new in changes:
+        text = (folder / name).read_text()
+        assert old in text, f"{folder.name}: {name} has no {old}"
+        (folder / name).write_text(text.replace(old, new))
 
 
 def main() -> None:
-    """A line a case, then the shares with their 95 % bounds."""
-    short = arguments(__doc__).parse_args().short
-    begin(short)
-    planted, healthy = (PLANTED[3:4], HEALTHY[:1]) if short else (PLANTED, HEALTHY)
+    """A line a case, then the shares of each kind with their 95 % bounds."""
+    parser = arguments(__doc__)
+    kinds = [host.kind for host in HOSTS.values()]
+    parser.add_argument("--kinds", nargs="+", choices=kinds, default=kinds, help="all if left out")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each case; default 1")
+    parser.add_argument("--cases", default="", help="those whose names hold these words")
+    given = parser.parse_args()
+    begin(given.short)
+    names = [name for name, host in HOSTS.items() if host.kind in (["multiclass"] if given.short else given.kinds)]
+    words = "labels shuffled|label smoothing" if given.short else re.escape(given.cases)
+    counts: dict[str, Counts] = {}
     with tempfile.TemporaryDirectory() as folder:
-        root = _project(Path(folder))
-        found = right = 0
-        for case in planted:
-            ended = run_case(case, root)
-            words = _words(ended.stopped_by[0]) if ended.stopped_by else ""
-            is_right = bool(re.search(case.cause, words, re.IGNORECASE))
-            found, right = found + bool(ended.stopped_by), right + is_right
-            judged = "right cause" if is_right else "other cause" if words else ""
-            print(f"planted  {_line(case)} {'found' if words else 'MISSED':7} {judged} {words[:150]}", flush=True)
-        stopped = 0
-        for case in healthy:
-            ended = run_case(case, root)
-            stopped += not ended.well
-            words = _words(ended.stopped_by[0]) if ended.stopped_by else "" if ended.well else "ended without a check"
-            print(f"healthy  {_line(case)} {'passed' if ended.well else 'STOPPED':7} {words[:200]}", flush=True)
-    lows = [f"at least {_low(count, len(planted)):.0%} with 95 %" for count in (found, right)]
-    print(f"found {found} of {len(planted)} ({lows[0]}), right cause first {right} ({lows[1]})")
-    print(f"healthy stopped {stopped} of {len(healthy)}")
-    figures = {
-        "planted": len(planted), "healthy": len(healthy), "missed_share": 1 - found / len(planted),
-        "wrong_cause_share": 1 - right / len(planted), "healthy_stopped": float(stopped),
-    }  # fmt: skip
-    finish("tasks", figures, TARGETS, short=short, zero_allowed=tuple(TARGETS))
+        bench = Bench(Path(folder))
+        for name in names:
+            cases = [case for case in (*PLANTED, *HEALTHY) if case.host == name and re.search(words, case.name)]
+            seen = counts[HOSTS[name].kind] = Counts()
+            for case in cases:
+                for seed in range(1 if given.short else given.seeds):
+                    started = time.perf_counter()
+                    ended = bench.run(case, seed)
+                    seen = counts[HOSTS[name].kind] = told(case, ended, time.perf_counter() - started, seen)
+    for kind, one in counts.items():
+        print(f"{kind:11} {in_words(one)}")
+    whole = Counts(*map(sum, zip(*counts.values(), strict=True)))
+    print(f"{'all':11} {in_words(whole)}")
+    figures = {f"{name}_{kind}": value for kind, one in counts.items() for name, value in shares(one).items()}
+    targets = {f"{name}_{kind}": bound for kind in counts for name, bound in TARGETS.items()}
+    finish("tasks", figures, targets, short=given.short, zero_allowed=tuple(figures))
 
 
-def run_case(case: Case, root: Path) -> Ended:
-    """Change the host's files, run its experiment, and put them back; how it ended."""
-    folder, kept = root / "use_cases" / case.host, root / "kept" / case.host
-    shutil.rmtree(folder)
-    shutil.copytree(kept, folder)
-    for name, old, new in (*case.changes, *((FEW_MONTHS,) if case.host == "arrival_delay" else ())):
-        text = (folder / name).read_text()
-        assert old in text, f"{case.name}: {old}"
-        (folder / name).write_text(text.replace(old, new))
-    state = root.parent / "state"
-    environment = {
-        **os.environ, "PYTHONPATH": str(PROJECT), "TRAINWORTHY_VAR": str(state),
-        "TRAINWORTHY_USE_CASES": str(root / "use_cases"),
-    }  # fmt: skip
-    before = set(_runs(state, case.host))
-    command = job_command(f"experiment_{case.host}")
-    done = subprocess.run(command, env=environment, cwd=PROJECT, capture_output=True, timeout=SECONDS, check=False)
-    made = set(_runs(state, case.host)) - before
-    if not made:
-        # The code location did not load, or the dataset could not be fetched: no case of ours.
-        raise RuntimeError(f"{case.host}, {case.name}: no record\n{done.stderr.decode(errors='replace')[-2000:]}")
-    (run_id,) = made
-    store = FileRecordStore(StateFolder(state))
-    records = [record for step in STEPS if (record := store.of_run(case.host, step, run_id)) is not None]
-    stopping = [check for record in records for check in record.checks if check.stops]
-    # What failed before what could not be tried for it.
-    return Ended(done.returncode == 0, tuple(sorted(stopping, key=lambda check: check.status == "insufficient")))
+def told(case: Case, ended: Ended, seconds: float, seen: Counts) -> Counts:
+    """Print the case's line; the counts with it."""
+    words = _words(ended.stopped_by[0]) if ended.stopped_by else "" if ended.well else "ended without a check"
+    line = f"{case.host:14} {case.name:40} {seconds:3.0f} s"
+    if not case.cause:
+        print(f"healthy  {line} {'passed' if ended.well else 'STOPPED':7} {words[:300]}", flush=True)
+        return seen._replace(healthy=seen.healthy + 1, stopped=seen.stopped + (not ended.well))
+    found, right = bool(ended.stopped_by), bool(ended.stopped_by) and _matches(case, words)
+    hints = [told for check in ended.warnings if _matches(case, told := _words(check))]
+    judged = ("right cause" if right else "other cause") if found else "a warning" if hints else ""
+    print(
+        f"planted  {line} {'found' if found else 'MISSED':7} {judged:11} {(words or ' '.join(hints))[:300]}", flush=True
+    )
+    return seen._replace(
+        planted=seen.planted + 1, found=seen.found + found, right=seen.right + right,
+        warned=seen.warned + (not found and bool(hints)),
+    )  # fmt: skip
 
 
-def _runs(state: Path, use_case: str) -> list[str]:
-    return FileRecordStore(StateFolder(state)).run_ids(use_case) if state.is_dir() else []
+def shares(one: Counts) -> dict[str, float]:
+    """The figures that have targets, as far as there were such cases."""
+    found = {"missed_share": one.found, "wrong_cause_share": one.right} if one.planted else {}
+    healthy = {"healthy_stopped": float(one.stopped)} if one.healthy else {}
+    return {name: 1 - count / one.planted for name, count in found.items()} | healthy
 
 
-def _project(folder: Path) -> Path:
-    """This repository's use cases and datasets as a project of its own, and its use cases once more as they are."""
-    root = folder / "project"
-    for name in ("use_cases", "data"):
-        shutil.copytree(PROJECT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "flights", "digits"))
-    shutil.copytree(PROJECT / "use_cases" / "digits", root / "use_cases" / "digits", dirs_exist_ok=True)
-    shutil.copy(PROJECT / "dvc.yaml", root)
-    shutil.copytree(root / "use_cases", root / "kept")
-    return committed(root)
+def in_words(one: Counts) -> str:
+    """The counts with their exact 95 % bounds (Clopper and Pearson 1934)."""
+    found, right = (f"{count} (at least {_low(count, one.planted):.0%})" for count in (one.found, one.right))
+    warned = f"of the others {one.warned} a warning"
+    high = 1 - _low(one.healthy - one.stopped, one.healthy)
+    healthy = f"healthy stopped {one.stopped} of {one.healthy} (at most {high:.0%})"
+    return f"planted {one.planted}: found {found}, right cause first {right}, {warned}; {healthy}"
+
+
+def _matches(case: Case, words: str) -> bool:
+    return re.search(case.cause, words, re.IGNORECASE) is not None
 
 
 def _words(check: CheckResult) -> str:
-    """What a stopping check says: its evidence, and the first thing that failed of a family with its cause and fix."""
+    """What a check says: its evidence, and the first thing that failed of a family with its cause and fix."""
     failed = next((one for one in check.details if one.get("status") in ("fail", "error")), {})
     told = [str(failed.get(key, "")) for key in ("id", "evidence", "cause", "fix")]
     return " ".join([check.name, *filter(None, told)] if failed else [check.name, check.evidence, check.fix])
 
 
-def _line(case: Case) -> str:
-    return f"{case.host:14} {case.name:36}"
-
-
 def _low(count: int, of: int) -> float:
-    """Lower end of the exact 95 % interval (Clopper and Pearson 1934)."""
-    low = float(beta.ppf(0.025, count, of - count + 1)) if count else 0.0
-    return low if math.isfinite(low) else 0.0
+    """Lower end of the exact 95 % interval."""
+    return float(beta.ppf(0.025, count, of - count + 1)) if count else 0.0
 
 
 if __name__ == "__main__":
