@@ -80,6 +80,7 @@ class Bench:
             "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
         }  # fmt: skip
         self._rows: dict[str, Rows] = {}
+        self._published_cases = 0
         skipped = shutil.ignore_patterns("__pycache__", "flights", "digits")
         shutil.copytree(PROJECT / "data", self.root / "data", ignore=skipped)
         shutil.copytree(PROJECT / "use_cases", self.root / "use_cases", ignore=shutil.ignore_patterns("__pycache__"))
@@ -114,8 +115,8 @@ class Bench:
         changes = (*case.changes, (YAML, "  seed: 0", f"  seed: {seed}"))
         if case.rows is not None:
             frame = case.rows(rows, np.random.default_rng(seed))
-            name = re.sub(r"[^a-z0-9]+", "_", f"{case.host} {case.name} {seed}".lower()).strip("_")
-            changes = (*changes, self._published(name, frame, folder))
+            self._published_cases += 1
+            changes = (*changes, self._published(f"{case.host}_{self._published_cases}", frame, folder))
         changed(folder, changes)
         before = set(self._run_ids(case.host))
         command = job_command(f"experiment_{case.host}")
@@ -200,13 +201,13 @@ def told(case: Case, ended: Ended, seconds: float, seen: Counts) -> Counts:
     words = _words(ended.stopped_by[0]) if ended.stopped_by else "" if ended.well else "ended without a check"
     line = f"{case.host:14} {case.name:40} {seconds:3.0f} s"
     if not case.cause:
-        print(f"healthy  {line} {'passed' if ended.well else 'STOPPED':7} {words[:300]}", flush=True)
+        print(f"healthy  {line} {'passed' if ended.well else 'STOPPED':7} {words[:400]}", flush=True)
         return seen._replace(healthy=seen.healthy + 1, stopped=seen.stopped + (not ended.well))
     found, right = bool(ended.stopped_by), bool(ended.stopped_by) and _matches(case, words)
     hints = [told for check in ended.warnings if _matches(case, told := _words(check))]
     judged = ("right cause" if right else "other cause") if found else "a warning" if hints else ""
     print(
-        f"planted  {line} {'found' if found else 'MISSED':7} {judged:11} {(words or ' '.join(hints))[:300]}", flush=True
+        f"planted  {line} {'found' if found else 'MISSED':7} {judged:11} {(words or ' '.join(hints))[:400]}", flush=True
     )
     return seen._replace(
         planted=seen.planted + 1, found=seen.found + found, right=seen.right + right,

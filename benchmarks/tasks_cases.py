@@ -63,6 +63,8 @@ class Case(NamedTuple):
 MODEL, YAML, CONTRACT = "model.py", "use_case.yaml", "contract.yaml"
 ROLLED = "def augment(inputs, targets, generator):\n    return inputs, targets.roll(1)\n\n\ndef loss_fn("
 ROLL = (MODEL, "def loss_fn(", ROLLED)
+DRAWN = "targets[torch.randperm(len(targets), generator=generator)]"
+SHUFFLE = (MODEL, "def loss_fn(", ROLLED.replace("targets.roll(1)", DRAWN))
 PER_BATCH = (YAML, "training:\n", "training:\n  tensors: per_batch\n")
 # Four months, a sixth of their departures: training January to February, benchmark the last weeks of April.
 FEWER_FLIGHTS = (
@@ -99,7 +101,7 @@ def _digit(frame: pd.DataFrame) -> pd.Series:
 
 
 # What the first check to stop says of labels that nothing in the inputs tells.
-NO_SIGNAL = "label|shuffl|learn|target"
+NO_SIGNAL = "label|shuffl"
 
 LATE_LOSS = "binary_cross_entropy_with_logits(outputs, targets,"
 LATE_PREDICT = "return torch.sigmoid(outputs)"
@@ -115,21 +117,21 @@ BINARY = (
           "return 1 - torch.sigmoid(outputs)"),),
          "predict|other class|turned|order"),
     Case("flight_delays", "logits as probabilities", ((MODEL, LATE_PREDICT, "return outputs"),), "predict|probabilit"),
-    Case("flight_delays", "labels of other rows", (ROLL,), "label|augment|row"),
+    Case("flight_delays", "labels of other rows", (ROLL,), "label|pair|belong"),
     Case("flight_delays", "a rate near zero", _rate("0.003", "1.0e-9"), "rate"),
     Case("flight_delays", "outputs without gradient", ((MODEL, LATE_OUT, LATE_OUT + ".detach().requires_grad_()"),),
          "gradient|detach"),
     Case("flight_delays", "dropout in evaluation too", ((MODEL, "self.dropout(nn.functional.silu(layer(hidden)))",
           "nn.functional.dropout(nn.functional.silu(layer(hidden)), 0.3, training=True)"),),
-         "eval|dropout|mode|repeat|differ"),
+         "dropout|random|evaluation"),
     Case("flight_delays", "scaled by the batch's own rows", ((MODEL, LATE_MISSING, LATE_MISSING
           + "\n    numeric = (numeric - np.nanmean(numeric, axis=0)) / (np.nanstd(numeric, axis=0) + 1)"),),
-         "other rows|beside|rows_apart|batch"),
+         "other rows|beside|on its own"),
     Case("flight_delays", "labels shuffled", (), NO_SIGNAL, shuffled("arr_delay")),
     Case("flight_delays", "the outcome in a feature", (), "decide|single_feature|leak",
          changed("tail_slack_minutes", lambda frame: _noisy(frame, "arr_delay", 3.0))),
-    Case("flight_delays", "labels of the next row", (), NO_SIGNAL + "|row", of_next_row("arr_delay")),
-    Case("flight_delays", "late and on time exchanged after training", (), "drift|label|class|valid",
+    Case("flight_delays", "labels of the next row", (), NO_SIGNAL, of_next_row("arr_delay")),
+    Case("flight_delays", "late and on time exchanged after training", (), "drift|label|class",
          held_out("arr_delay", lambda delay: (30 - delay).clip(-170))),
     Case("flight_delays", "a column that a join lost", (), "null|constant|empty|tail_slack",
          changed("tail_slack_minutes", lambda frame: np.nan)),
@@ -148,7 +150,7 @@ MULTICLASS = (
     Case("digits", "softmax twice", ((MODEL, DIGITS_LOSS,
           DIGITS_LOSS.replace("(outputs,", "(outputs.softmax(dim=1),")),), "softmax|squash|probabilit"),
     Case("digits", "labels of other rows", ((MODEL, DIGITS_AUGMENT,
-          DIGITS_AUGMENT.replace("targets", "targets.roll(1)")),), "label|augment|row"),
+          DIGITS_AUGMENT.replace("targets", "targets.roll(1)")),), "label|pair|belong"),
     Case("digits", "classes in another order in predict", ((MODEL, DIGITS_PREDICT, DIGITS_PREDICT + ".flip(1)"),),
          "predict"),
     Case("digits", "a rate near zero", _rate("0.004", "1.0e-9"), "rate"),
@@ -157,14 +159,14 @@ MULTICLASS = (
     Case("digits", "outputs without gradient", ((MODEL, 'self.layers(inputs["picture"])',
           'self.layers(inputs["picture"]).detach()'),), "gradient|detach"),
     Case("digits", "inputs of nothing", ((MODEL, "scaled.astype(np.float32)", "(0 * scaled).astype(np.float32)"),),
-         "input|constant|vary"),
+         "constant|vary|zero"),
     Case("digits", "logits as probabilities", ((MODEL, DIGITS_PREDICT, "return outputs"),), "predict|probabilit"),
     Case("digits", "a loss that ignores the label", ((MODEL, DIGITS_LOSS,
           "return -outputs.log_softmax(dim=1).mean(dim=1)"),), "label|target"),
     Case("digits", "labels shuffled", (), NO_SIGNAL, shuffled("digit")),
     Case("digits", "the digit in a point", (), "decide|single_feature|leak", changed("p00", _digit)),
-    Case("digits", "labels of the next row", (), NO_SIGNAL + "|row", of_next_row("digit")),
-    Case("digits", "classes one further after training", (), "drift|label|class|valid",
+    Case("digits", "labels of the next row", (), NO_SIGNAL, of_next_row("digit")),
+    Case("digits", "classes one further after training", (), "drift|label|class",
          held_out("digit", lambda digit: (digit + 1) % 10)),
     Case("digits", "a point that is inked for one class", (), "p00|one class|decide|null_mask",
          changed("p00", lambda frame: np.where(frame["digit"] == 8, 16, 0))),
@@ -180,24 +182,24 @@ FLATS_SCALED = "scaled = np.clip((numbers - mean) / deviation, -10, 10)"
 REGRESSION = (
     Case("flat_rents", "another unit in predict", ((MODEL, FLATS_PREDICT, FLATS_PREDICT + " * 12"),), "predict|unit"),
     Case("flat_rents", "every row against every label", ((MODEL, FLATS_LOSS,
-          "return ((outputs.unsqueeze(1) - targets) / UNIT).square().mean(dim=1)"),), "label|row|broadcast|loss_fn"),
+          "return ((outputs.unsqueeze(1) - targets) / UNIT).square().mean(dim=1)"),), "broadcast|other rows"),
     Case("flat_rents", "one loss for the batch", ((MODEL, FLATS_LOSS, FLATS_LOSS + ".mean()"),),
          "loss_fn|one loss a row"),
     Case("flat_rents", "an output that cannot fall below the mean", ((MODEL, FLATS_OUT,
-          "return self.mean + self.spread * added.relu()"),), "reach|predict|squash|lowest|bound|relu|output"),
+          "return self.mean + self.spread * added.relu()"),), "squash|relu|range"),
     Case("flat_rents", "logarithms in the loss alone", ((MODEL, FLATS_LOSS,
           "return (outputs / UNIT - targets.log()).square()"),), "predict|unit"),
-    Case("flat_rents", "labels of other rows", (ROLL,), "label|augment|row"),
+    Case("flat_rents", "labels of other rows", (SHUFFLE,), "label|pair|belong"),
     Case("flat_rents", "a rate near zero", _rate("0.003", "1.0e-9"), "rate"),
     Case("flat_rents", "a rate far too high", _rate("0.003", "30.0"), "rate"),
     Case("flat_rents", "scaled by the batch's own rows", ((MODEL, FLATS_SCALED, FLATS_SCALED.replace(
           "(numbers - mean) / deviation",
           "(numbers - np.nanmean(numbers, axis=0)) / (np.nanstd(numbers, axis=0) + 1)")),),
-         "other rows|beside|rows_apart|batch"),
+         "other rows|beside|on its own"),
     Case("flat_rents", "labels shuffled", (), NO_SIGNAL, shuffled("rent")),
     Case("flat_rents", "the rent in a feature", (), "decide|single_feature|leak",
          changed("km", lambda frame: _noisy(frame, "rent", 5.0).clip(1) / 100)),
-    Case("flat_rents", "labels of the next row", (), NO_SIGNAL + "|row", of_next_row("rent")),
+    Case("flat_rents", "labels of the next row", (), NO_SIGNAL, of_next_row("rent")),
     Case("flat_rents", "weekly rents in the second half", (), "drift|label|unit|rent",
          in_second_half("rent", lambda rent: rent / 4.35)),
     Case("flat_rents", "a size in another unit in the second half", (), "drift|area",
@@ -216,7 +218,7 @@ QUANTILES = (
           "torch.maximum((1 - levels) * off, -levels * off)"),), "predict|quantile|level"),
     Case("arrival_delay", "another unit in predict", ((MODEL, DELAY_PREDICT, DELAY_PREDICT + " / 60"),),
          "predict|unit"),
-    Case("arrival_delay", "labels of other rows", (ROLL,), "label|augment|row"),
+    Case("arrival_delay", "labels of other rows", (ROLL,), "label|pair|belong"),
     Case("arrival_delay", "quantiles that cross", ((MODEL, DELAY_PREDICT, DELAY_PREDICT + ".flip(1)"),),
          "cross|predict|rising"),
     Case("arrival_delay", "a rate near zero", _rate("0.003", "1.0e-9"), "rate"),
@@ -226,11 +228,11 @@ QUANTILES = (
     Case("arrival_delay", "squared error for quantiles", ((MODEL, DELAY_LOSS, "return (off**2).mean(dim=1)"),),
          "predict|quantile|loss"),
     Case("arrival_delay", "inputs of nothing", ((MODEL, "torch.from_numpy(scaled.astype(np.float32))",
-          "torch.from_numpy(0 * scaled.astype(np.float32))"),), "input|constant|vary"),
+          "torch.from_numpy(0 * scaled.astype(np.float32))"),), "constant|vary|zero"),
     Case("arrival_delay", "labels shuffled", (), NO_SIGNAL, shuffled("arr_delay")),
     Case("arrival_delay", "the outcome in a feature", (), "decide|single_feature|leak",
          changed("tail_slack_minutes", lambda frame: _noisy(frame, "arr_delay", 3.0))),
-    Case("arrival_delay", "labels of the next row", (), NO_SIGNAL + "|row", of_next_row("arr_delay")),
+    Case("arrival_delay", "labels of the next row", (), NO_SIGNAL, of_next_row("arr_delay")),
     Case("arrival_delay", "delays in hours in the second half", (), "drift|label|unit",
          in_second_half("arr_delay", lambda delay: delay / 60)),
     Case("arrival_delay", "a column that a join lost", (), "null|constant|empty|tail_slack",
