@@ -146,7 +146,7 @@ def flights_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.rando
     }
     free = 8_000 + np.arange(len(copies)) % 1_900
     dated = {"date": days, "year": days.dt.year, "month": days.dt.month, "day": days.dt.day}
-    return copies.assign(**times, **dated, day_of_week=days.dt.dayofweek, flight=free).astype(copies.dtypes.to_dict())
+    return copies.assign(**times, **dated, day_of_week=days.dt.day_of_week, flight=free).astype(copies.dtypes.to_dict())
 
 
 def rarer(column: str, value: object, share: float) -> Mutation:
