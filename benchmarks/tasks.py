@@ -236,10 +236,10 @@ def _matches(case: Case, words: str) -> bool:
 
 
 def _words(check: CheckResult) -> str:
-    """What a check says: its evidence, and the first thing that failed of a family with its cause and fix."""
+    """What a check says: the first thing that failed of a family with its cause and fix, else its evidence."""
     failed = next((one for one in check.details if one.get("status") in ("fail", "error")), {})
-    told = [str(failed.get(key, "")) for key in ("id", "evidence", "cause", "fix")]
-    return " ".join([check.name, *filter(None, told)] if failed else [check.name, check.evidence, check.fix])
+    told = [str(failed[key]) for key in ("id", "rule", "observed", "evidence", "cause", "fix") if failed.get(key)]
+    return " ".join([check.name, *(told or [check.evidence, check.fix])])
 
 
 def _low(count: int, of: int) -> float:
