@@ -97,8 +97,6 @@ class Bench:
             dataset, version = host.dataset if host.drafted is None else (name, "v1")
             files = DatasetStore(self.state).fetch(self.root, dataset, version, self.state / "datasets").path
             folder = self.root / "use_cases" / name
-            # A use case whose dataset no stage builds has to have one, and an imported dataset has none.
-            (folder / "dataset.py").touch()
             frame = host.rows(files)
             changed(folder, (*host.changes, self._published(f"{name}_rows", frame, folder)))
             shutil.copytree(folder, self.kept / name)
