@@ -126,7 +126,7 @@ BINARY = (
          "dropout|random|evaluation"),
     Case("flight_delays", "scaled by the batch's own rows", ((MODEL, LATE_MISSING, LATE_MISSING
           + "\n    numeric = (numeric - np.nanmean(numeric, axis=0)) / (np.nanstd(numeric, axis=0) + 1)"),),
-         "other rows|beside|on its own"),
+         "other rows|beside|on its own|rows at hand"),
     Case("flight_delays", "labels shuffled", (), NO_SIGNAL, shuffled("arr_delay")),
     Case("flight_delays", "the outcome in a feature", (), "decide|single_feature|leak",
          changed("tail_slack_minutes", lambda frame: _noisy(frame, "arr_delay", 3.0))),
@@ -195,7 +195,7 @@ REGRESSION = (
     Case("flat_rents", "scaled by the batch's own rows", ((MODEL, FLATS_SCALED, FLATS_SCALED.replace(
           "(numbers - mean) / deviation",
           "(numbers - np.nanmean(numbers, axis=0)) / (np.nanstd(numbers, axis=0) + 1)")),),
-         "other rows|beside|on its own"),
+         "other rows|beside|on its own|rows at hand"),
     Case("flat_rents", "labels shuffled", (), NO_SIGNAL, shuffled("rent")),
     Case("flat_rents", "the rent in a feature", (), "decide|single_feature|leak",
          changed("km", lambda frame: _noisy(frame, "rent", 5.0).clip(1) / 100)),
