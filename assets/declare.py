@@ -23,7 +23,7 @@ from resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash", "backfill"),
-    "snapshot": ("contract", "availability", "splits", "class_balance", "history", "leakage", "drift"),
+    "snapshot": ("contract", "availability", "files", "splits", "class_balance", "history", "leakage", "drift"),
     "preflight": PREFLIGHT_CHECKS,
     "smoke": STAGE_CHECKS["smoke"],
     "pilot": STAGE_CHECKS["pilot"],
@@ -39,6 +39,7 @@ QUESTIONS: dict[str, str] = {
     "availability": "Is every feature known at prediction time?",
     "splits": "Are the splits apart as declared, in time, groups or rows, with both labels and enough groups?",
     "class_balance": "Is a rare class of the training rows declared in training.class_weights?",
+    "files": "Can every file that a row names be read, and is it of the declared kind and size?",
     "history": (
         "Are the new days like the same weekdays before, in rows and nulls,"
         " or, of rows without times, the nulls of each split like those of training?"

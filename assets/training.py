@@ -15,14 +15,14 @@ from assets.mirror import mirrored, stage_folder
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.checks import stopping
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.model import Contract, load_contract
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.remaining import remaining_cost
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError, WorkerError
 from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
-from lifecycle.records import STAGES, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
+from lifecycle.records import STAGES, DatasetVersion, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
 from lifecycle.tasks import Kind, kind_of
 from lifecycle.tasks.target import target_of
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
@@ -217,8 +217,24 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
             sensitive=contract.sensitive_columns,
             weight=contract.weight_column,
             target=target_of(run.use_case.spec.task, contract.label.classes),
+            **_files(run, contract, snapshot),
         ),
     }
+
+
+def _files(run: StepRun, contract: Contract, snapshot: Snapshot) -> dict[str, Any]:
+    """The columns of files, and the dataset's folder that they lie in; {} without any."""
+    columns = tuple(column.name for column in contract.file_columns)
+    if not columns:
+        return {}
+    dataset = run.workspace.records.get(run.use_case.name, "dataset", snapshot.parents["dataset"])
+    assert isinstance(dataset, DatasetVersion)
+    folder = run.workspace.state.absolute(dataset.path)
+    if not folder.is_dir():
+        fix = f"materialize {run.use_case.name}/dataset again"
+        raise DatasetError("the folder of the dataset's files is missing", value=str(folder), fix=fix)
+    label_file = contract.label.column if contract.label.column in columns else None
+    return {"files": columns, "files_root": str(folder), "label_file": label_file}
 
 
 def job_kind(run: StepRun) -> Kind:

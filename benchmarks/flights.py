@@ -22,6 +22,7 @@ from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import load_contract
 from lifecycle.task import fit_preprocessing, load_task
+from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.probabilities import auc, log_loss
 from lifecycle.training.loop import train
 from lifecycle.training.plan import make_plan
@@ -99,7 +100,7 @@ def _network(
         assert alarm is None, alarm
         seconds = time.perf_counter() - started
         found.append(
-            _scores(held[contract.label.name], predict_rows(task, model, state, held[features], "cpu"), seconds)
+            _scores(held[contract.label.name], predict_rows(task, model, state, held[features], "cpu", BINARY), seconds)
         )
     return {"network": {name: statistics.median(one[name] for one in found) for name in found[0]}}
 

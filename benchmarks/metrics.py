@@ -30,6 +30,7 @@ KINDS = {
     "number": Target(kind="regression"),
     "quantiles": Target(kind="regression", quantiles=(0.1, 0.5, 0.9)),
     "ten classes": Target(kind="multiclass", classes=tuple(range(10))),
+    "ten labels": Target(kind="multilabel", classes=tuple("abcdefghij")),
 }
 
 
@@ -72,6 +73,11 @@ def draw(name: str, rows: int) -> Drawn:
     if name == "binary":
         probabilities = 1 / (1 + np.exp(1.3 - score))
         return Drawn((random.random(rows) < probabilities).astype(float), probabilities, groups)
+    if name == "ten labels":
+        # One of them in half of the rows, the last in one of a hundred.
+        logits = random.normal(size=(rows, 10)) + score[:, None] - np.linspace(0, 5, 10)
+        answers = 1 / (1 + np.exp(-logits))
+        return Drawn((random.random(answers.shape) < answers).astype(float), answers, groups)
     if name == "ten classes":
         logits = random.normal(size=(rows, 10)) + score[:, None] * np.linspace(-1, 1, 10)
         answers = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)

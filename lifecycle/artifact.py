@@ -1,9 +1,10 @@
 """The artifact: what is evaluated, registered and shipped, byte for byte the same.
 
 A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, target.json (what is predicted; an
-artifact without it is of a binary label), the use case's code, golden.parquet (requests with the artifact's own
-answers; golden.py) and, written last, manifest.json with every file's sha256. Loading verifies the manifest first. No
-pickle is read: pt2 holds a graph and weights. No row of the data is in any of these files.
+artifact without it is of a binary label), files.json (features that are files, if there are any), the use case's code,
+golden.parquet (requests with the artifact's own answers; golden.py) and, written last, manifest.json with every file's
+sha256. Loading verifies the manifest first. No pickle is read: pt2 holds a graph and weights. No row of the data is in
+any of these files.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.file_values import opened_files
 from lifecycle.errors import CheckpointError
-from lifecycle.golden import write_golden
+from lifecycle.golden import file_columns, made_columns, write_golden
 from lifecycle.identity import canonical_json, python_sources, sha256_file
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.task import load_task
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import torch
+
+    from lifecycle.jobs import Rows
 
 # What torch.export notes in each node about the source that it came from.
 _SOURCES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -56,6 +61,8 @@ def write_artifact(
         "preprocessing": preprocessing, "calibration": calibration, "features": list(requests),
         "target": target.model_dump(mode="json"),
     }  # fmt: skip
+    if files := made_columns(requests):
+        values["files"] = files
     for name, value in values.items():
         # In the order of the state: model.py may count on the order of a dict.
         (temporary / f"{name}.json").write_text(json.dumps(value, allow_nan=False))
@@ -117,8 +124,45 @@ def verify_artifact(folder: Path, sha256: str) -> None:
         raise CheckpointError("files of the artifact were changed", value=changed, fix="restore them or train again")
 
 
-def load_artifact(folder: Path, sha256: str) -> Callable[[pd.DataFrame], np.ndarray]:
-    """Verify, then load: a function from rows (with the feature columns) to calibrated answers `(N, *answer_shape)`."""
+@dataclass(frozen=True)
+class Scorer:
+    """A loaded artifact. `answer` takes rows with the feature columns and what to make of each chunk of them.
+
+    Called with rows it gives calibrated answers `(N, *answer_shape)`.
+    """
+
+    kind: Kind
+    calibration: Mapping[str, Any]
+    answer: Callable[[pd.DataFrame, Callable[[np.ndarray, slice], np.ndarray]], np.ndarray]
+
+    def __call__(self, rows: pd.DataFrame) -> np.ndarray:
+        return self.answer(rows, lambda raw, _: self.kind.calibrated(self.kind.of_predict(raw), self.calibration))
+
+    def whole(self, rows: pd.DataFrame) -> np.ndarray:
+        """Calibrated answers with all that the model gives."""
+        return self.answer(rows, lambda raw, _: self._whole(raw))
+
+    def statistics(self, rows: pd.DataFrame, columns: Rows) -> np.ndarray:
+        """What a table of predictions keeps of the answers to labelled rows, `(N,)` or `(N, K)`."""
+        return self.figures(rows, columns, lambda truth, answers, _: self.kind.statistics(truth, answers))
+
+    def figures(
+        self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
+    ) -> np.ndarray:
+        """What `made` makes of truth, whole answers and numbers of labelled rows, chunk by chunk."""
+        return self.answer(
+            rows, lambda raw, some: made(columns.truth(rows.iloc[some]), self._whole(raw), some)
+        )  # fmt: skip
+
+    def _whole(self, raw: np.ndarray) -> np.ndarray:
+        return self.kind.calibrated(self.kind.of_predict(raw, whole=True), self.calibration)
+
+
+def load_artifact(folder: Path, sha256: str) -> Scorer:
+    """Verify, then load.
+
+    A value of a column of files is a path, or a data: URI with base64 content; see opened_files.
+    """
     verify_artifact(folder, sha256)
     return _load(folder)
 
@@ -129,7 +173,7 @@ def artifact_kind(folder: Path) -> Kind:
     return kind_of(Target.model_validate_json(path.read_bytes()) if path.is_file() else Target())
 
 
-def _load(folder: Path) -> Callable[[pd.DataFrame], np.ndarray]:
+def _load(folder: Path) -> Scorer:
     import torch
 
     from lifecycle.training.scoring import in_chunks
@@ -138,12 +182,13 @@ def _load(folder: Path) -> Callable[[pd.DataFrame], np.ndarray]:
     preprocessing, calibration, features = (
         json.loads((folder / f"{name}.json").read_text()) for name in ("preprocessing", "calibration", "features")
     )
-    model, kind = torch.export.load(folder / "model.pt2").module(), artifact_kind(folder)
+    model, kind, files = torch.export.load(folder / "model.pt2").module(), artifact_kind(folder), file_columns(folder)
 
-    def score(rows: pd.DataFrame) -> np.ndarray:
-        return kind.calibrated(in_chunks(rows[features], task, preprocessing, model, "cpu"), calibration)
+    def answer(rows: pd.DataFrame, made: Callable[[np.ndarray, slice], np.ndarray]) -> np.ndarray:
+        with opened_files(rows[features], files) as opened:
+            return in_chunks(opened, task, preprocessing, model, "cpu", made)
 
-    return score
+    return Scorer(kind, calibration, answer)
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -2,18 +2,23 @@
 
 Rows must not ship with a model. So each column is drawn by itself from the validation rows, columns that the contract
 marks as sensitive are blank, and a request that happens to be a training, validation or calibration row in all that is
-not blank is left out. Equal rows and seed give equal bytes.
+not blank is left out. Equal rows and seed give equal bytes. A file is made anew of many rows' files (golden_files.py)
+and lies below `golden/` in the artifact.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lifecycle.data.file_values import is_file_column
+from lifecycle.golden_files import MadeFile, made_files
 from lifecycle.promotion.controls import largest_difference
 from lifecycle.records import Frozen
-from lifecycle.tasks.kind import Kind, answer_columns, as_columns, from_columns
+from lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,11 +26,15 @@ if TYPE_CHECKING:
 
     Score = Callable[[pd.DataFrame], np.ndarray]
 
-FILE, REQUESTS = "golden.parquet", 50
+FILE, FILES, REQUESTS = "golden.parquet", "golden", 50
+# In the artifact, if it has such features.
+FILE_COLUMNS = "files.json"
 # Some combinations that are drawn are rows and left out.
 _DRAWN = 4 * REQUESTS
 # With a colon, so that it is no feature's name.
 _ANSWER = "golden:answer"
+# Of an answer that is a picture so many numbers are compared, evenly spread.
+_MOST_NUMBERS = 256
 
 
 class Golden(NamedTuple):
@@ -51,23 +60,35 @@ def draw_requests(
     """At most REQUESTS requests with the columns of `rows`; none is one of `rows` or of the frames in `known`.
 
     Blank columns do not count in that: a row without its sensitive values is a row still. A single blank request where
-    the columns are so few that every combination that was drawn is a row.
+    the columns are so few that every combination that was drawn is a row. Columns of files hold files that are made and
+    not yet written (MadeFile); a request with one is no row.
     """
     import numpy as np
     import pandas as pd
 
     generator, hidden = np.random.default_rng(seed), set(sensitive)
+    named = [str(name) for name in rows if is_file_column(rows[name])]
+    files = {name: _made(rows[name], generator, blank=name in hidden) for name in named}
     columns = {}
     for name in rows:
+        if name in files:
+            continue
         drawn = rows[name].iloc[generator.integers(len(rows), size=_DRAWN)].reset_index(drop=True)
         columns[name] = _blank(drawn) if name in hidden else drawn
-    requests = pd.DataFrame(columns)
-    for frame in (rows, *known):
+    requests = pd.DataFrame(columns, index=range(_DRAWN))
+    for frame in (rows, *known) if not files.keys() - hidden else ():
         shown = requests[[name for name in requests if name not in hidden]]
         requests = requests[~_hashes(shown).isin(_hashes(_near(frame, shown)))]
-    if requests.empty:
-        return pd.DataFrame({name: _blank(column.iloc[:1]) for name, column in columns.items()})
-    return requests.head(REQUESTS).reset_index(drop=True)
+    if not len(requests):
+        requests = pd.DataFrame({name: _blank(column.iloc[:1]) for name, column in columns.items()}, index=range(1))
+    requests = requests.head(REQUESTS).reset_index(drop=True)
+    places = range(len(requests))
+    drawn = {name: pd.Series([made[place % len(made)] for place in places]) for name, made in files.items()}
+    return requests.assign(**drawn)[list(rows)]
+
+
+def _made(column: pd.Series, generator: np.random.Generator, *, blank: bool) -> list[MadeFile]:
+    return made_files(column.dropna().to_list(), REQUESTS, generator, blank=blank)
 
 
 def _blank(column: pd.Series) -> pd.Series:
@@ -96,8 +117,49 @@ def _hashes(frame: pd.DataFrame) -> pd.Series:
 
 
 def write_golden(folder: Path, requests: pd.DataFrame, score: Score, kind: Kind) -> None:
-    """Write the requests with the artifact's answers to them."""
-    requests.assign(**as_columns(kind, _ANSWER, score(requests))).to_parquet(folder / FILE, index=False)
+    """Write the requests, their files below `golden/`, and the artifact's answers to them."""
+    import pandas as pd
+
+    named = _write_files(folder, requests)
+    answers = _as_columns(score(_with_files(folder, named)), kind)
+    pd.concat([named, pd.DataFrame(answers, index=named.index)], axis=1).to_parquet(folder / FILE, index=False)
+
+
+def made_columns(requests: pd.DataFrame) -> list[str]:
+    """The columns of files that are made and not yet written."""
+    return [str(name) for name in requests if any(isinstance(value, MadeFile) for value in requests[name].head(1))]
+
+
+def _write_files(folder: Path, requests: pd.DataFrame) -> pd.DataFrame:
+    """Each different file once; the requests with the files' names relative to the artifact."""
+    named: dict[str, list[str]] = {}
+    for number, column in enumerate(made_columns(requests)):
+        names: dict[MadeFile, str] = {}
+        for made in requests[column]:
+            names.setdefault(made, f"{FILES}/{number}_{len(names)}{made.suffix}")
+        (folder / FILES).mkdir(exist_ok=True)
+        for made, name in names.items():
+            (folder / name).write_bytes(made.data)
+        named[column] = [names[made] for made in requests[column]]
+    return requests.assign(**named)
+
+
+def _with_files(folder: Path, requests: pd.DataFrame) -> pd.DataFrame:
+    """The requests as a model is asked: with the absolute Paths of their files."""
+    columns = file_columns(folder)
+    return requests.assign(**{name: _paths(folder, requests[name]) for name in columns}) if columns else requests
+
+
+def _paths(folder: Path, names: pd.Series) -> pd.Series:
+    import pandas as pd
+
+    return pd.Series([folder.resolve() / name for name in names], index=names.index, dtype=object)
+
+
+def file_columns(folder: Path) -> list[str]:
+    """The features of an artifact that are files."""
+    path = folder / FILE_COLUMNS
+    return json.loads(path.read_text()) if path.is_file() else []
 
 
 def read_golden(folder: Path, kind: Kind) -> Golden | None:
@@ -108,11 +170,39 @@ def read_golden(folder: Path, kind: Kind) -> Golden | None:
     if not path.is_file():
         return None
     table = pd.read_parquet(path)
-    return Golden(table.drop(columns=answer_columns(kind, _ANSWER)), from_columns(kind, _ANSWER, table))
+    names = _columns(kind)
+    answers = table[names].to_numpy(dtype="float64").reshape(len(table), *_shape(kind))
+    return Golden(_with_files(folder, table.drop(columns=names)), answers)
+
+
+def _shape(kind: Kind) -> tuple[int, ...]:
+    """Of what is compared of an answer."""
+    return kind.answer_shape if len(kind.answer_shape) < 2 else (min(math.prod(kind.answer_shape), _MOST_NUMBERS),)
+
+
+def _columns(kind: Kind) -> list[str]:
+    """Columns of the answers: named as they are where they are few, numbered else."""
+    names = kind.answer_names if len(kind.answer_shape) < 2 else [str(at) for at in range(_shape(kind)[0])]
+    return [f"{_ANSWER}:{name}" if name else _ANSWER for name in names]
+
+
+def _compared(answers: np.ndarray, kind: Kind) -> np.ndarray:
+    """Answers `(N, *answer_shape)`, or of pictures the numbers that are compared, `(N, K)`."""
+    import numpy as np
+
+    if len(kind.answer_shape) < 2:
+        return answers
+    numbers = answers.reshape(len(answers), -1)
+    return numbers[:, np.linspace(0, numbers.shape[1] - 1, _shape(kind)[0]).astype(int)]
+
+
+def _as_columns(answers: np.ndarray, kind: Kind) -> dict[str, np.ndarray]:
+    return dict(zip(_columns(kind), _compared(answers, kind).reshape(len(answers), -1).T, strict=True))
 
 
 def answer_golden(golden: Golden, score: Score, kind: Kind) -> GoldenAnswers:
     """Answer the requests again."""
-    difference = largest_difference(golden.answers, score(golden.requests), kind.answer_scale(golden.answers))
+    answers = _compared(score(golden.requests), kind)
+    difference = largest_difference(golden.answers, answers, kind.answer_scale(golden.answers))
     # JSON has no infinity; any difference above 1 fails all the same.
     return GoldenAnswers(requests=len(golden.requests), difference=min(difference, 2.0))

@@ -75,8 +75,9 @@ def deciding_packages() -> Mapping[str, str]:
     """Python's and the deciding packages' versions, without importing them; read once a process."""
     import platform
 
-    # These two decide what is accepted, and no served model needs them.
-    versions = {name: metadata.version(name) for name in (*DECIDING_PACKAGES, "great-expectations", "polars")}
+    # Two decide what is accepted, and no served model needs them; Pillow decides the points of a picture.
+    names = (*DECIDING_PACKAGES, "great-expectations", "pillow", "polars")
+    versions = {name: metadata.version(name) for name in names}
     return MappingProxyType({"python": platform.python_version(), **versions})
 
 

@@ -6,7 +6,7 @@ answer to `result.json` in the job's `out` folder, and exits 0; see worker.py fo
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -26,11 +26,17 @@ from lifecycle.training.checkpoints.interval import Interruptions
 from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.use_case import SplitSpec
 
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
 
 class Rows(Frozen):
     """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship.
 
-    `weight` weighs training rows, and only these. `target` says what the label is and what the model answers.
+    `weight` weighs training rows, and only these. `target` says what the label is and what the model answers. Values of
+    the columns `files` are paths below `files_root`, the dataset's absolute folder; rows hold them as absolute `Path`s.
+    `label_file` is the one of them that the label is made of.
     """
 
     features: tuple[str, ...]
@@ -40,11 +46,22 @@ class Rows(Frozen):
     sensitive: tuple[str, ...] = ()
     weight: str | None = None
     target: Target = Target()
+    files: tuple[str, ...] = ()
+    label_file: str | None = None
+    files_root: str = ""
 
     @property
     def kind(self) -> Kind:
         """What is predicted."""
         return kind_of(self.target)
+
+    def labels(self, rows: pd.DataFrame) -> np.ndarray:
+        """The labels of rows that hold the label's column, (N, ...) as the kind has them. Raises EvaluationError."""
+        return self.kind.checked_labels(rows[self.label].to_numpy())
+
+    def truth(self, rows: pd.DataFrame) -> np.ndarray:
+        """All that is known of their labels, (N, ...), of their files where they have some. Raises EvaluationError."""
+        return self.kind.truth(rows[self.label_file or self.label].to_numpy())
 
     @property
     def sensitive_features(self) -> tuple[str, ...]:
@@ -274,7 +291,8 @@ class UnreviewedInputs(Frozen):
 
     `auc` is the network's and `standard_error` its own; `auc_shuffled` what is left when the values of all these inputs
     are shuffled together; `auc_nulls` that of quick trees which see only whether each of them is null, None without
-    nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone.
+    nulls. `auc_expected` is what all inputs of the model would reach together if each added what it tells alone, 1
+    where one of them is a file.
     `inputs` are the unreviewed ones, the strongest first, `count` all inputs of the model. From `copy_auc` on a
     score is as good as a copy of the label.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.artifact import artifact_kind, load_artifact
+from lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import CheckpointError
 from lifecycle.evaluation.slices import coded, coded_groups, slice_column
@@ -19,7 +20,7 @@ from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
 from lifecycle.task import load_module, load_task
-from lifecycle.tasks.kind import Kind, as_columns, from_columns
+from lifecycle.tasks.kind import Kind, as_columns
 from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
@@ -36,20 +37,20 @@ def run_predict(job: PredictJob) -> PredictResult:
     rows = read_rows(job.rows_file, job.rows, extra=tuple(dict.fromkeys((*job.columns, *weight, *job.metric_columns))))
     if job.limit is not None:
         rows = rows.head(job.limit)
-    table = pd.DataFrame(
-        {
-            "row": range(len(rows)),
-            "group": _told_groups(rows[job.rows.group], job).to_numpy(),
-            "label": rows[job.rows.label].to_numpy(),
-            **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
-            **as_columns(kind, "candidate", score(rows)),
-            **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
-        }
-    )
-    for name, answers in _baselines(job, rows).items():
-        table = table.assign(**as_columns(kind, name, answers))
+    baselines = _baselines(job, rows)
+    columns = {
+        "row": range(len(rows)),
+        "group": _told_groups(rows[job.rows.group], job).to_numpy(),
+        "label": rows[job.rows.label].to_numpy(),
+        **({} if job.weight is None else {"weight": rows[job.weight].to_numpy(dtype="float64", na_value=math.nan)}),
+        **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
+        **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
+    }
+    for name, answers in baselines.items():
+        columns |= as_columns(kind, name, kind.statistics(job.rows.truth(rows), answers))
     if job.metrics:
-        table = table.assign(**_own_metrics(job, kind, rows, table))
+        columns |= _own_metrics(job, score, rows, baselines)
+    table = pd.DataFrame(columns)
     path = Path(job.out) / "predictions.parquet"
     table.to_parquet(path, index=False)
     golden = read_golden(Path(job.artifact), kind)
@@ -63,17 +64,25 @@ def run_predict(job: PredictJob) -> PredictResult:
     )
 
 
-def _own_metrics(job: PredictJob, kind: Kind, rows: pd.DataFrame, table: pd.DataFrame) -> dict[str, np.ndarray]:
+def _own_metrics(
+    job: PredictJob, score: Scorer, rows: pd.DataFrame, baselines: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Figures of each row by the use case's own metrics, for the candidate and each baseline, as columns."""
-    module = load_module(Path(job.use_case_folder), "metrics")
+    module, kind = load_module(Path(job.use_case_folder), "metrics"), score.kind
     # Figures are stored row by row: what is sensitive may not become one.
-    rows = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
+    shown = rows[[name for name in job.metric_columns if name not in job.rows.sensitive]]
+
+    def figures(name: str, truth: np.ndarray, answers: np.ndarray, some: slice) -> np.ndarray:
+        answers = kind.beside(truth, answers)
+        return own_figures(module, name, truth, answers, shown.iloc[some].copy(), sensitive=bool(job.rows.sensitive))
+
     columns: dict[str, np.ndarray] = {}
-    for model in ("candidate", *job.baselines):
-        labels, answers = kind.checked(table["label"].to_numpy(), from_columns(kind, model, table))
-        for name in job.metrics:
-            figures = own_figures(module, name, labels, answers, rows.copy(), sensitive=bool(job.rows.sensitive))
-            columns |= dict(zip(figure_columns(name, model, figures.shape[1]), figures.T, strict=True))
+    for name in job.metrics:
+        found = {"candidate": score.figures(rows, job.rows, functools.partial(figures, name))}
+        for model, answers in baselines.items():
+            found[model] = figures(name, job.rows.truth(rows), answers, slice(None))
+        for model, of_model in found.items():
+            columns |= dict(zip(figure_columns(name, model, of_model.shape[1]), of_model.T, strict=True))
     return columns
 
 
@@ -101,7 +110,7 @@ def run_verify(job: VerifyJob) -> VerifyResult:
     return VerifyResult(golden=answered, load_seconds=load_seconds, latency=latency)
 
 
-def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray], kind: Kind) -> StoredFile:
+def _reference(job: PredictJob, score: Scorer, kind: Kind) -> StoredFile:
     """What the artifact says of rows from before the benchmark."""
     import pandas as pd
 
@@ -109,7 +118,7 @@ def _reference(job: PredictJob, score: Callable[[pd.DataFrame], np.ndarray], kin
     tables = []
     for file in job.reference_files:
         rows = read_rows(file, job.rows)
-        answers = as_columns(kind, "candidate", score(rows))
+        answers = as_columns(kind, "candidate", score.statistics(rows, job.rows))
         tables.append(pd.DataFrame({"group": rows[job.rows.group].to_numpy(), **answers}))
     table = pd.concat(tables, ignore_index=True)
     # All files at once: a group of two of them is one group.
@@ -136,7 +145,7 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
     assert job.calibration_file is not None
     training, calibration = read_rows(job.training_file, job.rows), read_rows(job.calibration_file, job.rows)
     say(f"evaluation: fitting baselines {', '.join(job.baselines)} on {len(training):,} rows")
-    features, labels = list(job.rows.features), calibration[job.rows.label].to_numpy()
+    features, labels = list(job.rows.features), job.rows.labels(calibration)
     label, kind = job.rows.label, job.rows.kind
     known = [name for name in job.baselines if name in BASELINES]
     fitted = fit_baselines(training[[*features, label]], features, label, known, job.seed, kind)

@@ -14,6 +14,7 @@ from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract
 from lifecycle.data.class_balance import class_balance_check
+from lifecycle.data.file_rows import look_at_files
 from lifecycle.data.files import key_hashes, read_columns
 from lifecycle.data.snapshot import install_snapshot, with_label, written_splits
 from lifecycle.data.split import split_columns, split_rows, splits_check
@@ -42,21 +43,25 @@ def make_snapshot(
     checks = (judge(source, contract), availability_check(contract, contract.feature_columns))
     if stopping(checks):
         return checks, None
+    files = look_at_files(source, contract)
+    checks += (files.check,)
+    if stopping(checks):
+        return checks, None
     times = () if spec.prediction_time is None else (spec.prediction_time,)
     columns = (*split_columns(spec.split, contract), *times, contract.label.column)
-    labelled = with_label(read_columns(source, columns), contract.label)
+    labelled = with_label(read_columns(source, columns), contract.label, source)
     splits, labelled_rows = split_rows(labelled, spec.split, contract), len(labelled)
     del labelled  # the splits hold their own copy
     hashes = key_hashes(source, contract.primary_key)
     checks += (
         splits_check(splits, spec.split, contract.label, contract.primary_key, labelled_rows, hashes),
-        class_balance_check(splits["training"][label], spec.training.imbalance, contract.label.kind.classes),
+        class_balance_check(splits["training"][label], spec.training.imbalance, contract.label.kind),
     )
     if stopping(checks):
         return checks, None
     del hashes
     history, metrics = judged_days(state, use_case, source, dataset)
-    with written_splits(state, use_case, source, splits, label) as written:
+    with written_splits(state, use_case, source, splits, label, files.hashes) as written:
         history = history or nulls_between_splits(written, spec.split)
         checks += (history, leakage(written, contract, spec.split, spec.prediction_time))
         checks += (drift_check(written, contract, spec.split),)

@@ -15,8 +15,8 @@ _HOW_TO = "docs/how-to/use-case.md explains each key"
 
 # How keys are added that somebody meets in a file of before there were such.
 _ADDED = {
-    "task": "write task: {kind: binary}, multiclass or regression, or let `trainworthy check --mend` write what the "
-    "contract's label is",
+    "task": "write task: {kind: binary}, multiclass, multilabel or regression, or let `trainworthy check --mend` write "
+    "what the contract's label is",
 }
 
 

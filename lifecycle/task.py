@@ -56,12 +56,16 @@ class Task(Protocol):
         ...
 
     def loss_fn(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of each row, shape (N,). Targets have shape (N,): float32, of classes int64 places among them."""
+        """Loss of each row, shape (N,). Targets have shape (N,): float32, of classes int64 places among them.
+
+        Of several labels a row they are float32 0 and 1, (N, labels).
+        """
         ...
 
     def predict(self, outputs: torch.Tensor) -> torch.Tensor:
         """The answer of each row. binary: the probability of label 1, (N,). multiclass: a probability of each class,
-        (N, classes), which add up to 1. regression: a number, (N,), or rising quantiles, (N, quantiles).
+        (N, classes), which add up to 1. multilabel: a probability of each label, (N, labels). regression: a number,
+        (N,), or rising quantiles, (N, quantiles).
         """
         ...
 

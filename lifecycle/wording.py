@@ -7,8 +7,10 @@ import re
 from typing import Literal
 
 _METRICS = {
-    "auc": "AUC", "brier": "Brier score", "f1": "F1", "macro_f1": "macro F1", "rmse": "RMSE", "mae": "MAE", "r2": "R²",
-    "pinball": "pinball loss",
+    "auc": "AUC", "brier": "Brier score", "f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1",
+    "macro_auc": "macro AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R²", "pinball": "pinball loss",
+    "iou": "IoU", "mean_iou": "mean IoU", "mean_iou_per_picture": "mean IoU per picture",
+    "dice": "Dice", "dice_per_picture": "Dice per picture",
 }  # fmt: skip
 # A metric of one class or quantile: `recall[late]`, `coverage[0.9]`.
 _OF_PART = re.compile(r"(\w+)\[(.+)\]")

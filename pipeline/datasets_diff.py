@@ -12,6 +12,7 @@ from lifecycle.data.backfill import declared_between
 from lifecycle.data.changed_rows import changed_rows
 from lifecycle.data.content import content_hash
 from lifecycle.data.difference import Difference, VersionFiles, compare
+from lifecycle.data.file_tree import is_file_name
 from lifecycle.data.versions import Versions, changed_files, published_version, read_versions
 from lifecycle.errors import DatasetError, did_you_mean
 from lifecycle.storage.state import StateFolder
@@ -146,11 +147,14 @@ def _fetched(asked: Asked, revision: str) -> VersionFiles:
 
 
 def _breaks(found: Difference, old: VersionFiles, new: VersionFiles) -> bool:
-    """True if old rows changed or a column is gone. A version of fewer files, published later, is a part of the other
-    and changes none."""
-    if found.removed_columns or not any(changed_files(new.content, old.content)):
+    """True if old rows or files that they name changed, or a column is gone.
+
+    A version of fewer files, published later, is a part of the other and changes none.
+    """
+    changed, missing = changed_files(new.content, old.content)
+    if found.removed_columns or not (changed or missing):
         return bool(found.removed_columns)
-    return bool(len(found.changed) or len(found.removed))
+    return bool(len(found.changed) or len(found.removed) or any(map(is_file_name, (*changed, *missing))))
 
 
 def _lines(found: Difference, old: VersionFiles, new: VersionFiles, by: By) -> Iterator[str]:

@@ -16,7 +16,10 @@ from lifecycle.storage.state import write_atomic
 from lifecycle.tasks.target import KIND_OF_LABEL
 from resources.settings import read_settings, use_case_folder
 
-_LABELS: dict[LabelType, str] = {"event": "is an event", "class": "is one of several classes", "number": "is a number"}
+_LABELS: dict[LabelType, str] = {
+    "event": "is an event", "class": "is one of several classes", "labels": "is any number of several",
+    "number": "is a number",
+}  # fmt: skip
 
 
 def mend(name: str) -> str:

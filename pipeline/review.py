@@ -150,8 +150,9 @@ def _alone(use_case: UseCase, contract: Contract) -> dict[str, float]:
     if files is None:
         return {}
     rows, label = with_label(few_rows(files, RANK_ROWS), contract.label), contract.label.name
-    event = contract.label.kind.events(rows[label].to_numpy())[0]
-    rows = rows.assign(**{label: event.of_labels(rows[label].to_numpy()).astype("int64")})
+    labels = contract.label.kind.checked_labels(rows[label].to_numpy())
+    event = contract.label.kind.events(labels)[0]
+    rows = rows.assign(**{label: event.of_labels(labels).astype("int64")})
     first, second = rows.iloc[::2], rows.iloc[1::2]
     if first[label].nunique() < 2 or second[label].nunique() < 2:
         return {}

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lifecycle.data.content import parquet_files
+from lifecycle.data.content import all_files
+from lifecycle.data.file_tree import in_threads
 
 REMOTE = "local"
 LIST_OF_FILES = "the list of its files"
@@ -51,7 +52,7 @@ class DvcObjects:
         from dvc_data.hashfile.hash_info import HashInfo
         from dvc_data.hashfile.tree import Tree
 
-        tree, paths, hashes = Tree(), parquet_files(folder), _hashes(folder)
+        tree, paths, hashes = Tree(), all_files(folder), _hashes(folder)
         for name, md5 in hashes.items():
             tree.add(tuple(name.split("/")), None, HashInfo("md5", md5))
         tree.digest()
@@ -123,7 +124,13 @@ def _sound_object(stores: list[Any], oid: str) -> bytes | None:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    return {name: _md5(path.read_bytes()) for name, path in parquet_files(folder).items()}
+    files = all_files(folder)
+    return dict(zip(files, in_threads(_md5_of_file, [*files.values()], "hashing files for DVC"), strict=True))
+
+
+def _md5_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _md5(data: bytes) -> str:

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import dagster as dg
 
 from lifecycle.errors import ChampionError
+from lifecycle.golden import file_columns
 from lifecycle.identity import DECIDING_PACKAGES, sha256_json
 from lifecycle.records import CurvePoint
 from lifecycle.training.watching.metrics_file import MetricsLine
@@ -333,12 +334,13 @@ def _save_pyfunc(path: Path, artifact: Path) -> None:
 
     import mlflow.pyfunc
 
+    needed = (*DECIDING_PACKAGES, *(("pillow",) if file_columns(artifact) else ()), "mlflow")
     mlflow.pyfunc.save_model(
         str(path),
         python_model=str(PROJECT / "resources" / "served_model.py"),
         artifacts={"artifact": str(artifact)},
         code_paths=[str(PROJECT / "lifecycle")],
-        pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in (*DECIDING_PACKAGES, "mlflow")],
+        pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
     )
 
 

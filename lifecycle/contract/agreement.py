@@ -71,6 +71,7 @@ def _weight_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]
 _LABEL_FIXES = {
     "event": "give the label greaterThan or a column of 0 and 1",
     "class": "give the label type: class and classes",
+    "labels": "give the label type: labels, classes and a separator",
     "number": "give the label type: number",
 }
 

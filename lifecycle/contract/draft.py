@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from lifecycle.contract.file_column import FileKind
 from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.model import Label, Role
 from lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
@@ -35,11 +36,13 @@ _LABELS = ("target", "target_source")
 
 
 class ColumnDraft(Frozen):
-    """A column's role, and a remark for whoever reviews it."""
+    """A column's role, and a remark for whoever reviews it; of a column of files their kind and size."""
 
     name: str
     role: Role
     remark: str = ""
+    file: FileKind | None = None
+    size: tuple[int, int] | None = None
 
 
 def draft_contract(
@@ -73,7 +76,8 @@ def draft_contract(
 def _label(label: Label) -> dict[str, Any]:
     values: dict[str, Any] = {"name": label.name, "version": label.version, "column": label.column}
     if label.type != "event":
-        return values | {"type": label.type} | ({"classes": list(label.classes)} if label.classes else {})
+        separated = {} if label.separator is None else {"separator": label.separator}
+        return values | {"type": label.type} | ({"classes": list(label.classes)} if label.classes else {}) | separated
     return values if label.greater_than is None else values | {"greaterThan": label.greater_than}
 
 
@@ -93,6 +97,10 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str], label: Lab
     custom = [{"property": "role", "value": column.role}]
     if column.role == "feature":
         custom += [{"property": "availableAt", "value": "PT0S"}, {"property": "reviewed", "value": False}]
+    if column.file is not None:
+        custom.append({"property": "file", "value": column.file})
+    if column.size is not None:
+        custom.append({"property": "size", "value": list(column.size)})
     options, quality = _options(values, kind, column, label), list(_quality(values, kind, nulls, column))
     return {
         "name": column.name,
@@ -138,7 +146,7 @@ def _quality(values: pd.Series, kind: str, nulls: float, column: ColumnDraft) ->
     if nulls > 0:
         allowed = min(100, math.ceil(200 * nulls + 1))
         yield {"metric": "nullValues", "unit": "percent", "mustBeLessOrEqualTo": allowed}
-    if kind == "string" and column.role == "feature":
+    if kind == "string" and column.role == "feature" and column.file is None:
         seen = sorted(values.dropna().unique())
         pattern = text_pattern(seen)
         if len(seen) <= MOST_VALID_VALUES or pattern:

@@ -7,7 +7,8 @@ own customProperties hold the label and, if wanted, the timeline and the tables 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -17,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from lifecycle.contract import rules as compiler
 from lifecycle.contract.availability import PREDICTION, is_known_instant
 from lifecycle.contract.completed import completed_rules
+from lifecycle.contract.file_column import FileKind, file_problems
 from lifecycle.contract.freshness import Freshness, freshness
 from lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
 from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
@@ -27,11 +29,13 @@ from lifecycle.tasks import Kind, kind_of
 from lifecycle.tasks.target import KIND_OF_LABEL, Target
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
-_COLUMN_PROPERTIES = ("role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel")
+_COLUMN_PROPERTIES = (
+    "role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel", "file", "size",
+)  # fmt: skip
 _CONTRACT_PROPERTIES = ("label", "timeline", "tables")
 _LABEL_KEYS = {
     "name": "name", "version": "version", "column": "column", "greaterThan": "greater_than", "type": "type",
-    "classes": "classes",
+    "classes": "classes", "separator": "separator",
 }  # fmt: skip
 
 
@@ -40,7 +44,9 @@ class Column(Frozen):
 
     `allowed_drift` is the PSI beyond which the newest window stops a run, `decides_label` the reason why a feature may
     decide the label alone without being a leak. `reviewed` is False while `available_at` is the guess of a draft; a
-    text is the reason for which somebody accepted the guess without being asked about this column.
+    text is the reason for which somebody accepted the guess without being asked about this column. Values of a column
+    with a `file` are paths of files of that kind; all of one `size`, if it is declared: (height, width) of a picture or
+    mask, the shape of an array.
     """
 
     name: str
@@ -52,9 +58,12 @@ class Column(Frozen):
     allowed_drift: float | None = None
     decides_label: str | None = None
     reviewed: bool | str = True
+    file: FileKind | None = None
+    size: tuple[int, ...] | None = None
 
 
-LabelType = Literal["event", "class", "number"]
+LabelType = Literal["event", "class", "labels", "number", "mask"]
+_WITH_CLASSES = ("class", "labels", "mask")
 # Strict, or 1 and True and "1" would be one class.
 ClassValue = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, min_length=1)]
 
@@ -63,7 +72,9 @@ class Label(Frozen):
     """The label's definition. A row whose column is null has no label.
 
     An event is column > greater_than or, without greater_than, the column's own 0/1 value. A class is one of `classes`,
-    stored as its place among them. A number is the column's own.
+    stored as its place among them. Labels are any number of `classes`, whose names the column holds with `separator`
+    between them, an empty text for none of them; stored as a text of 0 and 1, one character a class. A number is the
+    column's own. A mask is a file whose pixels hold places among `classes`.
     """
 
     name: str = Field(min_length=1)
@@ -72,6 +83,7 @@ class Label(Frozen):
     greater_than: float | None = Field(default=None, strict=True, allow_inf_nan=False)
     type: LabelType = "event"
     classes: tuple[ClassValue, ...] = ()
+    separator: str | None = Field(default=None, min_length=1, strict=True)
 
     @model_validator(mode="after")
     def _of_one_type(self) -> Label:
@@ -79,13 +91,39 @@ class Label(Frozen):
             raise ValueError(
                 f"greaterThan makes an event of a number, and the type is {self.type}: remove one of the two"
             )
-        if self.classes and self.type != "class":
-            raise ValueError(f"classes belong to type: class, and the type is {self.type}: write type: class")
-        if self.type == "class" and len(self.classes) < 2:
-            raise ValueError("type: class needs at least two classes: write classes: [first, second, …]")
+        if self.classes and self.type not in _WITH_CLASSES:
+            raise ValueError(
+                f"classes belong to type: class, labels or mask, and the type is {self.type}: write type: class"
+            )
+        if self.type in _WITH_CLASSES and len(self.classes) < 2:
+            raise ValueError(
+                f"a label of type {self.type} needs at least two classes: write classes: [first, second, …]"
+            )
+        self._separated()
         if len(set(map(str, self.classes))) < len(self.classes):
             raise ValueError("a class is named twice: name each once")
         return self
+
+    def _separated(self) -> None:
+        """Raises ValueError unless labels have a separator that none of their names holds, and nothing else has one."""
+        if self.type != "labels":
+            if self.separator is not None:
+                raise ValueError(
+                    f"a separator belongs to a label of type labels, and the type is {self.type}: remove it"
+                )
+            return
+        if self.separator is None:
+            raise ValueError(
+                'a label of type labels needs what stands between its names in the column: write separator: "|"'
+            )
+        numbers = [one for one in self.classes if not isinstance(one, str)]
+        if numbers:
+            raise ValueError(
+                f"the classes of a label of type labels are names, and {numbers[0]} is a number: write '{numbers[0]}'"
+            )
+        holding = [one for one in self.classes if self.separator in str(one)]
+        if holding:
+            raise ValueError(f"the class {holding[0]!r} holds the separator {self.separator!r}: rename one of the two")
 
     @property
     def target(self) -> Target:
@@ -99,8 +137,9 @@ class Label(Frozen):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """All that says what a label is; events keep the form of before there were other types."""
-        return self.model_dump(mode="json", exclude={"type", "classes"} if self.type == "event" else None)
+        """All that says what a label is; each type keeps the form of before there were others."""
+        without = {"event": {"type", "classes", "separator"}, "labels": set()}.get(self.type, {"separator"})
+        return self.model_dump(mode="json", exclude=without)
 
 
 class Contract(Frozen):
@@ -124,6 +163,10 @@ class Contract(Frozen):
             # Contracts that say nothing of a review keep the hash that they had before there was one.
             if column["reviewed"] is True:
                 del column["reviewed"]
+            # The same for those without files.
+            for name in ("file", "size"):
+                if column[name] is None:
+                    del column[name]
         return sha256_json(values)
 
     @cached_property
@@ -135,6 +178,11 @@ class Contract(Frozen):
     def feature_columns(self) -> tuple[str, ...]:
         """Names of the columns that a model may read, in order of writing."""
         return tuple(column.name for column in self.columns if column.role == "feature")
+
+    @property
+    def file_columns(self) -> tuple[Column, ...]:
+        """The columns whose files a model reads or learns from."""
+        return tuple(column for column in self.columns if column.file and column.role in ("feature", "target"))
 
     @property
     def unreviewed_features(self) -> tuple[str, ...]:
@@ -253,6 +301,8 @@ def _column(item: Mapping[str, Any], values: Mapping[str, Any]) -> Column:
         allowed_drift=values.get("allowedDrift"),
         decides_label=values.get("decidesLabel"),
         reviewed=values.get("reviewed", True),
+        file=values.get("file"),
+        size=values.get("size"),
     )
 
 
@@ -292,6 +342,7 @@ def _column_problems(
     if available_at is not None and not is_known_instant(available_at, timeline):
         fix = "write an ISO 8601 duration (PT0S: at prediction time, -PT1H: an hour before), or a name in the timeline"
         yield Problem(where(name, "availableAt"), "neither a duration nor a name in the timeline", fix, available_at)
+    yield from file_problems(item, values)
 
 
 def _label(
@@ -300,7 +351,7 @@ def _label(
     place = where("customProperties", "label")
     values = custom_properties(document.values).get("label")
     if not isinstance(values, dict):
-        fix = "add the property label with value {name, version, column} and greaterThan, type: number or classes"
+        fix = "add the property label with value {name, version, column} and greaterThan, type: number, or classes"
         return None, [Problem(place, "the label's definition is missing", fix, values)]
     unknown = [
         Problem(f"{place}.{key}", "unknown key", did_you_mean(str(key), _LABEL_KEYS))
@@ -324,13 +375,17 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
     fitting: dict[LabelType, tuple[LogicalType, ...]] = {
         "event": ("integer", "number", *(("boolean",) if label.greater_than is None else ())),
         "class": ("string", "integer"),
+        "labels": ("string",),
         "number": ("integer", "number"),
+        "mask": ("string",),
     }
     if column.logical_type not in fitting[label.type]:
         fix = {
             "event": "name a column of integers or numbers (or, without greaterThan, of booleans)",
             "class": "name a column of texts or integers",
+            "labels": "name a column of texts: names with a separator between them",
             "number": "name a column of integers or numbers",
+            "mask": "name a column of texts with the customProperty file: mask",
         }[label.type]
         yield Problem(where(column.name), f"can't make a label of type {label.type}", fix, column.logical_type)
     text = column.logical_type == "string"
@@ -338,6 +393,13 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         fix = f"write the classes as {'texts' if text else 'whole numbers'}, as the column holds them"
         place = where("customProperties", "label")
         yield Problem(f"{place}.classes", f"do not fit the column {column.name}", fix, list(label.classes))
+    if (label.type == "mask") != (column.file is not None):
+        fix = "give the column the customProperty file: mask" if label.type == "mask" else "write type: mask"
+        yield Problem(where(column.name, "file"), f"does not fit a label of type {label.type}", fix, column.file)
+    if label.type == "mask" and label.name == column.name:
+        place = where("customProperties", "label")
+        fix = f"name the label otherwise, for example {label.name}_classes: the column keeps the paths"
+        yield Problem(f"{place}.name", "is the name of the masks' column", fix, label.name)
     role = "target" if label.greater_than is None else "target_source"
     if column.role != role:
         yield Problem(where(column.name, "role"), "is not the role of the label's column", f"write {role}", column.role)
@@ -350,14 +412,28 @@ def _label_problem(place: str, item: Any) -> Problem:
     key = next(written for written, field in _LABEL_KEYS.items() if field == item["loc"][0])
     fix = (
         "write {name: text, version: a whole number from 1, column: a declared column}, and of an event greaterThan: "
-        "a number, of classes type: class and classes: [first, second, …], of numbers type: number"
+        "a number, of classes type: class and classes: [first, second, …], of several labels a row type: labels, "
+        "classes and a separator, of numbers type: number, of masks type: mask and classes"
     )
     return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
 
 
 def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
-    """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes."""
-    if label.greater_than is not None or logical_type == "boolean" or label.type == "number":
+    """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes.
+
+    Of several labels a row each is named once at most.
+    """
+    if label.greater_than is not None or logical_type == "boolean" or label.type in ("number", "mask"):
         return ()
+    if label.type == "labels":
+        pattern = _names_pattern([str(one) for one in label.classes], label.separator or "")
+        return (make_rule("label.values", "pattern", (label.column,), bound=NO_ROW, pattern=pattern),)
     values = list(label.classes) if label.type == "class" else [0, 1]
     return (make_rule("label.values", "allowed", (label.column,), bound=NO_ROW, values=values),)
+
+
+def _names_pattern(names: Sequence[str], separator: str) -> str:
+    """A regular expression of texts that hold some of the names or none, in any order, each once at most."""
+    name, between = "|".join(map(re.escape, names)), re.escape(separator)
+    again = rf"(?:.*{between})?({name}){between}(?:.*{between})?\1(?:{between}|\Z)"
+    return rf"(?s)\A(?!{again})(?:(?:{name})(?:{between}(?:{name}))*)?\Z"

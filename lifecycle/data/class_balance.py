@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult
+from lifecycle.tasks import Kind
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 # Below this share of a class most batches of 20 rows hold none of it.
@@ -15,24 +16,33 @@ RARE = 0.05
 _CHOICES = {False: "balanced, {positive: …}, or none", True: "balanced, or none"}
 
 
-def class_balance_check(labels: pd.Series, declared: str, classes: Sequence[Any]) -> CheckResult:
+def class_balance_check(labels: pd.Series, declared: str, kind: Kind) -> CheckResult:
     """Warns if the rarest class has under 5 % of the training rows, or half its fair share, and nothing is `declared`.
 
-    `labels` are places among `classes`; numbers have none.
+    Where a row may have several it warns of those that no row has: of rare ones nothing is to be declared. `labels` are
+    the label's column; numbers have no classes.
     """
     import numpy as np
 
-    if not classes:
+    if not kind.classes:
         told = "the label is a number and has no classes"
         return CheckResult(name="class_balance", status="not_applicable", severity="warning", evidence=told)
-    counts = np.bincount(labels.to_numpy(dtype=np.int64), minlength=len(classes))
+    counts = (
+        kind.class_rows(kind.checked_labels(labels.to_numpy())) if len(labels) else np.zeros(len(kind.classes), int)
+    )
+    return _of_classes(counts, len(labels), declared, kind) if kind.row_classes else _of_labels(counts, labels, kind)
+
+
+def _of_classes(counts: np.ndarray, rows: int, declared: str, kind: Kind) -> CheckResult:
+    import numpy as np
+
     # Of equal shares a later class is the rarer one, as the label 1 of two.
-    place = len(classes) - 1 - int(np.argmin(counts[::-1]))
-    rarer, value = (float(counts[place]) / len(labels) if len(labels) else 0.0), classes[place]
+    place = len(counts) - 1 - int(np.argmin(counts[::-1]))
+    rarer, value = (float(counts[place]) / rows if rows else 0.0), kind.classes[place]
     # Twenty classes have 5 % each where they are balanced.
-    bound = min(RARE, 1 / (2 * len(classes)))
+    bound = min(RARE, 1 / (2 * len(counts)))
     silent = not declared and rarer < bound
-    evidence = f"label {value} has {rarer:.2%} of {len(labels)} training rows; "
+    evidence = f"label {value} has {rarer:.2%} of {rows} training rows; "
     return CheckResult(
         name="class_balance",
         status="fail" if silent else "pass",
@@ -40,5 +50,21 @@ def class_balance_check(labels: pd.Series, declared: str, classes: Sequence[Any]
         observed=rarer,
         threshold=bound,
         evidence=evidence + (declared or "training.class_weights: not declared"),
-        fix=f"declare training.class_weights: {_CHOICES[len(classes) > 2]} if that is meant" if silent else "",
+        fix=f"declare training.class_weights: {_CHOICES[len(counts) > 2]} if that is meant" if silent else "",
+    )
+
+
+def _of_labels(counts: np.ndarray, labels: pd.Series, kind: Kind) -> CheckResult:
+    rows = len(labels)
+    absent = [str(name) for name, count in zip(kind.classes, counts, strict=True) if not count]
+    told = f"of {rows} training rows {kind.in_words(labels)}" if rows else "no training rows"
+    if absent:
+        told = f"no training row has {', '.join(absent[:5])}; {told}"
+    return CheckResult(
+        name="class_balance",
+        status="fail" if absent else "pass",
+        severity="warning",
+        observed=float(counts.min()) / rows if rows else 0.0,
+        evidence=told,
+        fix="leave these out of the label's classes: nothing can be learned of them" if absent else "",
     )

@@ -9,6 +9,9 @@ relative name of a file all count. Three choices:
 - A timestamp is an instant or a wall-clock time; Parquet keeps no more of a time zone, so the zone's name is left out.
 - Integer and float widths count (int32 is not int64); 64-bit offsets, fixed lengths and categories don't.
 
+Of files that rows name, below `files/`, the relative name and the bytes count. A dataset without any has the hash that
+it had before there were such files.
+
 The hash of bytes (DVC's) is integrity; this one is identity. Measured: 300,000 rows of 51
 columns in 0.65 s of CPU.
 """
@@ -20,6 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.data.file_tree import FILES, tree_files, tree_hashes
 from lifecycle.errors import DatasetError
 from lifecycle.identity import sha256_json
 from lifecycle.records import Frozen
@@ -33,7 +37,10 @@ _TICKS_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class FileContent(Frozen):
-    """One file: `name` relative to the dataset's folder, with `/`; `sha256` of its logical content."""
+    """One file: `name` relative to the dataset's folder, with `/`; `sha256` of its logical content.
+
+    A file that rows name, below `files/`, has no `rows` of its own, and its content are its bytes.
+    """
 
     name: str
     rows: int
@@ -49,11 +56,15 @@ class ContentHash(Frozen):
 
 
 def content_hash(folder: Path) -> ContentHash:
-    """The logical content of a folder of Parquet files.
+    """The logical content of a folder of Parquet files, and of the files below `files/` in it.
 
-    Raises DatasetError if the folder holds no file, anything but Parquet, or a file that can't be read whole.
+    Raises DatasetError if the folder holds no Parquet file, anything else outside `files/`, or a file that can't be
+    read whole.
     """
-    return combined(FileContent(name=name, **file_content(path)) for name, path in parquet_files(folder).items())
+    tables = [FileContent(name=name, **file_content(path)) for name, path in parquet_files(folder).items()]
+    files = tree_files(folder)
+    named = zip(files, tree_hashes(files.values()), strict=True)
+    return combined([*tables, *(FileContent(name=name, rows=0, sha256=sha256) for name, sha256 in named)])
 
 
 def combined(files: Iterable[FileContent]) -> ContentHash:
@@ -64,16 +75,29 @@ def combined(files: Iterable[FileContent]) -> ContentHash:
 
 
 def parquet_files(folder: Path) -> dict[str, Path]:
-    """The files below a folder by relative name, in order; DatasetError if there is none or one is not Parquet."""
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    """The Parquet files below a folder by relative name, in order; those below `files/` are left out.
+
+    Raises DatasetError if there is none, or another file outside `files/`.
+    """
+    parts = [path for path in folder.glob("*") if path.name != FILES]
+    below = (inner for path in parts if path.is_dir() for inner in path.rglob("*"))
+    found = (path for path in (*parts, *below) if not path.is_dir())
+    paths = {path.relative_to(folder).as_posix(): path for path in found}
     foreign = sorted(name for name in paths if not name.endswith(".parquet"))
     if foreign:
         raise DatasetError(
-            f"{folder.name} holds files that are not Parquet", value=foreign[:5], fix="write only *.parquet files there"
+            f"{folder.name} holds files that are not Parquet",
+            value=foreign[:5],
+            fix=f"write only *.parquet files there, and files that rows name below {FILES}/",
         )
     if not paths:
         raise DatasetError("the folder holds no Parquet file", value=str(folder), fix="build the dataset first")
     return dict(sorted(paths.items()))
+
+
+def all_files(folder: Path) -> dict[str, Path]:
+    """The Parquet files of a dataset's folder and the files below `files/`, by relative name."""
+    return parquet_files(folder) | tree_files(folder)
 
 
 def file_content(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.contract.model import Label
 from lifecycle.data.column_types import cast_to, column_types, common_types, type_name
 from lifecycle.data.content import ContentHash
+from lifecycle.data.file_tree import is_file_name
 from lifecycle.errors import DatasetError, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,8 +39,13 @@ class VersionFiles:
 
     @property
     def names(self) -> list[str]:
-        """Names of all files."""
-        return [file.name for file in self.content.files]
+        """Names of all Parquet files."""
+        return [file.name for file in self.content.files if not is_file_name(file.name)]
+
+    @property
+    def named_files(self) -> dict[str, str]:
+        """sha256 of the bytes of each file that rows name."""
+        return {file.name: file.sha256 for file in self.content.files if is_file_name(file.name)}
 
     @cached_property
     def columns(self) -> dict[str, frozenset[Any]]:
@@ -116,7 +122,7 @@ def compare(old: VersionFiles, new: VersionFiles, key: Sequence[str], label: Lab
         changed=any_cell.arg_true(),
         cells=cells,
         labels=labels,
-        schema=(*_schema_changes(old.columns, new.columns), *_partly_gone(old, new)),
+        schema=(*_schema_changes(old.columns, new.columns), *_partly_gone(old, new), *_file_changes(old, new)),
         removed_columns=tuple(name for name in old.columns if set(new.lacking(name)) - set(old.lacking(name))),
         old_duplicates=_duplicates(shared, olds),
         new_duplicates=_duplicates(shared, news),
@@ -151,14 +157,17 @@ def label_of(column: pl.Series, label: Label) -> pl.Series:
 
 def _split_files(old: VersionFiles, new: VersionFiles) -> Files:
     """By content, so that a file that was only renamed is equal."""
-    left = Counter(file.sha256 for file in old.content.files)
+    before, after = (
+        [file for file in side.content.files if not is_file_name(file.name)] for side in (old, new)
+    )  # fmt: skip
+    left = Counter(file.sha256 for file in before)
     equal, only_new = [], []
-    for file in new.content.files:
+    for file in after:
         left[file.sha256] -= 1
         (equal if left[file.sha256] >= 0 else only_new).append(file.name)
     spare = Counter({sha256: count for sha256, count in left.items() if count > 0})
     only_old = []
-    for file in old.content.files:
+    for file in before:
         if spare[file.sha256] > 0:
             spare[file.sha256] -= 1
             only_old.append(file.name)
@@ -223,6 +232,19 @@ def _partly_gone(old: VersionFiles, new: VersionFiles) -> list[str]:
         if files:
             lines.append(f"column missing in {', '.join(files[:5])}: {name}")
     return lines
+
+
+def _file_changes(old: VersionFiles, new: VersionFiles) -> list[str]:
+    """How many files that rows name were added, removed and changed."""
+    before, after = old.named_files, new.named_files
+    changed = sum(after[name] != before[name] for name in before.keys() & after.keys())
+    counts = {
+        "added": len(after.keys() - before.keys()),
+        "removed": len(before.keys() - after.keys()),
+        "other bytes": changed,
+    }
+    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return [f"below files/: {told}"] if told else []
 
 
 def _require_key(old: VersionFiles, new: VersionFiles, key: Sequence[str]) -> None:

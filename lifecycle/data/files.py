@@ -90,7 +90,13 @@ class SplitFiles:
         return pa.Table.from_batches(parts).to_pandas()
 
 
-def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.ndarray], labels: pd.Series) -> SplitFiles:
+def write_split_files(
+    source: Path,
+    folder: Path,
+    positions: Mapping[str, np.ndarray],
+    labels: pd.Series,
+    texts: Mapping[str, Sequence[str | None]] | None = None,
+) -> SplitFiles:
     """Write each split's rows of the dataset in `source`, batch after batch, with the label as a column.
 
     It replaces a column of its name, and has the type of `labels`, whose values are written as they are.
@@ -98,6 +104,7 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     Args:
         positions: row numbers of each split in the order of `read_columns`, each row in one split at most.
         labels: the label by row number, for the rows of all splits; its name is the column's.
+        texts: further columns of texts, a value for each row of the dataset.
     """
     import numpy as np
     import pyarrow as pa
@@ -106,9 +113,14 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     paths = list(parquet_files(source).values())
     label = str(labels.name)
     known = labels.to_numpy()
-    schema = _written_schema(paths, label, pa.from_numpy_dtype(known.dtype))
+    kind = pa.string() if known.dtype == object else pa.from_numpy_dtype(known.dtype)
+    added = {name: pa.array(values, pa.string()) for name, values in (texts or {}).items()}
+    schema = _written_schema(paths, {**dict.fromkeys(added, pa.string()), label: kind})
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    split_of, values = np.full(rows, -1, dtype=np.int8), np.zeros(rows, dtype=known.dtype)
+    split_of, values = (
+        np.full(rows, -1, dtype=np.int8),
+        np.full(rows, "" if known.dtype == object else 0, dtype=known.dtype),
+    )
     values[labels.index] = known
     for place, chosen in enumerate(positions.values()):
         split_of[chosen] = place
@@ -117,7 +129,8 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     try:
         for batch in _batches(paths):
             here = slice(first, first := first + batch.num_rows)
-            labelled = _labelled(batch, label, values[here], schema)
+            new = {name: column[here] for name, column in added.items()} | {label: pa.array(values[here], kind)}
+            labelled = _with_columns(batch, new, schema)
             for place, writer in enumerate(writers):
                 chosen = split_of[here] == place
                 if chosen.any():
@@ -128,14 +141,16 @@ def write_split_files(source: Path, folder: Path, positions: Mapping[str, np.nda
     return files
 
 
-def _labelled(batch: Any, label: str, values: np.ndarray, schema: pa.Schema) -> pa.Table:
-    """The batch as the schema has it."""
+def _with_columns(batch: Any, new: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    """The batch with new columns, as the schema has it."""
     import pyarrow as pa
 
     rows = pa.Table.from_batches([batch])
-    others = rows.select([name for name in rows.column_names if name != label])
+    rows = rows.select([name for name in rows.column_names if name not in new])
+    for name, column in new.items():
+        rows = rows.append_column(name, column)
     try:
-        return others.append_column(label, pa.array(values)).select(schema.names).cast(schema)
+        return rows.select(schema.names).cast(schema)
     except pa.ArrowInvalid as error:
         fix = "write every file with the same columns and types"
         raise DatasetError(f"a value does not fit the type that all files share: {error}", fix=fix) from None
@@ -167,14 +182,14 @@ def _common_types(paths: Sequence[Path]) -> tuple[dict[str, pa.DataType], dict[s
     return types, table.conflicts
 
 
-def _written_schema(paths: Sequence[Path], label: str, kind: pa.DataType) -> pa.Schema:
-    """The files' one schema with the label's type, in the place of a column of its name or else as the last."""
+def _written_schema(paths: Sequence[Path], new: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The files' one schema with the types of new columns, each in the place of one of its name or else at the end."""
     import pyarrow as pa
 
     types, conflicts = _common_types(paths)
-    conflicts.pop(label, None)
+    conflicts = {name: why for name, why in conflicts.items() if name not in new}
     if conflicts:
         told = [f"{name}: {why}" for name, why in conflicts.items()]
         fix = "write every file with the same columns and types"
         raise DatasetError("the files' columns don't fit together", value=told[:10], fix=fix)
-    return pa.schema(types | {label: kind})
+    return pa.schema({**types, **new})

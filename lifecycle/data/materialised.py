@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lifecycle.data.content import ContentHash, FileContent, combined, parquet_files
+from lifecycle.data.content import ContentHash, FileContent, all_files, combined
+from lifecycle.data.file_tree import tree_hashes
 from lifecycle.errors import DatasetError
-from lifecycle.identity import sha256_file
 from lifecycle.records import Frozen, StoredFile
 
 
@@ -38,7 +38,7 @@ class Manifest(Frozen):
 
 
 def files_folder(target: Path) -> Path:
-    """Where a materialised dataset's Parquet files lie."""
+    """The folder of a materialised dataset: its Parquet files, and `files/` with those that rows name."""
     return target / "files"
 
 
@@ -54,12 +54,8 @@ def intact(target: Path, content_sha256: str) -> Manifest | None:
         raise _damaged(target, "the manifest describes other content", manifest.content.sha256)
     expected = {file.stored.path: file.stored for file in manifest.files}
     # Not combined into one hash of hashes: the message has to name the file.
-    found = parquet_files(files_folder(target))
-    changed = sorted(
-        name
-        for name in expected.keys() | found.keys()
-        if name not in expected or name not in found or _stored(name, found[name]) != expected[name]
-    )
+    found = _stored(all_files(files_folder(target)))
+    changed = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if changed:
         raise _damaged(target, "files differ from the manifest", changed)
     return manifest
@@ -70,8 +66,9 @@ def install(folder: Path, target: Path, content: ContentHash, dvc_hash: str) -> 
 
     `folder` has to lie on the same file system as `target`.
     """
-    paths = parquet_files(folder)
-    files = (ManifestFile(content=file, stored=_stored(file.name, paths[file.name])) for file in content.files)
+    paths = all_files(folder)
+    stored = _stored(paths)
+    files = (ManifestFile(content=file, stored=stored[file.name]) for file in content.files)
     manifest = Manifest(dvc_hash=dvc_hash, files=tuple(files))
     new = folder.with_name(f"{folder.name}.new")
     new.mkdir()
@@ -98,8 +95,9 @@ def read_manifest(target: Path) -> Manifest:
         raise _damaged(target, "the manifest can't be read", str(error)) from error
 
 
-def _stored(name: str, path: Path) -> StoredFile:
-    return StoredFile(path=name, sha256=sha256_file(path), bytes=path.stat().st_size)
+def _stored(files: dict[str, Path]) -> dict[str, StoredFile]:
+    hashes = zip(files.items(), tree_hashes(files.values(), "verifying the dataset's files"), strict=True)
+    return {name: StoredFile(path=name, sha256=sha256, bytes=path.stat().st_size) for (name, path), sha256 in hashes}
 
 
 def _damaged(target: Path, problem: str, value: object) -> DatasetError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle.data.file_values import with_paths
 from lifecycle.errors import DatasetError
 from lifecycle.jobs import Rows
 
@@ -13,11 +14,15 @@ if TYPE_CHECKING:
 
 
 def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFrame:
-    """The split at `path`: features, label, group, keys and `extra`, each once. Raises DatasetError."""
+    """The split at `path`: features, label, group, keys and `extra`, each once. Raises DatasetError.
+
+    Columns of files (`rows.files`) hold absolute Paths: so to_tensors and baselines tell them from texts.
+    """
     import pandas as pd
     import pyarrow.parquet as parquet
 
-    columns = list(dict.fromkeys((*rows.features, rows.label, rows.group, *rows.keys, *extra)))
+    label_file = () if rows.label_file is None else (rows.label_file,)
+    columns = list(dict.fromkeys((*rows.features, rows.label, *label_file, rows.group, *rows.keys, *extra)))
     if not Path(path).is_file():
         raise DatasetError("the split's file is missing", value=str(path), fix="materialize the snapshot again")
     try:
@@ -25,7 +30,8 @@ def read_rows(path: str, rows: Rows, extra: tuple[str, ...] = ()) -> pd.DataFram
         if missing:
             fix = "use a dataset version that has them, or leave them out of the features"
             raise DatasetError(f"the rows lack columns: {', '.join(missing)}", value=str(path), fix=fix)
-        return pd.read_parquet(path, columns=columns)
+        found = pd.read_parquet(path, columns=columns)
     except (OSError, ValueError, KeyError) as error:
         fix = "materialize the snapshot again"
         raise DatasetError(f"the split's file cannot be read: {error}", value=str(path), fix=fix) from None
+    return with_paths(found, [name for name in rows.files if name in found], Path(rows.files_root))

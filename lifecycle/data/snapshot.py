@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Contract, Label
 from lifecycle.data.content import content_hash
+from lifecycle.data.file_rows import sha_column
 from lifecycle.data.files import SplitFiles, write_split_files
-from lifecycle.errors import DatasetError
+from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.identity import sha256_file
 from lifecycle.records import DatasetVersion, Split, StoredFile
 from lifecycle.split_spec import SplitSpec, Windows
@@ -25,15 +26,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def with_label(frame: pd.DataFrame, label: Label) -> pd.DataFrame:
-    """The rows that have a label, with it as column `label.name`: an event as int8, a class as its place among the
-    declared ones, a number as float64. Raises DatasetError if a value is none of the label's."""
+def with_label(frame: pd.DataFrame, label: Label, folder: Path | None = None) -> pd.DataFrame:
+    """The rows that have a label, as column `label.name`. Raises DatasetError if a value is none of the label's.
+
+    An event is int8, a class its place among the declared ones, several labels a text of 0 and 1, one character each in
+    their order, a number float64, a mask in `folder` a text (tasks/segmentation.py).
+    """
     labelled = frame[frame[label.column].notna()]
     values = labelled[label.column]
     if label.type == "class":
         return labelled.assign(**{label.name: _places(values, label)})
+    if label.type == "labels":
+        return labelled.assign(**{label.name: _texts_of_names(values, label)})
     if label.type == "number":
         return labelled.assign(**{label.name: _numbers(values, label)})
+    if label.type == "mask":
+        assert folder is not None
+        return labelled.assign(**{label.name: _masks(values, label, folder)})
     if label.greater_than is not None:
         return labelled.assign(**{label.name: (values > label.greater_than).astype("int8")})
     if not values.isin([0, 1]).all():
@@ -57,6 +66,30 @@ def _places(values: pd.Series, label: Label) -> np.ndarray:
     return places.astype("int16")
 
 
+def _texts_of_names(values: pd.Series, label: Label) -> pd.Series:
+    """Of each text of names a text of 0 and 1, one character for each declared one: 'b|a' of a, b and c is '110'."""
+    import pandas as pd
+
+    places = {str(name): place for place, name in enumerate(label.classes)}
+    digits: dict[str, str] = {}
+    for text in values.unique():
+        names = text.split(label.separator) if text else []
+        held = {places.get(name, -1) for name in names}
+        if -1 not in held and len(held) == len(names):
+            digits[text] = "".join("1" if place in held else "0" for place in range(len(places)))
+    found = values.map(digits)
+    wrong = found.isna()
+    if wrong.any():
+        # The contract's own check names the rows by their key.
+        problem = (
+            f"the label column {label.column} holds texts that name a label twice, or one that is none of its "
+            f"{len(places)} classes"
+        )
+        fix = f"name them in contract.yaml (label: classes), or correct the rows; {label.separator!r} stands between"
+        raise DatasetError(problem, value=f"{int(wrong.sum())} rows", fix=fix)
+    return pd.Series(found, dtype="str")
+
+
 def _numbers(values: pd.Series, label: Label) -> np.ndarray:
     """The values as float64; infinite ones are no labels."""
     import numpy as np
@@ -70,13 +103,40 @@ def _numbers(values: pd.Series, label: Label) -> np.ndarray:
     return found
 
 
+def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:
+    """Texts of the masks of files, `(N,)`, read in parallel."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    from lifecycle.tasks.masks import read_mask
+    from lifecycle.tasks.segmentation import Segmentation
+
+    kind = Segmentation(label.classes)
+
+    def text(value: str) -> str:
+        return str(kind.column(read_mask(folder / value, len(label.classes))[None])[0])
+
+    try:
+        with ThreadPoolExecutor() as threads:
+            return np.array(list(threads.map(text, values)), dtype=object)
+    except EvaluationError as error:
+        raise DatasetError(error.problem, value=error.value, fix=error.fix) from None
+
+
 @contextmanager
 def written_splits(
-    state: StateFolder, use_case: UseCase, source: Path, splits: Mapping[str, pd.DataFrame], label: str
+    state: StateFolder,
+    use_case: UseCase,
+    source: Path,
+    splits: Mapping[str, pd.DataFrame],
+    label: str,
+    hashes: Mapping[str, Sequence[str | None]] | None = None,
 ) -> Iterator[SplitFiles]:
     """The splits of the dataset in `source` as files in a folder that is gone afterwards, unless it was installed.
 
-    `splits` need the column `label` only; their index counts the dataset's rows.
+    `splits` need the column `label` only; their index counts the dataset's rows. `hashes` are of the bytes of the files
+    that each row of the dataset names, by column; a split has them beside the paths.
     """
     import numpy as np
     import pandas as pd
@@ -86,9 +146,9 @@ def written_splits(
     folder = Path(tempfile.mkdtemp(dir=parent, prefix=".writing-"))
     labelled = pd.concat([rows[label] for rows in splits.values()])
     try:
-        yield write_split_files(
-            source, folder, {name: np.asarray(rows.index) for name, rows in splits.items()}, labelled
-        )
+        positions = {name: np.asarray(rows.index) for name, rows in splits.items()}
+        texts = {sha_column(name): values for name, values in (hashes or {}).items()}
+        yield write_split_files(source, folder, positions, labelled, texts)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

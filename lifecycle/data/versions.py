@@ -21,6 +21,7 @@ import yaml
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from lifecycle.data.content import ContentHash
+from lifecycle.data.file_tree import is_file_name
 from lifecycle.errors import DatasetError, did_you_mean
 from lifecycle.provenance import without_credentials
 from lifecycle.records import Backfill, Frozen
@@ -157,14 +158,16 @@ def refuse_changes(new: str, content: ContentHash, earlier: str, known: ContentH
 def changed_files(content: ContentHash, known: ContentHash) -> tuple[list[str], list[str]]:
     """Names of the earlier version's files that say something else now, and of those that are gone.
 
-    An older state of the data may be published later too: it lacks only files that come after its own newest one.
+    An older state of the data may be published later too: it lacks only Parquet files that come after its own newest
+    one, and whatever files only their rows name.
     """
     built = {file.name: file.sha256 for file in content.files}
     before = {file.name: file.sha256 for file in known.files}
     changed = sorted(name for name in built.keys() & before.keys() if built[name] != before[name])
     missing = sorted(set(before) - set(built), key=_in_order)
-    newest = max(map(_in_order, built))
-    older_state = not set(built) - set(before) and all(_in_order(name) > newest for name in missing)
+    newest = max((_in_order(name) for name in built if not is_file_name(name)), default=[])
+    later = all(_in_order(name) > newest for name in missing if not is_file_name(name))
+    older_state = not set(built) - set(before) and later and not all(map(is_file_name, missing))
     return changed, [] if older_state else missing
 
 

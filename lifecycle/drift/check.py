@@ -47,9 +47,12 @@ def drift_check(written: SplitFiles, contract: Contract, spec: SplitSpec) -> Che
 
 
 def drift_columns(contract: Contract) -> tuple[str, ...]:
-    """What a model reads and learns from: features, the label's column and weights."""
+    """What a model reads and learns from: features, the label's column and weights.
+
+    Files are left out: each row has its own path, and what they show, answers and labels tell of.
+    """
     wanted = ("feature", "target_source", "target", "weight")
-    return tuple(column.name for column in contract.columns if column.role in wanted)
+    return tuple(column.name for column in contract.columns if column.role in wanted and column.file is None)
 
 
 def _shortage(axis: Axis) -> str:

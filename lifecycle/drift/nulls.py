@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lifecycle.checks import FEWEST_ROWS, CheckResult
+from lifecycle.data.file_rows import is_sha_column
 from lifecycle.data.files import SplitFiles
 from lifecycle.split_spec import SPLITS, SplitSpec
 
@@ -66,7 +67,7 @@ def _shares(written: SplitFiles, split: str, group: str) -> dict[str, tuple[floa
     import polars as pl
 
     rows = pl.scan_parquet(written.path(split))
-    names = [name for name in rows.collect_schema().names() if name != group]
+    names = [name for name in rows.collect_schema().names() if name != group and not is_sha_column(name)]
     floats = {name for name, kind in rows.collect_schema().items() if kind.is_float()}
     missing = [
         (pl.col(name).is_null() | (pl.col(name).is_nan().fill_null(False) if name in floats else False))

@@ -37,7 +37,7 @@ def measured_by(
     if name in benchmark.metrics:
         figures = stored_figures(name, model, table)
         return own_metric(name, benchmark.metrics[name].better, figures.shape[1]), figures
-    return kind.metrics[name], kind.checked(table["label"], from_columns(kind, model, table))[1]
+    return kind.metrics[name], kind.checked_statistics(table["label"], from_columns(kind, model, table))[1]
 
 
 def metric_columns(benchmark: BenchmarkSpec, snapshot: Snapshot) -> tuple[str, ...]:

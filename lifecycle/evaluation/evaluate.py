@@ -14,7 +14,7 @@ from lifecycle.evaluation.comparison import comparison, measured_by, row_weights
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
 from lifecycle.tasks.interval import MINIMUM_GROUPS
-from lifecycle.tasks.kind import Kind, answer_columns, from_columns
+from lifecycle.tasks.kind import Kind, from_columns, statistic_columns
 from lifecycle.tasks.metric import estimate
 from lifecycle.tasks.own import figure_columns
 from lifecycle.use_case import BenchmarkSpec
@@ -49,13 +49,13 @@ def evaluate(
 ) -> EvaluationBody:
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
-    `predictions` has the columns row (unique), group, label, the answers (tasks/kind.py, answer_columns) of candidate,
+    `predictions` has the columns row (unique), group, label, the statistics (tasks/kind.py) of candidate,
     of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
     (tasks/own.py), and slice_column of its slices;
     `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid
     input is told by the checks predictions and groups, not raised.
     """
-    named = [name for name in (CHAMPION,) if set(answer_columns(kind, name)) <= set(predictions.columns)]
+    named = [name for name in (CHAMPION,) if set(statistic_columns(kind, name)) <= set(predictions.columns)]
     models = [CANDIDATE, *spec.baselines, *named]
     complete = _predictions_check(predictions, models, spec, kind, benchmark_rows)
     groups = _groups_check(predictions, kind, complete)
@@ -78,7 +78,7 @@ def evaluate(
             "comparisons": tuple(gain for pair in over if (gain := gains[pair]) is not None),
             "baseline_gains": tuple(gain for pair in of_baselines if (gain := gains[pair]) is not None),
             "reliability": kind.reliability(
-                *kind.checked(table["label"], from_columns(kind, CANDIDATE, table)), row_weights(table)
+                *kind.checked_statistics(table["label"], from_columns(kind, CANDIDATE, table)), row_weights(table)
             ),
         }
     )
@@ -138,7 +138,7 @@ def _predictions_check(
     predictions: pd.DataFrame, models: list[str], spec: BenchmarkSpec, kind: Kind, benchmark_rows: int
 ) -> CheckResult:
     """Every benchmark row once, with its label, its group and an answer of every model."""
-    answers = [column for model in models for column in answer_columns(kind, model)]
+    answers = [column for model in models for column in statistic_columns(kind, model)]
     weight = () if spec.weight is None else ("weight",)
     own = [figure_columns(name, model, 1)[0] for model in models for name in spec.metrics]
     wanted = ["row", "group", "label", *weight, *answers, *own, *map(slice_column, spec.slices)]
@@ -175,7 +175,7 @@ def _row_problems(predictions: pd.DataFrame, models: list[str], kind: Kind, benc
         return [*problems, error.problem]
     for model in models:
         try:
-            kind.checked(labels, from_columns(kind, model, predictions))
+            kind.checked_statistics(labels, from_columns(kind, model, predictions))
         except EvaluationError as error:
             problems.append(f"{model}: {error.problem}")
     return problems

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult
 from lifecycle.drift.statistics import psi
-from lifecycle.tasks.kind import Kind, answer_columns
+from lifecycle.tasks.kind import Kind, column_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,9 @@ def prediction_drift_check(benchmark: pd.DataFrame, reference: pd.DataFrame, kin
 
     Of an answer of several numbers the one that moved most beyond what it may is told.
     """
-    found = [_judged(benchmark, reference, column) for column in answer_columns(kind, "candidate")]
+    found = [
+        _judged(benchmark, reference, column) for column in (column_of("candidate", name) for name in kind.drifting)
+    ]
     return max(found, key=_beyond)
 
 

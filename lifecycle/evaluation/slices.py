@@ -158,7 +158,7 @@ def _quartiles(values: np.ndarray, column: str) -> tuple[np.ndarray, list[str]]:
 
 
 def _metrics(rows: pd.DataFrame, model: str, kind: Kind, name: str) -> list[Metric]:
-    labels, answers = kind.checked(rows["label"], from_columns(kind, model, rows))
+    labels, answers = kind.checked_statistics(rows["label"], from_columns(kind, model, rows))
     return [
         Metric(
             model=model,

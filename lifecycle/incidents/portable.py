@@ -150,6 +150,7 @@ def _without_places(incident: Incident, checkpoint: CheckpointRef | None) -> Inc
     job = incident.job.model_copy(
         update={
             "use_case_folder": "code",
+            "rows": incident.job.rows.model_copy(update={"files_root": ""}),
             **dict.fromkeys(("out", "training_file", "validation_file", "calibration_file"), ""),
             **dict.fromkeys(("start", "kept_features", "ends_at")),
             "interruptions": Interruptions(),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from lifecycle.checks import CheckResult
 from lifecycle.contract.model import Contract
+from lifecycle.data.file_rows import sha_column
 from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.cells import cells_of, read_labelled
+from lifecycle.leakage.cells import Cells, cells_of, read_labelled
 from lifecycle.leakage.differences import differences
 from lifecycle.leakage.duplicates import duplicates, near_duplicates
 from lifecycle.leakage.entities import entity_overlap
+from lifecycle.leakage.equal_files import equal_files, file_features
 from lifecycle.leakage.finding import Leak, leakage_check
 from lifecycle.leakage.label_window import label_window
 from lifecycle.leakage.later_times import later_times
@@ -17,6 +21,11 @@ from lifecycle.leakage.power import shortage
 from lifecycle.leakage.row_order import row_order
 from lifecycle.leakage.single_feature import single_feature
 from lifecycle.split_spec import SplitSpec, Windows
+
+_ONLY_FILES = Leak(
+    taxon="L2", family="single_feature", status="not_applicable",
+    evidence="every feature is a file, and a path is no value that could be the label",
+)  # fmt: skip
 
 
 def leakage(written: SplitFiles, contract: Contract, split: SplitSpec, prediction_time: str | None) -> CheckResult:
@@ -33,38 +42,53 @@ def follows_time(split: SplitSpec) -> bool:
 def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) -> list[Leak]:
     """What each family found.
 
-    Reads all rows of at most 12 features and of the entities, and a sample of the others.
+    Reads all rows of at most 12 features and of the entities, and a sample of the others. Of a feature that is a file
+    its bytes' hash stands in for the value: rows can be equal in it, and a missing file can betray the label.
     """
     by_time = follows_time(split)
-    features, label = list(contract.feature_columns), contract.label.name
+    files = file_features(contract)
+    hashes, label = [sha_column(name) for name in files], contract.label.name
+    features = [name for name in contract.feature_columns if name not in files]
     order, kept_apart = split.time_column, [split.group_column] if split.group_column else []
     keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
     extra = [*keys, split.resample_by, *([order] if order else [])]
     kind = contract.label.kind
-    rows = read_labelled(written, [*features, *extra], label, kind)
+    rows = read_labelled(written, [*features, *hashes, *extra], label, kind)
     event = kind.events(kind.checked_labels(written.read("training", [label])[label].to_numpy()))[0]
-    cells = {name: cells_of(rows.training[name], rows.held[name]) for name in features}
+    cells = {name: cells_of(rows.training[name], rows.held[name]) for name in (*features, *hashes)}
     entities = [column.name for column in contract.columns if column.role == "entity"]
     found = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
         *entity_overlap(written, entities, kept_apart),
-        *duplicates(written, cells, label, order, event, by_time=by_time),
+        *equal_files(written, contract, by_time=by_time),
+    ]
+    # Rows that are nothing but files are equal where these are.
+    if features:
+        found += duplicates(
+            written, cells, label, order, lambda values: event.of_labels(kind.checked_labels(values)), by_time=by_time
+        )
+    found += [
         *near_duplicates(rows, cells, order, by_time=by_time),
     ]
     few = shortage(rows.training_counts, rows.scored_counts)
     if few:
         fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
         return [*found, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
-    alone = single_feature(rows, cells)
+    alone = single_feature(rows, {name: cells[name] for name in features}) if features else [_ONLY_FILES]
     deciding = {name for finding in alone if finding.status == "fail" for name in finding.columns}
     others = [name for name in features if name not in deciding]
     found += [
         *alone,
-        *null_mask(rows, {name: cells[name] for name in others}),
+        *null_mask(rows, {name: cells[name] for name in others} | _by_column(cells, files)),
         *differences(rows, contract, others),
         *row_order(rows, others, keys, split.resample_by),
     ]
     return [_reviewed(finding, contract) for finding in found]
+
+
+def _by_column(cells: Mapping[str, Cells], files: Sequence[str]) -> dict[str, Cells]:
+    """The cells of the files' hashes under the names of their columns."""
+    return {name: cells[sha_column(name)] for name in files}
 
 
 def _reviewed(finding: Leak, contract: Contract) -> Leak:

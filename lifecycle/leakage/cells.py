@@ -80,8 +80,8 @@ def read_labelled(written: SplitFiles, columns: list[str], label: str, kind: Kin
 
     wanted = list(dict.fromkeys([*columns, label]))
     most = {"training": TRAINING_ROWS} | dict.fromkeys(HELD_SPLITS, HELD_ROWS)
-    stored = {name: written.read(name, [label])[label].to_numpy() for name in most}
-    events = kind.events(kind.checked_labels(stored["training"]))
+    stored = {name: kind.checked_labels(written.read(name, [label])[label].to_numpy()) for name in most}
+    events = kind.events(stored["training"])
     labels = {name: events[0].of_labels(found).astype(np.int64) for name, found in stored.items()}
     counts = {name: np.bincount(found, minlength=2) for name, found in labels.items()}
     chosen = {

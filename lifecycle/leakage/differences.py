@@ -91,7 +91,7 @@ def _judged(rows: LabelledRows, contract: Contract, pair: tuple[str, str]) -> Le
     if not found.decides:
         return None
     evidence = (
-        f"their difference decides the label: Youden's J {found.youden:.3f}, AUC {found.auc:.3f} on held-out rows"
+        f"their difference decides {found.what}: Youden's J {found.youden:.3f}, AUC {found.auc:.3f} on held-out rows"
     )
     return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=pair, observed=found.youden, threshold=found.copy.youden,

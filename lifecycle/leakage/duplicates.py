@@ -9,15 +9,14 @@ benchmark's labels are read too: copies may lie in no other split, and customers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.data.days import day_of, days_of
 from lifecycle.data.files import BATCH_ROWS, SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS, Cells, LabelledRows
 from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.recurrence import Repeats, Views, are_fine, by_nature, joined, known_rows, parts_of, repeats_of
-from lifecycle.tasks.kind import Event
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,11 +34,17 @@ _FIX = "remove the copies before the rows are split, or split so that all copies
 
 
 def duplicates(
-    written: SplitFiles, cells: Mapping[str, Cells], label: str, order: str | None, event: Event, *, by_time: bool
+    written: SplitFiles,
+    cells: Mapping[str, Cells],
+    label: str,
+    order: str | None,
+    event: Callable[[Any], np.ndarray],
+    *,
+    by_time: bool,
 ) -> list[Leak]:
     """One finding for each held-out split that holds rows of training again; reads all rows, in batches.
 
-    Whether labels came along is asked of one `event` of theirs.
+    Whether labels came along is asked of one `event` of theirs, 1 where it holds, of values of the label's column.
 
     `order` is the column of time that the split goes by; None where it goes by none.
     """
@@ -66,7 +71,14 @@ def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str |
     return _findings("near_duplicates", views, by_time=by_time, seen=rows.training_share)
 
 
-def _exact(written: SplitFiles, split: str, columns: list[str], label: str, order: str | None, event: Event) -> Views:
+def _exact(
+    written: SplitFiles,
+    split: str,
+    columns: list[str],
+    label: str,
+    order: str | None,
+    event: Callable[[Any], np.ndarray],
+) -> Views:
     """The rows of a split, each column's value taken as it is; 24 bytes of memory a row."""
     import numpy as np
     import polars as pl
@@ -78,7 +90,7 @@ def _exact(written: SplitFiles, split: str, columns: list[str], label: str, orde
         frame = pl.DataFrame(batch)
         day = days_of(batch.column(order)) if order else np.zeros(len(frame), dtype=np.int32)
         hashes = [frame.select(some).hash_rows().to_numpy() for some in (columns, columns[:COARSE_COLUMNS])]
-        parts.append((*hashes, event.of_labels(frame[label].to_numpy()).astype(np.int8), day))
+        parts.append((*hashes, event(frame[label].to_numpy()).astype(np.int8), day))
     hashes, coarse, labels, when = (np.concatenate(some) for some in zip(*parts, strict=True))
     return Views(hashes[None], labels, parts_of(when if order else None, len(labels)), coarse)
 

@@ -72,8 +72,8 @@ def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
         told = "the rows hold no times (no prediction_time), so there is no later"
         return Leak(taxon="L3.1", family=GAP, status="not_applicable", evidence=told)
     times = pd.read_parquet(job.training_file, columns=[time])[time]
-    kind, labels = job.rows.kind, rows[job.rows.label].to_numpy()
-    event = kind.events(kind.checked_labels(labels))[0].of_labels(labels).astype("int64")
+    labels = job.rows.labels(rows)
+    event = job.rows.kind.events(labels)[0].of_labels(labels).astype("int64")
     rows = rows.assign(**{time: times, job.rows.label: event})
     return split_gap(
         rows,

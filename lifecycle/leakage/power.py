@@ -35,6 +35,12 @@ class Power:
     auc: float
     training_auc: float
     copy: Copy = COPY_OF_CLASSES
+    event: str = ""
+
+    @property
+    def what(self) -> str:
+        """What is decided: one event by its name where that is enough, else the label."""
+        return self.event if self.copy.of_one_event else "the label"
 
     @property
     def decides(self) -> bool:
@@ -46,16 +52,19 @@ class Power:
 def power_over_events(cells: Cells, rows: LabelledRows) -> Power:
     """The least power over the events that there are rows enough for: a copy of the label decides them all.
 
+    The greatest one where each event is a label of its own (Copy.of_one_event).
+
     One flower's petals tell its species from all others, and an hour's load is nearly the one before: neither is a
     copy, which would decide each class, and the tails as well as the middle.
     """
     enough = [one for one in rows.events if not shortage(_both(one.training), _both(one.held[rows.scored]))]
     # Whether the main one has rows enough is asked before any column is measured.
     found = [
-        replace(power(cells, event.training, event.held, rows.scored), copy=rows.copy)
+        replace(power(cells, event.training, event.held, rows.scored), copy=rows.copy, event=event.name)
         for event in enough or rows.events[:1]
     ]
-    return min(found, key=lambda one: (one.decides, one.auc))
+    chosen = max if rows.copy.of_one_event else min
+    return chosen(found, key=lambda one: (one.decides, one.auc))
 
 
 def _both(labels: np.ndarray) -> np.ndarray:

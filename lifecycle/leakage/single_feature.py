@@ -29,8 +29,8 @@ def single_feature(rows: LabelledRows, cells: Mapping[str, Cells]) -> list[Leak]
     strongest = max(found, key=lambda name: found[name].auc)
     one = found[strongest]
     evidence = (
-        f"none of {len(found)} features decides the label alone; the strongest, {strongest}, has AUC {one.auc:.3f} "
-        f"on held-out rows and Youden's J {one.youden:.2f}"
+        f"none of {len(found)} features decides {_a_label(one)} alone; the strongest, {strongest}, has AUC "
+        f"{one.auc:.3f} on held-out rows and Youden's J {one.youden:.2f}"
     )
     return [
         Leak(
@@ -52,11 +52,15 @@ def feature_power(rows: LabelledRows, name: str, cells: Cells) -> Power:
 
 def _finding(name: str, found: Power) -> Leak:
     evidence = (
-        f"one set of its values decides the label: Youden's J {found.youden:.3f} (a copy of the label has 1, one with "
-        f"5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J {found.copy.youden} or "
-        f"AUC {found.copy.auc}"
+        f"one set of its values decides {found.what}: Youden's J {found.youden:.3f} (a copy of the label has 1, one "
+        f"with 5 % of its values flipped 0.9), AUC {found.auc:.3f} on held-out rows; decisive from J "
+        f"{found.copy.youden} or AUC {found.copy.auc}"
     )
     return Leak(
         taxon="L2", family=FAMILY, status="fail", columns=(name,), observed=found.youden, threshold=found.copy.youden,
         evidence=evidence, fix=_FIX,
     )  # fmt: skip
+
+
+def _a_label(found: Power) -> str:
+    return f"a label (nearest: {found.event})" if found.copy.of_one_event else "the label"

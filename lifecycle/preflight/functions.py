@@ -6,12 +6,14 @@ Each function is tried as soon as those it needs have given anything, so that on
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import load_contract
 from lifecycle.contract.sample import FIT_ROWS, sample_rows
+from lifecycle.contract.sample_files import with_sample_files, without_size
 from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
@@ -19,11 +21,12 @@ from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from lifecycle.task import TARGET_STATE, Task
 from lifecycle.tasks import Kind
-from lifecycle.tasks.kind import answer_shape
 from lifecycle.trainers.script import NETWORK_FUNCTIONS
+from lifecycle.training.scoring import as_array
 from lifecycle.training.techniques.recompute import checkpoint_activations
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import Tensor, nn
 
@@ -47,9 +50,25 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     task = trials.imported()
     if task is None:
         return trials.result()
-    rows = sample_rows(load_contract(trials.folder / "contract.yaml"), job.rows.features)
-    labels = kind.sample_labels(len(rows))
-    targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
+    contract = load_contract(trials.folder / "contract.yaml")
+    if shapeless := without_size(contract, job.rows.features):
+        for name in FIXES:
+            trials.not_tried(
+                name, f"the contract says no size of {', '.join(shapeless)}, so no array can be made: add it"
+            )
+        return trials.result()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = with_sample_files(sample_rows(contract, job.rows.features), contract, Path(folder))
+        size = contract.column(contract.label.column).size
+        return _tried(job, trials, task, rows, job.rows.kind.sample_truth(len(rows), size))
+
+
+def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, truth: np.ndarray) -> FunctionsResult:
+    """Each function on these rows, whose files are there."""
+    import torch
+
+    kind = job.rows.kind
+    labels, targets = kind.checked_labels(truth), torch.from_numpy(kind.targets(truth))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
     state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters, kind.target_state(labels)))
     inputs = trials.of("to_tensors", lambda: _tensors(task, rows, state), state)
@@ -174,14 +193,17 @@ def _loss(
     task: Task, model: nn.Module, outputs: Tensor, targets: Tensor, uses_labels: bool
 ) -> tuple[Any, str, list[Wrong]]:
     loss = task.loss_fn(outputs, targets)
-    if tuple(loss.shape) != tuple(targets.shape):
-        fix = "give one loss a row: reduction='none', and outputs of shape (N,)"
+    if tuple(loss.shape) != (len(targets),):
+        fix = "give one loss a row: reduction='none', and "
+        fix += (
+            "outputs of shape (N,)" if targets.ndim == 1 else "the mean over all but the rows: .flatten(1).mean(dim=1)"
+        )
         return None, "", [(f"{len(targets)} rows became {tuple(loss.shape)}", fix)]
     wrong: list[Wrong] = []
     if not loss.isfinite().all():
         wrong.append(("losses are not finite", "keep logarithms away from 0, for example by a loss with logits"))
     # Each row gets the label of the row before: of two labels in turn the other one.
-    swapped = task.loss_fn(outputs, targets.roll(1)).detach() if uses_labels else None
+    swapped = task.loss_fn(outputs, targets.roll(1, 0)).detach() if uses_labels else None
     if swapped is not None and float(outputs.detach().std()) > 0 and _alike(loss.detach(), swapped):
         wrong.append(("the loss is the same for swapped targets", _LABELS))
     if not loss.requires_grad:
@@ -210,11 +232,11 @@ def _gradients(model: nn.Module) -> tuple[int, int, list[str]]:
 
 def _predict(task: Task, outputs: Tensor, kind: Kind) -> tuple[Any, str, list[Wrong]]:
     found = task.predict(outputs.detach())
-    wanted = (len(outputs), *answer_shape(kind))
-    if tuple(found.shape) != wanted:
-        return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}, not {wanted}", kind.predict_fix)]
     try:
-        kind.checked(kind.sample_labels(len(found)), found.double().cpu().numpy())
+        answers, wanted = kind.of_predict(as_array(found)), (len(outputs), *kind.answer_shape)
+        if answers.shape != wanted:
+            return None, "", [(f"{len(outputs)} rows became {tuple(found.shape)}, not {wanted}", kind.predict_fix)]
+        kind.checked(kind.sample_labels(len(found)), answers)
         wrong = []
     except EvaluationError as error:
         wrong = [(f"{error.problem} (for example {error.value})", error.fix)]

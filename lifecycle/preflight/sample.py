@@ -64,14 +64,14 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     drawn, held_out = _drawn(job, rows), _drawn(job, validation)
     seed_everything(job.training.seed)
     kind = job.rows.kind
-    target = kind.target_state(drawn[job.rows.label].to_numpy())
+    target = kind.target_state(job.rows.labels(drawn))
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
 
     def build() -> nn.Module:
         seed_everything(job.training.seed)
         return task.build_model(preprocessing, job.hyperparameters)
 
-    count, labels = rows_of_stage(len(rows), job.training, job.stages, "full"), rows[job.rows.label].to_numpy()
+    count, labels = rows_of_stage(len(rows), job.training, job.stages, "full"), job.rows.labels(rows)
     # Of a reserve no more is known here than that it is stratified.
     oversampled = oversample(labels[:count], job.training.oversampling)
     plan = make_plan(count, job.training, job.stages, "full", oversampled)
@@ -80,7 +80,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     # The first time that these rows are read: files that were read before may come from memory.
     training, made = spent(lambda: to_train_data(task, drawn, preprocessing, job, device))
     given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = _weights(drawn[job.rows.label].to_numpy(), job.training, given, len(kind.classes))
+    weights = _weights(job.rows.labels(drawn), job.training, given, kind.row_classes)
     if weights is not None:
         training = replace(training, weights=torch.tensor(weights, dtype=torch.float32, device=device))
     held_out_data = to_train_data(task, held_out, preprocessing, job, device)
@@ -145,4 +145,4 @@ def drawn_rows(job: PreflightJob, rows: pd.DataFrame) -> np.ndarray:
     """Numbers of the sample's rows."""
     most = SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
     fraction = min(1.0, most / len(rows))
-    return stage_rows(job.rows.kind.strata(rows[job.rows.label].to_numpy()), fraction, job.training.seed)
+    return stage_rows(job.rows.kind.strata(job.rows.labels(rows)), fraction, job.training.seed)

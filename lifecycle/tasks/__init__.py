@@ -8,7 +8,9 @@ from lifecycle.records import Record
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.multiclass import Multiclass
+from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
+from lifecycle.tasks.segmentation import Segmentation
 from lifecycle.tasks.target import ClassValue, KindName, Target
 from lifecycle.tasks.words import Words
 
@@ -25,8 +27,12 @@ def _kind(name: KindName, classes: tuple[ClassValue, ...], quantiles: tuple[floa
             return BINARY
         case "multiclass":
             return Multiclass(classes)
+        case "multilabel":
+            return Multilabel(classes)
         case "regression":
             return Regression(quantiles)
+        case "segmentation":
+            return Segmentation(classes)
 
 
 def words_of(record: Record) -> Words:
@@ -40,7 +46,10 @@ def is_better_higher(metric: str) -> bool | None:
 
 
 # Names mean the same in every kind; a class and quantiles stand for any others.
-_SAMPLES: tuple[Kind, ...] = (BINARY, Multiclass(("0", "1")), Regression(), Regression((0.1, 0.5, 0.9)))
+_SAMPLES: tuple[Kind, ...] = (
+    BINARY, Multiclass(("0", "1")), Multilabel(("0", "1")), Regression(), Regression((0.1, 0.5, 0.9)),
+    Segmentation(("0", "1")),
+)  # fmt: skip
 _DIRECTIONS = {
     metric.name.partition("[")[0]: metric.higher_is_better
     for kind in _SAMPLES

@@ -55,6 +55,22 @@ def logistic_regression(training: pd.DataFrame, columns: list[str], labels: np.n
     return lambda rows: model.predict_proba(design(rows))
 
 
+def logistic_regressions(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
+    """Probability of each of several labels `(N, labels)` of 0 and 1, each of which occurs and is absent somewhere."""
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    design = _fit_design(training, columns)
+    table = design(training)
+    models = [LogisticRegression(C=1.0, solver="lbfgs", max_iter=1000).fit(table, column) for column in labels.T]
+
+    def answers(rows: pd.DataFrame) -> np.ndarray:
+        table = design(rows)
+        return np.stack([model.predict_proba(table)[:, 1] for model in models], axis=1)
+
+    return answers
+
+
 def ridge(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
     """Numbers `(N,)`."""
     from sklearn.linear_model import Ridge
@@ -72,6 +88,22 @@ def boosted_classes(training: pd.DataFrame, columns: list[str], labels: np.ndarr
     model = HistGradientBoostingClassifier(**options)
     model.fit(tree_table(encoding, training), labels)
     return lambda rows: model.predict_proba(tree_table(encoding, rows))
+
+
+def boosted_labels(training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int) -> Predictor:
+    """As logistic_regressions, of trees of their own each."""
+    import numpy as np
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    encoding, options = _trees(training, columns, seed)
+    table = tree_table(encoding, training)
+    models = [HistGradientBoostingClassifier(**options).fit(table, column) for column in labels.T]
+
+    def answers(rows: pd.DataFrame) -> np.ndarray:
+        table = tree_table(encoding, rows)
+        return np.stack([model.predict_proba(table)[:, 1] for model in models], axis=1)
+
+    return answers
 
 
 def boosted_numbers(

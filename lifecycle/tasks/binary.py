@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.tasks.interval import joined_codes
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
 from lifecycle.tasks.probabilities import (
     brier,
@@ -18,10 +18,10 @@ from lifecycle.tasks.probabilities import (
     checked,
     checked_labels,
     log_loss,
-    pair_wins,
     reliability,
     require_both_classes,
 )
+from lifecycle.tasks.ranking import auc_left_out
 from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ THRESHOLD = 0.5
 MOST_LEFT_OUT = 1_000
 
 
-class Binary:
+class Binary(FewNumbers):
     """A label of two values."""
 
     name = "binary"
+    row_classes = 2
     classes = (0, 1)
     answer_names = ("",)
     answers = "probabilities"
     words = Words()
     predict_fix = "give the probability of the positive label of each row, shape (N,), for example by torch.sigmoid"
-    target_dtype: Literal["float32"] = "float32"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "auc"
     per_class: tuple[str, ...] = ()
@@ -65,12 +65,20 @@ class Binary:
         found = (
             TaskMetric("log_loss", False, rows=log_loss),
             TaskMetric("brier", False, rows=brier),
-            TaskMetric("auc", True, left_out=_auc_left_out, low=0.0, high=1.0),
+            TaskMetric("auc", True, left_out=auc_left_out, low=0.0, high=1.0),
             TaskMetric("average_precision", True, left_out=_average_precision_left_out, low=0.0, high=1.0),
             TaskMetric("calibration_error", False, left_out=_calibration, low=0.0, high=1.0),
             *(_of_decisions(name, formula) for name, formula in _DECISIONS.items()),
         )
         return {metric.name: metric for metric in found}
+
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.bincount(labels.astype(np.int64), minlength=2)
+
+    def targets(self, truth: np.ndarray) -> np.ndarray:
+        return truth.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         return checked_labels(labels)
@@ -207,46 +215,6 @@ def _of_decisions(name: str, formula: Callable[..., np.ndarray]) -> TaskMetric:
 def _decided(labels: np.ndarray, answers: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
     """True and false negatives, false and true positives of each group, (G, 4)."""
     return cell_sums(2 * (answers >= THRESHOLD) + (labels == 1), 4, codes, weights)
-
-
-def _auc_left_out(
-    labels: np.ndarray, scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
-) -> tuple[float, np.ndarray]:
-    """AUC, and the exact AUC without each group from one sort: pairs lost are those with a row in the group."""
-    import numpy as np
-
-    require_both_classes(labels)
-    positive, count = labels == 1, int(codes.max()) + 1
-    weigh = np.ones(len(labels)) if weights is None else weights
-    wins = np.empty_like(scores)
-    wins[positive] = _weighed_wins(scores[positive], scores[~positive], weights, positive)
-    wins[~positive] = _weighed_wins(-scores[~positive], -scores[positive], weights, ~positive)
-    wins *= weigh
-    total, lost = wins[positive].sum(), np.bincount(codes, weights=wins)
-    order = np.argsort(codes, kind="stable")
-    for group, rows in enumerate(np.split(order, np.cumsum(np.bincount(codes))[:-1])):
-        inside = positive[rows]
-        mine = None if weights is None else weights[rows]
-        # Pairs with both rows in the group were counted from both sides.
-        own = _weighed_wins(scores[rows[inside]], scores[rows[~inside]], mine, inside)
-        lost[group] -= (own * weigh[rows[inside]]).sum()
-    positives = np.bincount(codes, weights=weigh * positive, minlength=count)
-    negatives = np.bincount(codes, weights=weigh, minlength=count) - positives
-    pairs = (positives.sum() - positives) * (negatives.sum() - negatives)
-    left_out = np.divide(total - lost, pairs, out=np.full(count, np.nan), where=pairs > 0)
-    return float(total / (positives.sum() * negatives.sum())), left_out
-
-
-def _weighed_wins(scores: np.ndarray, others: np.ndarray, weights: np.ndarray | None, mine: np.ndarray) -> np.ndarray:
-    """pair_wins, with the others weighed; `weights` are of all rows, `mine` says which of them are `scores`."""
-    import numpy as np
-
-    if weights is None:
-        return pair_wins(scores, others)
-    order = np.argsort(others, kind="stable")
-    below = np.concatenate([[0.0], np.cumsum(weights[~mine][order])])
-    ordered = others[order]
-    return (below[np.searchsorted(ordered, scores, "left")] + below[np.searchsorted(ordered, scores, "right")]) / 2
 
 
 def _average_precision_left_out(

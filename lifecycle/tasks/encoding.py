@@ -6,15 +6,18 @@
 - Text, categories and all else are categorical; a missing value is a category of its own.
 - A timestamp gives two categorical columns, its hour and its weekday: the time itself is no feature, since
   every benchmark row lies beyond all training rows; without them the baselines would be unfairly weak.
+- A column of files gives several numeric columns, of what is in each file (file_numbers.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lifecycle.data.file_values import is_file_column
 from lifecycle.errors import EvaluationError, did_you_mean
+from lifecycle.tasks.file_numbers import Form, file_numbers, form_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +37,7 @@ class Encoding:
     low: np.ndarray
     high: np.ndarray
     categories: dict[str, pd.Index]
+    files: Mapping[str, Form]
 
     def encode(self, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         """Numbers `(N, K)` float64 with NaN where missing, and codes `(N, C)` int64.
@@ -43,8 +47,9 @@ class Encoding:
         import numpy as np
         import pandas as pd
 
-        _require(rows, [*self.numeric, *self.times, *(c for c in self.categories if not _is_part(c))])
-        numbers = np.clip(_numbers(rows, self.numeric), self.low, self.high)
+        whole = (c for c in (*self.numeric, *self.categories) if not _is_part(c))
+        _require(rows, [*whole, *self.times, *self.files])
+        numbers = np.clip(_numbers(rows, self.numeric, self.files), self.low, self.high)
         codes = np.empty((len(rows), len(self.categories)), dtype=np.int64)
         for position, (column, known) in enumerate(self.categories.items()):
             found = known.get_indexer(pd.Index(_texts(rows, column), dtype=object))
@@ -68,9 +73,11 @@ def fit_encoding(training: pd.DataFrame, columns: Sequence[str], most_categories
     numeric = tuple(
         c for c in columns if types.is_numeric_dtype(training[c]) or types.is_timedelta64_dtype(training[c])
     )
-    categorical = [c for c in columns if c not in numeric and c not in times]
+    files = {c: form_of(training[c].dropna().to_list()) for c in columns if is_file_column(training[c])}
+    categorical = [c for c in columns if c not in numeric and c not in times and c not in files]
     categorical += [f"{c}\0{part}" for c in times for part in ("hour", "day_of_week")]
-    numbers = _numbers(training, numeric)
+    numeric += tuple(f"{c}\0{place}" for c, form in files.items() for place in range(form.width))
+    numbers = _numbers(training, numeric, files)
     filled = ~np.isnan(numbers).all(axis=0)
     numeric, numbers = tuple(np.array(numeric, dtype=object)[filled]), numbers[:, filled]
     if not numeric and not categorical:
@@ -81,6 +88,7 @@ def fit_encoding(training: pd.DataFrame, columns: Sequence[str], most_categories
         low=np.nanmin(numbers, axis=0),
         high=np.nanmax(numbers, axis=0),
         categories={c: _frequent(_texts(training, c), most_categories) for c in categorical},
+        files=files,
     )
 
 
@@ -93,12 +101,19 @@ def _frequent(values: pd.Series, most: int | None) -> pd.Index:
     return pd.Index(sorted(str(value) for value, _ in frequent[:most]), dtype=object)
 
 
-def _numbers(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
+def _numbers(rows: pd.DataFrame, columns: Sequence[str], files: Mapping[str, Form]) -> np.ndarray:
     import numpy as np
     import pandas as pd
 
     values = np.empty((len(rows), len(columns)))
+    for column, form in files.items():
+        positions = [position for position, name in enumerate(columns) if _part_of(name) == column]
+        places = [int(columns[position].rpartition("\0")[2]) for position in positions]
+        if positions:
+            values[:, positions] = file_numbers(rows[column].to_list(), form)[:, places]
     for position, column in enumerate(columns):
+        if _is_part(column):
+            continue
         series = rows[column]
         if pd.api.types.is_timedelta64_dtype(series):
             series = series.dt.total_seconds()
@@ -114,8 +129,13 @@ def _numbers(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
 
 
 def _is_part(column: str) -> bool:
-    """True for the hour or weekday of a timestamp column."""
+    """True for the hour or weekday of a timestamp column, and for a number of a file."""
     return "\0" in column
+
+
+def _part_of(column: str) -> str:
+    """The column that a part is of; empty for a whole one."""
+    return column.rpartition("\0")[0]
 
 
 def _texts(rows: pd.DataFrame, column: str) -> pd.Series:

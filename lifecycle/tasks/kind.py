@@ -1,14 +1,16 @@
 """What every kind of task says, and nothing else has to know: labels, answers, metrics, baselines, calibration.
 
-Labels are what the snapshot stores, shape `(N,)`. Answers are what `predict` gives and a service returns: shape
-`(N, *answer_shape)`, float64. Everything here is numpy on whole columns; torch is the worker's.
+The label's column is what the snapshot stores; labels are what `checked_labels` makes of it, `(N, ...)`, and what all
+functions here take. Answers are what `predict` gives, as `of_predict` reads it: shape `(N, *answer_shape)`, float64.
+Statistics are what a table of predictions keeps of a row, `(N, K)`, and what metrics are computed of: for few numbers a
+row the answers themselves. Everything here is numpy on whole columns; torch is the worker's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.interval import MINIMUM_GROUPS
@@ -42,15 +44,20 @@ class Event:
 @dataclass(frozen=True)
 class Copy:
     """From which figures on a column that decides an event is taken for a copy of the label: Youden's J of its best cut
-    over all rows and on held-out ones, and the area under the curve."""
+    over all rows and on held-out ones, and the area under the curve.
+
+    A copy decides all events of a label; of several labels a row each is one of its own: it is enough to decide one.
+    """
 
     youden: float
     held_youden: float
     auc: float
+    of_one_event: bool = False
 
 
 # Chosen on half of the planted faults of benchmarks/leakage.py; docs/decisions/0015 has the other half.
 COPY_OF_CLASSES = Copy(youden=0.83, held_youden=0.70, auc=0.97)
+COPY_OF_LABELS = Copy(youden=0.83, held_youden=0.70, auc=0.97, of_one_event=True)
 # The least J over the events of a number, on 20,000 rows: a copy has 0.99, one with 5 % of its values exchanged 0.934,
 # one with 10 % noise 0.958, a column that correlates by 0.99 with the label 0.909, the value of an hour before in a
 # series of autocorrelation 0.98 0.868. Such an honest column has an AUC of 0.993.
@@ -67,7 +74,7 @@ class Kind(Protocol):
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The label's classes in the order of their codes; empty for numbers."""
+        """The label's classes, or a row's possible labels, in the order of the contract; empty for numbers."""
         ...
 
     @property
@@ -91,8 +98,51 @@ class Kind(Protocol):
         ...
 
     @property
-    def target_dtype(self) -> Literal["float32", "int64"]:
-        """The type of the targets that loss_fn gets, shape (N,)."""
+    def row_classes(self) -> int:
+        """Of how many classes each row has exactly one, which may weigh rows; 0 where labels are no such thing."""
+        ...
+
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        """How many rows have each of the `classes`, (classes,)."""
+        ...
+
+    def truth(self, values: Any) -> np.ndarray:
+        """All that is known of rows' labels, `(N, ...)`, of the label's column or its files (Rows.truth)."""
+        ...
+
+    def targets(self, truth: np.ndarray) -> np.ndarray:
+        """What loss_fn gets of `truth`, (N, ...), float32 or int64."""
+        ...
+
+    @property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Shape of the answer of one row."""
+        ...
+
+    def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
+        """Answers `(N, *answer_shape)` of what predict gave; `whole` ones with all that it gave, for `statistics`."""
+        ...
+
+    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Answers, whole or not, in the size of the truth that they are compared with."""
+        ...
+
+    @property
+    def statistic_names(self) -> tuple[str, ...]:
+        """Names of a row's statistics; one empty name where they are one number."""
+        ...
+
+    @property
+    def drifting(self) -> tuple[str, ...]:
+        """Statistics that say what is answered, whatever is true."""
+        ...
+
+    def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """What is kept of rows' (whole) answers: `(N,)` or `(N, K)`. Raises EvaluationError."""
+        ...
+
+    def checked_statistics(self, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Labels and statistics from a table of predictions. Raises EvaluationError, as `checked`."""
         ...
 
     @property
@@ -107,7 +157,7 @@ class Kind(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, TaskMetric]:
-        """All metrics by name."""
+        """All metrics by name, of labels and statistics."""
         ...
 
     @property
@@ -131,11 +181,18 @@ class Kind(Protocol):
         ...
 
     def checked_labels(self, labels: Any) -> np.ndarray:
-        """Labels `(N,)`, N >= 1. Raises EvaluationError where a value is none of the kind's."""
+        """Labels `(N, ...)`, N >= 1, of a label's column, or of labels again.
+
+        Raises EvaluationError where a value is none of the kind's.
+        """
         ...
 
     def checked(self, labels: Any, answers: Any) -> tuple[np.ndarray, np.ndarray]:
         """Labels and answers. Raises EvaluationError where a value is none of the kind's, or shapes do not fit."""
+        ...
+
+    def served(self, answers: np.ndarray) -> dict[str, Any]:
+        """What a service answers, by column, a value for each of `(N, ...)` whole answers."""
         ...
 
     def prior(self, labels: np.ndarray) -> np.ndarray:
@@ -199,11 +256,15 @@ class Kind(Protocol):
     def reliability(
         self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
     ) -> tuple[ReliabilityBin, ...]:
-        """What is answered against what is observed, in bins of equal mass by the answer."""
+        """What is answered against what is observed, in bins by the answer; `answers` are statistics."""
         ...
 
     def sample_labels(self, rows: int) -> np.ndarray:
         """Labels to try functions on, `(rows,)`, as varied as they come."""
+        ...
+
+    def sample_truth(self, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
+        """As `sample_labels`, all that is known of so many labels; `size` is that of their files, if declared."""
         ...
 
     def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
@@ -219,24 +280,64 @@ class Kind(Protocol):
         ...
 
 
-def answer_shape(kind: Kind) -> tuple[int, ...]:
-    """Shape of the answer of one row."""
-    return () if kind.answer_names == ("",) else (len(kind.answer_names),)
+class FewNumbers:
+    """What kinds share whose answer of a row is one number or a few: labels and answers are kept as they are."""
+
+    @property
+    def answer_shape(self: Kind) -> tuple[int, ...]:
+        return () if self.answer_names == ("",) else (len(self.answer_names),)
+
+    @property
+    def statistic_names(self: Kind) -> tuple[str, ...]:
+        return self.answer_names
+
+    @property
+    def drifting(self: Kind) -> tuple[str, ...]:
+        return self.answer_names
+
+    def truth(self: Kind, values: Any) -> np.ndarray:
+        return self.checked_labels(values)
+
+    def served(self: Kind, answers: np.ndarray) -> dict[str, Any]:
+        return dict(zip(self.answer_names, answers.reshape(len(answers), -1).T, strict=True))
+
+    def sample_truth(self: Kind, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
+        return self.sample_labels(rows)
+
+    def of_predict(self, raw: Any, *, whole: bool = False) -> np.ndarray:
+        import numpy as np
+
+        return np.asarray(raw, dtype=np.float64)
+
+    def beside(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return answers
+
+    def statistics(self, truth: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return answers
+
+    def checked_statistics(self: Kind, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
+        return self.checked(labels, statistics)
 
 
-def answer_columns(kind: Kind, model: str) -> list[str]:
-    """Columns of a table that hold a model's answers."""
-    return [f"{model}:{name}" if name else model for name in kind.answer_names]
+def statistic_columns(kind: Kind, model: str) -> list[str]:
+    """Columns of a table that hold a model's statistics."""
+    return [column_of(model, name) for name in kind.statistic_names]
 
 
-def as_columns(kind: Kind, model: str, answers: np.ndarray) -> dict[str, np.ndarray]:
-    """A model's answers `(N, *answer_shape)` as columns of a table."""
-    return dict(zip(answer_columns(kind, model), answers.reshape(len(answers), -1).T, strict=True))
+def column_of(model: str, statistic: str) -> str:
+    """The column of a table that holds one statistic of a model."""
+    return f"{model}:{statistic}" if statistic else model
+
+
+def as_columns(kind: Kind, model: str, statistics: np.ndarray) -> dict[str, np.ndarray]:
+    """A model's statistics `(N,)` or `(N, K)` as columns of a table."""
+    return dict(zip(statistic_columns(kind, model), statistics.reshape(len(statistics), -1).T, strict=True))
 
 
 def from_columns(kind: Kind, model: str, table: pd.DataFrame) -> np.ndarray:
-    """A model's answers, `(N, *answer_shape)`, from the columns of a table."""
-    return table[answer_columns(kind, model)].to_numpy(dtype="float64").reshape(len(table), *answer_shape(kind))
+    """A model's statistics, `(N,)` or `(N, K)`, from the columns of a table."""
+    found = table[statistic_columns(kind, model)].to_numpy(dtype="float64")
+    return found[:, 0] if kind.statistic_names == ("",) else found
 
 
 def vector(name: str, values: Any, *, dimensions: int = 1) -> np.ndarray:

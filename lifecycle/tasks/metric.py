@@ -58,7 +58,7 @@ def estimate(metric: TaskMetric, labels: Any, answers: Any, groups: Any, weights
     """
     if metric.rows is not None:
         return mean_estimate(metric.rows(labels, answers), groups, weights)
-    value, left_out = without_each(metric, labels, answers, group_codes(groups, len(labels)), weights)
+    value, left_out = without_each(metric, labels, answers, group_codes(groups, len(answers)), weights)
     found = jackknife_estimate(value, left_out)
     return found.model_copy(update={"low": max(found.low, metric.low), "high": min(found.high, metric.high)})
 
@@ -68,7 +68,7 @@ def gain(metric: TaskMetric, labels: Any, candidate: Any, reference: Any, groups
     sign = 1.0 if metric.higher_is_better else -1.0
     if metric.rows is not None:
         return mean_estimate(sign * (metric.rows(labels, candidate) - metric.rows(labels, reference)), groups, weights)
-    codes = group_codes(groups, len(labels))
+    codes = group_codes(groups, len(candidate))
     (better, better_left), (worse, worse_left) = (
         without_each(metric, labels, answers, codes, weights) for answers in (candidate, reference)
     )
@@ -81,7 +81,7 @@ def value(metric: TaskMetric, labels: Any, answers: Any, weights: Any = None) ->
 
     if metric.rows is not None:
         return float(np.average(metric.rows(labels, answers), weights=weights))
-    return without_each(metric, labels, answers, np.zeros(len(labels), dtype=np.int64), weights)[0]
+    return without_each(metric, labels, answers, np.zeros(len(answers), dtype=np.int64), weights)[0]
 
 
 def without_each(
@@ -134,3 +134,11 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
         np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
     )
     return np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator > 0)
+
+
+def mean_of_known(figures: np.ndarray) -> np.ndarray:
+    """Mean over the classes or labels that have a figure, (..., classes) → (...); NaN where none has."""
+    import numpy as np
+
+    known = np.isfinite(figures)
+    return ratio(np.where(known, figures, 0.0).sum(axis=-1), known.sum(axis=-1))

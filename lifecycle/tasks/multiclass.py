@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
+from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, reliability
 from lifecycle.tasks.words import Words
 
@@ -30,7 +30,7 @@ SUM_TOLERANCE = 1e-3
 MOST_EVENTS = 12
 
 
-class Multiclass:
+class Multiclass(FewNumbers):
     """A label of several classes, of which a row has one."""
 
     name = "multiclass"
@@ -40,7 +40,6 @@ class Multiclass:
         predicted="mean probability of the predicted class",
         observed="share of rows of that class",
     )
-    target_dtype: Literal["int64"] = "int64"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "accuracy"
     per_class = ("recall", "precision", "f1")
@@ -49,6 +48,10 @@ class Multiclass:
 
     def __init__(self, classes: tuple[Any, ...]) -> None:
         self.classes = classes
+
+    @property
+    def row_classes(self) -> int:
+        return len(self.classes)
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -81,6 +84,14 @@ class Multiclass:
                 for metric, of in (("recall", _recalls), ("precision", _precisions), ("f1", _f1s))
             ]
         return {metric.name: metric for metric in found}
+
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.bincount(labels, minlength=len(self.classes))
+
+    def targets(self, truth: np.ndarray) -> np.ndarray:
+        return truth.astype("int64")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """Places among the classes, int64."""
@@ -166,7 +177,7 @@ class Multiclass:
         Source: Alexandari, Kundaje & Shrikumar 2020.
         """
         labels, answers = self.checked(labels, answers)
-        return _fit_slope_and_intercepts(_logarithms(answers), labels)
+        return fit_slope_and_intercepts(_logarithms(answers), labels)
 
     @property
     def uncalibrated(self) -> dict[str, Any]:
@@ -319,19 +330,11 @@ def _f1s(counts: np.ndarray) -> np.ndarray:
 
 
 def _balanced_accuracy(counts: np.ndarray) -> np.ndarray:
-    return _mean_over_classes(_recalls(counts))
+    return mean_of_known(_recalls(counts))
 
 
 def _macro_f1(counts: np.ndarray) -> np.ndarray:
-    return _mean_over_classes(_f1s(counts))
-
-
-def _mean_over_classes(figures: np.ndarray) -> np.ndarray:
-    """Over the classes that have one, (..., classes) → (...)."""
-    import numpy as np
-
-    known = np.isfinite(figures)
-    return ratio(np.where(known, figures, 0.0).sum(axis=-1), known.sum(axis=-1))
+    return mean_of_known(_f1s(counts))
 
 
 def _calibration(
@@ -347,7 +350,7 @@ def _logarithms(answers: np.ndarray) -> np.ndarray:
     return np.log(np.clip(answers, SMALLEST_PROBABILITY, 1.0))
 
 
-def _fit_slope_and_intercepts(logarithms: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def fit_slope_and_intercepts(logarithms: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """The most likely slope and intercepts, of which each lies about where it changes nothing (a normal of variance 1).
 
     Convex. That prior weighs as much as about a row, and keeps all finite where classes are missing or perfectly

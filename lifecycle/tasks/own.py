@@ -1,9 +1,10 @@
 """Metrics and baselines of a use case's own.
 
-A metric is a function of metrics.py, `name(labels, answers, rows)`: labels `(N,)`, a class as its place, answers as
-predict gives them after calibration, rows with the columns of the benchmark. It gives a figure of each row, `(N,)`, and
-the metric is their mean; or `(N, 2)`, and the metric is the sum of the first column over that of the second. Which way
-is better stands in use_case.yaml.
+A metric is a function of metrics.py, `name(labels, answers, rows)`: labels `(N,)`, a class as its place, several labels
+as 0 and 1 `(N, labels)`, masks `(N, height, width)`; answers as predict gives them after calibration, of masks
+`(N, height, width, classes)` and some rows at a time; rows with the columns of the benchmark. It gives a figure of each
+row, `(N,)`, and the metric is their mean; or `(N, 2)`, and the metric is the sum of the first column over that of the
+second. Which way is better stands in use_case.yaml.
 
 A baseline is a function of model.py, `baseline_name(training, labels)`: it learns from training rows with the feature
 columns and their labels `(N,)`, and gives a function of rows that answers as predict does.
@@ -112,7 +113,11 @@ def own_baseline(
     predict = tried(lambda: getattr(module, f"{BASELINE}{name}")(training[columns].copy(), labels))
 
     def answers(rows: pd.DataFrame) -> np.ndarray:
-        return tried(lambda: kind.checked(kind.sample_labels(len(rows)), predict(rows[columns].copy()))[1])
+        def checked() -> np.ndarray:
+            found = kind.of_predict(predict(rows[columns].copy()))
+            return kind.checked(kind.sample_labels(len(rows)), found)[1]
+
+        return tried(checked)
 
     return answers
 
@@ -133,15 +138,16 @@ def try_own(
     from lifecycle.tasks.baselines import BASELINES
 
     kind, sensitive, features = columns.kind, bool(columns.sensitive), list(columns.features)
-    labels = kind.checked_labels(rows[columns.label].to_numpy())
+    truth = columns.truth(rows)
+    labels = kind.checked_labels(truth)
     own = [name for name in baselines if name not in BASELINES]
     task = load_task(folder) if own else None
     for name in own:
         own_baseline(task, name, rows, features, columns.label, kind, sensitive=sensitive)(rows)
-    answers = kind.fit_baseline("prior", rows, features, labels, 0)(rows)
+    answers = kind.beside(truth, kind.fit_baseline("prior", rows, features, labels, 0)(rows))
     shown = rows[[name for name in seen if name in rows and name not in columns.sensitive]]
     for name in metrics:
-        own_figures(load_module(folder, "metrics"), name, labels, answers, shown.copy(), sensitive=sensitive)
+        own_figures(load_module(folder, "metrics"), name, truth, answers, shown.copy(), sensitive=sensitive)
 
 
 def own_problems(

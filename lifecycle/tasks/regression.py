@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
 from lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
-from lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, few_groups, same_length, vector
+from lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, FewNumbers, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from lifecycle.tasks.probabilities import answers_by_bin
 from lifecycle.tasks.words import Words
@@ -35,12 +35,12 @@ EVENT_QUANTILES = (0.5, 0.1, 0.9)
 MOST_LEFT_OUT = 50
 
 
-class Regression:
+class Regression(FewNumbers):
     """A label that is a number."""
 
     name = "regression"
+    row_classes = 0
     classes: tuple[Any, ...] = ()
-    target_dtype: Literal["float32"] = "float32"
     copy = COPY_OF_NUMBERS
     per_class: tuple[str, ...] = ()
 
@@ -124,6 +124,14 @@ class Regression:
                 ),
             ]
         return found
+
+    def class_rows(self, labels: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.empty(0, dtype=np.int64)
+
+    def targets(self, truth: np.ndarray) -> np.ndarray:
+        return truth.astype("float32")
 
     def checked_labels(self, labels: Any) -> np.ndarray:
         """Finite float64."""

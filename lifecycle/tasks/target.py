@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 
 from lifecycle.records import Frozen
 
-KindName = Literal["binary", "multiclass", "regression"]
-KINDS: tuple[KindName, ...] = ("binary", "multiclass", "regression")
+KindName = Literal["binary", "multiclass", "multilabel", "regression", "segmentation"]
+KINDS: tuple[KindName, ...] = ("binary", "multiclass", "multilabel", "regression", "segmentation")
 # The type of label in contract.yaml that each kind predicts.
-LABEL_TYPES: dict[KindName, Literal["event", "class", "number"]] = {
-    "binary": "event", "multiclass": "class", "regression": "number",
+LABEL_TYPES: dict[KindName, Literal["event", "class", "labels", "number", "mask"]] = {
+    "binary": "event", "multiclass": "class", "multilabel": "labels", "regression": "number", "segmentation": "mask",
 }  # fmt: skip
 # What a class of the contract may be: JSON keeps these apart.
 ClassValue = str | int
@@ -23,8 +23,9 @@ class TaskSpec(Frozen):
     """What the label is and what the model answers."""
 
     kind: KindName = Field(
-        description="binary: the probability of label 1. multiclass: a probability of each class. regression: a "
-        "number, or declared quantiles of it."
+        description="binary: the probability of label 1. multiclass: a probability of each class, of which a row "
+        "has one. multilabel: a probability of each label, of which a row has any number. regression: a number, or "
+        "declared quantiles of it. segmentation: a probability of each class at each pixel."
     )
     quantiles: tuple[Quantile, ...] = Field(
         default=(),
@@ -42,7 +43,7 @@ class TaskSpec(Frozen):
 
 
 class Target(Frozen):
-    """A task as the worker is told of it: the kind, the classes of its label in order, its quantiles.
+    """A task as the worker is told of it: the kind, the classes of its label, or its labels, in order, its quantiles.
 
     Jobs and artifacts of before there were kinds hold none: they were binary.
     """

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle.data.file_values import as_texts
 from lifecycle.trainers.checkpoints import ScriptCheckpoints
 from lifecycle.trainers.given import count_of, loss_of, numbers_of, optimizers_of, require_module, require_parts
 from lifecycle.trainers.gradients import unclipped
@@ -79,9 +80,9 @@ class Flight:
         return made
 
     def parquet(self) -> Path:
-        """The stage's rows as a Parquet file of features and label."""
+        """The stage's rows as a Parquet file of features and label; files by their absolute paths, as texts."""
         path, rows = self.folder / "rows.parquet", self._log.job.rows
-        self._prepared.rows[[*rows.features, rows.label]].to_parquet(path, index=False)
+        as_texts(self._prepared.rows[[*rows.features, rows.label]]).to_parquet(path, index=False)
         return path
 
     @property

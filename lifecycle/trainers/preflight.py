@@ -95,7 +95,7 @@ def without_network(
 def _leakage(job: PreflightJob, rows: pd.DataFrame, task: Task) -> tuple[Leak, ...]:
     drawn = rows.iloc[drawn_rows(job, rows)].reset_index(drop=True)
     seed_everything(job.training.seed)
-    target = job.rows.kind.target_state(drawn[job.rows.label].to_numpy())
+    target = job.rows.kind.target_state(job.rows.labels(drawn))
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
     return leakage_of_code(job, task, drawn, preprocessing, None, rows)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 from lifecycle.errors import EvaluationError, TrainingError
 from lifecycle.jobs import TrainJob
 from lifecycle.task import told_of
-from lifecycle.tasks.kind import answer_shape
 from lifecycle.trainers.watched import spoiled_parameters
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared
@@ -46,13 +45,13 @@ def answering_model(returned: object, job: TrainJob, prepared: Prepared, device:
         )
     features, kind = prepared.rows[list(job.rows.features)].head(MIN_STEPS), job.rows.kind
     try:
-        found = predict_rows(prepared.task, model, prepared.preprocessing, features, device)
+        found = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     except Exception as error:
         told = told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))
         raise TrainingError(
             f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD
         ) from error
-    if found.shape != (len(features), *answer_shape(kind)):
+    if found.shape != (len(features), *kind.answer_shape):
         told = f"{len(features)} rows became {found.shape}"
         raise TrainingError(f"{job.trainer}: the returned model gives no {kind.answers}: {told}", fix=_FORWARD)
     try:

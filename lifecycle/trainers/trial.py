@@ -179,7 +179,7 @@ def _scored(model: object, job: TrainJob, flown: Flown, folder: Path) -> dict[st
 
     network, prepared = cast(torch.nn.Module, model), flown.prepared
     features, began = prepared.rows[list(job.rows.features)], time.perf_counter()
-    predict_rows(prepared.task, network, prepared.preprocessing, features, flown.device)
+    predict_rows(prepared.task, network, prepared.preprocessing, features, flown.device, job.rows.kind)
     found: dict[str, object] = {"row_seconds": (time.perf_counter() - began) / len(features)}
     began = time.perf_counter()
     try:

@@ -24,8 +24,8 @@ def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) ->
     require_same_code(job, prepared)
     rows = read_rows(job.calibration_file, job.rows)
     features = rows[list(job.rows.features)]
-    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
-    calibration = job.rows.kind.fit_calibration(rows[job.rows.label].to_numpy(), answers)
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, job.rows.kind)
+    calibration = job.rows.kind.fit_calibration(job.rows.labels(rows), answers)
     validation = read_rows(job.validation_file, job.rows)[list(job.rows.features)]
     return write_artifact(
         Path(job.out) / "artifact",

@@ -56,16 +56,16 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
     rows, held_back, rows_sha256 = _chosen(rows, job)
     seed_everything(job.training.seed)
-    features, labels = rows[list(job.rows.features)], rows[job.rows.label].to_numpy()
+    features, labels = rows[list(job.rows.features)], job.rows.labels(rows)
     preprocessing = fit_preprocessing(task, features, job.hyperparameters, job.rows.kind.target_state(labels))
     data, notes = _data(job, task, rows, preprocessing, rows_sha256, code, device)
     given = rows[job.rows.weight].to_numpy() if job.rows.weight else None
     oversampled = oversample(labels, job.training.oversampling)
-    weights = row_weights(labels, job.training.class_weights, given, oversampled, len(job.rows.kind.classes))
+    weights = row_weights(labels, job.training.class_weights, given, oversampled, job.rows.kind.row_classes)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
     reserve = to_train_data(task, held_back, preprocessing, job, device) if len(held_back) else None
-    raised = raised_by_class(labels, weights, oversampled, len(job.rows.kind.classes))
+    raised = raised_by_class(labels, weights, oversampled, job.rows.kind.row_classes)
     return Prepared(task, code, rows, preprocessing, data, raised, oversampled, reserve, notes)
 
 
@@ -78,7 +78,7 @@ def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFra
 
     if job.stages.mode == "continue" and not job.training.reserve:
         return rows, rows.iloc[:0], "all"
-    strata, chosen = job.rows.kind.strata(rows[job.rows.label].to_numpy()), np.arange(len(rows))
+    strata, chosen = job.rows.kind.strata(job.rows.labels(rows)), np.arange(len(rows))
     if job.stages.mode == "restart":
         chosen = stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)
     held_back = chosen[:0]
@@ -102,7 +102,7 @@ def _data(
     if job.training.tensors == "per_batch":
         return loaded_rows(task, rows, preprocessing, job, device), ()
     inputs, notes = prepared_features(job, task, features, preprocessing, rows_sha256, code)
-    return _on_device(inputs, rows[job.rows.label], job, device), notes
+    return _on_device(inputs, rows, job, device), notes
 
 
 def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> LoadedRows:
@@ -111,7 +111,7 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
         to_tensors=lambda some: dict(task.to_tensors(some, preprocessing)),
         folder=Path(job.use_case_folder),
         features=rows[list(job.rows.features)],
-        targets=_targets(rows[job.rows.label], job),
+        targets=_targets(rows, job),
         device=device,
         loaders=job.loaders or usual_loaders(),
         seed=job.training.seed,
@@ -121,18 +121,18 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
     """Whole tensors on the device; the model's code sees the declared features and nothing else."""
     inputs = task.to_tensors(rows[list(job.rows.features)], preprocessing)
-    return _on_device(inputs, rows[job.rows.label], job, device)
+    return _on_device(inputs, rows, job, device)
 
 
-def _on_device(inputs: Mapping[str, torch.Tensor], labels: pd.Series, job: Any, device: str) -> TrainData:
-    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, _targets(labels, job).to(device))
+def _on_device(inputs: Mapping[str, torch.Tensor], rows: pd.DataFrame, job: Any, device: str) -> TrainData:
+    return TrainData({name: tensor.to(device) for name, tensor in inputs.items()}, _targets(rows, job).to(device))
 
 
-def _targets(labels: pd.Series, job: Any) -> torch.Tensor:
-    """What loss_fn gets of these labels, (N,)."""
+def _targets(rows: pd.DataFrame, job: Any) -> torch.Tensor:
+    """What loss_fn gets of these rows' labels, (N, ...)."""
     import torch
 
-    return torch.tensor(labels.to_numpy(), dtype=getattr(torch, job.rows.kind.target_dtype))
+    return torch.from_numpy(job.rows.kind.targets(job.rows.truth(rows)))
 
 
 def seed_everything(seed: int) -> None:

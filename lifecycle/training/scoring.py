@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lifecycle.task import Task
+    from lifecycle.tasks import Kind
 
 # Rows that become tensors at once: so many of a table, fewer where a row is a picture.
-CHUNK_ROWS, CHUNK_BYTES = 65_536, 256 * 2**20
+CHUNK_ROWS, CHUNK_BYTES = 65_536, 64 * 2**20
 
 
 def choose_device(declared: str) -> str:
@@ -35,13 +36,18 @@ def choose_device(declared: str) -> str:
 
 
 def predict_rows(
-    task: Task, model: torch.nn.Module, preprocessing: Mapping[str, Any], features: pd.DataFrame, device: str
+    task: Task,
+    model: torch.nn.Module,
+    preprocessing: Mapping[str, Any],
+    features: pd.DataFrame,
+    device: str,
+    kind: Kind,
 ) -> np.ndarray:
-    """Answers `(N,)` or `(N, K)`, float64, in evaluation mode; the model's mode is put back."""
+    """Answers of the kind, `(N, *answer_shape)`, float64, in evaluation mode; the model's mode is put back."""
     was_training = model.training
     model.eval()
     try:
-        return in_chunks(features, task, preprocessing, model, device)
+        return in_chunks(features, task, preprocessing, model, device, lambda raw, _: kind.of_predict(raw))
     finally:
         model.train(was_training)
 
@@ -52,18 +58,28 @@ def in_chunks(
     preprocessing: Mapping[str, Any],
     model: Callable[[dict[str, Tensor]], Tensor],
     device: str,
+    made: Callable[[np.ndarray, slice], np.ndarray],
 ) -> np.ndarray:
-    """What predict makes of any callable's outputs, at most CHUNK_ROWS rows and CHUNK_BYTES of inputs at a time."""
+    """What `made` makes of what predict gives of any callable's outputs, and of the numbers of its rows.
+
+    At most CHUNK_ROWS rows and CHUNK_BYTES of inputs at a time.
+    """
     import numpy as np
     import torch
 
     parts, chunk = [], _chunk_rows(features, task, preprocessing)
     with torch.no_grad():
         for start in range(0, len(features), chunk):
-            inputs = task.to_tensors(features.iloc[start : start + chunk], preprocessing)
+            rows = slice(start, start + chunk)
+            inputs = task.to_tensors(features.iloc[rows], preprocessing)
             outputs = model({name: tensor.to(device) for name, tensor in inputs.items()})
-            parts.append(task.predict(outputs).double().cpu().numpy())
+            parts.append(made(as_array(task.predict(outputs)), rows))
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def as_array(answers: Tensor) -> np.ndarray:
+    """On the CPU; numpy has no half precision of all kinds."""
+    return (answers.float() if answers.is_floating_point() and answers.itemsize < 4 else answers).cpu().numpy()
 
 
 def _chunk_rows(features: pd.DataFrame, task: Task, preprocessing: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ from lifecycle.data.rows import read_rows
 from lifecycle.jobs import Learned, TrainJob, UnreviewedInputs
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
-from lifecycle.training.scoring import chunk_rows, predict_rows
+from lifecycle.training.scoring import as_array, chunk_rows, predict_rows
 from lifecycle.training.state import TrainData, TrainState
 from lifecycle.training.techniques.focal import class_probabilities
 from lifecycle.training.watching.progressive import undisturbed
@@ -45,10 +45,10 @@ def validate(
     kind, rows = job.rows.kind, read_rows(job.validation_file, job.rows)
     groups = rows[job.rows.group].to_numpy()
     labels, answers = kind.checked(rows[job.rows.label].to_numpy(), _answers(job, prepared, state, rows, device))
-    prior = kind.prior(kind.checked_labels(prepared.rows[job.rows.label].to_numpy()))
+    prior = kind.prior(job.rows.labels(prepared.rows))
     metrics = {
         "val_loss": float(kind.row_loss(labels, answers).mean()),
-        f"val_{kind.score}": value(kind.metrics[kind.score], labels, answers),
+        f"val_{kind.score}": value(kind.metrics[kind.score], labels, kind.statistics(labels, answers)),
         "val_loss_of_prior": float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
     }
     if job.stage == "smoke":
@@ -70,7 +70,7 @@ def validate(
 def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str) -> np.ndarray:
     """Answers to rows, `(N, ...)`."""
     features = rows[list(job.rows.features)]
-    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device)
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, job.rows.kind)
     return as_trained_for(job.rows.kind, answers, prepared.raised, job.training.focal_gamma)
 
 
@@ -78,7 +78,7 @@ def _few(kind: Kind, rows: pd.DataFrame, job: TrainJob, most: int) -> pd.DataFra
     """About `most` of the rows, stratified by label."""
     if len(rows) <= most:
         return rows
-    strata = kind.strata(rows[job.rows.label].to_numpy())
+    strata = kind.strata(job.rows.labels(rows))
     return rows.iloc[stage_rows(strata, most / len(rows), job.training.seed)]
 
 
@@ -96,7 +96,7 @@ def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, devi
     if not job.unreviewed or job.stage == "smoke":
         return None
     return measure_unreviewed(
-        lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device),
+        lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device, job.rows.kind),
         _seen(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
         job.rows.label, job.training.seed, job.rows.kind,
     )  # fmt: skip
@@ -106,7 +106,7 @@ def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
     """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
     if job.stages.mode == "restart":
         return prepared.rows
-    strata = job.rows.kind.strata(prepared.rows[job.rows.label].to_numpy())
+    strata = job.rows.kind.strata(job.rows.labels(prepared.rows))
     return prepared.rows.iloc[stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)]
 
 
@@ -131,11 +131,11 @@ def loss_of(
     chunk = chunk_rows(data.inputs)
 
     def loss() -> float:
-        parts, labels = [], data.targets.double().cpu().numpy()
+        parts, labels = [], kind.checked_labels(data.targets.cpu().numpy())
         with undisturbed(model), torch.no_grad():
             for chosen in torch.arange(len(data.targets), device=data.device).split(chunk):
                 outputs = model({name: tensor[chosen] for name, tensor in data.inputs.items()})
-                parts.append(task.predict(outputs).double().cpu().numpy())
+                parts.append(kind.of_predict(as_array(task.predict(outputs))))
         answers = as_trained_for(kind, np.concatenate(parts), raised, gamma)
         return float(kind.row_loss(*kind.checked(labels, answers)).mean())
 

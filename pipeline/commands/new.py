@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
 # Those of lifecycle/tasks/target.py, whose import every command would wait for.
-KINDS = ("binary", "multiclass", "regression")
+KINDS = ("binary", "multiclass", "multilabel", "regression", "segmentation")
 
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
     parser = commands.add_parser(
         "new",
-        help="write a use case for a CSV or Parquet file, and publish the file as version v1 of its dataset",
-        description="Writes a use case that predicts a column of a table, and publishes version v1 of its dataset. "
-        "Without --data it makes example rows.",
+        help="write a use case for a table or a folder of files, and publish them as version v1 of its dataset",
+        description="Writes a use case that predicts a column of a table, the class of a picture or text, or a mask, "
+        "and publishes version v1 of its dataset. Without --data it makes example rows.",
     )
     parser.add_argument("name", help="of the use case, its folder and its dataset: lower-case letters, digits, _")
-    parser.add_argument("--data", type=Path, metavar="FILE", help="rows as .csv or .parquet; a copy of it is kept")
+    parser.add_argument("--data", type=Path, metavar="PATH", help="rows as .csv or .parquet; or a folder: of a folder "
+        "for each class with pictures or .txt files, or of images/ and masks/. A copy of it is kept")  # fmt: skip
     parser.add_argument(
-        "--target", metavar="COLUMN", help="what the model shall predict: two values, classes or numbers"
+        "--target",
+        metavar="COLUMN",
+        help="what the model shall predict: two values, classes, labels with | between them, or numbers",
     )
     parser.add_argument("--kind", choices=KINDS, help="of the task, where the target's values would give another one")
     parser.add_argument("--quantiles", metavar="LIST", help="what a model of numbers answers instead of one number, "
@@ -41,7 +44,8 @@ def add(commands: Subparsers) -> None:
         "out where the rows hold none")  # fmt: skip
     parser.add_argument("--split", choices=["group", "stratified", "hash"], help="how rows without times are split; "
         "left out, what the rows allow")  # fmt: skip
-    parser.add_argument("--group", metavar="COLUMN", help="whole groups lie in one split, for example the customer")
+    parser.add_argument("--group", metavar="COLUMN", help="whole groups lie in one split, for example the customer; "
+        "of a folder prefix or folder")  # fmt: skip
     parser.add_argument("--encoding", metavar="NAME", help="of a CSV file that is not UTF-8, for example cp1252")
     parser.add_argument("--separator", metavar="CHARACTER", help='between fields of a CSV file: ";" or tab')
     parser.add_argument(
@@ -88,11 +92,11 @@ def _told(name: str, source: str, created: Created) -> str:
         [
             f"wrote    {created.folder}, and the stage {name} in dvc.yaml",
             f"rows     {name}@v1: {created.rows:,} rows, {created.labels}",
-            f"         a copy of the file lies in {source}/: keep it, v1 is rebuilt from it",
+            f"         a copy of the {created.copied} lies in {source}/: keep it, v1 is rebuilt from it",
             f"         Primary key: {key}",
             f"task     {created.why}",
             f"split    {_split_told(created.windows.split, created.kind)}",
-            *(["", "Seen in the file:", *(f"  {line}" for line in created.seen)] if created.seen else []),
+            *(["", f"Seen in the {created.copied}:", *(f"  {line}" for line in created.seen)] if created.seen else []),
             *(["", "These columns are no inputs of the model:", *no_inputs] if no_inputs else []),
             "",
             "Review the inputs: that each is known when the model is asked is a guess, and only you can check it.",
@@ -118,6 +122,7 @@ def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kin
         return (
             f"no times: {share} values of {split.group} are the benchmark, with all their rows (--group names another)"
         )
-    part = "tenth of the label" if kind == "regression" else "class"
-    why = f"exactly so in each {part}" if split.by == "stratified" else "by chance"
+    from pipeline.scaffold.project import STRATA
+
+    why = f"exactly so in each {STRATA.get(kind, 'class')}" if split.by == "stratified" else "by chance"
     return f"no times: {share} rows are the benchmark, {why}; --group COLUMN if several rows are about the same thing"

@@ -24,6 +24,7 @@ from lifecycle.tasks.target import KindName
 from lifecycle.use_case import load_use_case
 from pipeline.scaffold import example
 from pipeline.scaffold.found import PARAMETERS, Found, find_out, place_part
+from pipeline.scaffold.found_files import find_files
 from pipeline.scaffold.project import install, lay_out
 from pipeline.scaffold.request import Request, request_problems
 from pipeline.scaffold.stage_text import project_stages
@@ -34,7 +35,10 @@ from resources.settings import Settings
 
 @dataclass(frozen=True)
 class Created:
-    """What was written and found out on the way; `labels` says which labels there are, `why` how the kind was told."""
+    """What was written and found out on the way; `labels` says which labels there are, `why` how the kind was told.
+
+    `copied` is what --data names: a file or a folder.
+    """
 
     folder: Path
     first_model: str
@@ -46,6 +50,7 @@ class Created:
     columns: tuple[ColumnDraft, ...]
     windows: Windows
     seen: tuple[str, ...]
+    copied: str = "file"
 
 
 def create(request: Request, settings: Settings) -> Created:
@@ -56,14 +61,17 @@ def create(request: Request, settings: Settings) -> Created:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         request, source = _with_source(request, work)
-        found, found_problems = find_out(request, source, work)
+        found, found_problems = (find_files if source.is_dir() else find_out)(request, source, work)
         if found is None or problems:
             raise UseCaseError(request.name, [*problems, *found_problems])
         state = StateFolder(settings.var)
         state.check_writable()
         project = work / "project"
         folder = lay_out(request, settings, found, project)
-        place_part(source, project / request.source)
+        if found.files is None:
+            place_part(source, project / request.source)
+        else:
+            found.files.place(project / request.source)
         version = DatasetStore(state.root).publish(project, request.name, "v1", dict(PARAMETERS))
         # A use case that could not be loaded would keep all others from loading too.
         refuse_declarations(load_use_case(folder), load_prices(settings.prices))
@@ -79,11 +87,14 @@ def create(request: Request, settings: Settings) -> Created:
         columns=found.columns,
         windows=found.windows,
         seen=found.seen,
+        copied="file" if found.files is None else "folder",
     )
 
 
 def _labels(found: Found) -> str:
     label = found.target.label
+    if label.type == "mask":
+        return f"{len(label.classes)} classes"
     labels = with_label(found.rows, label)[label.name]
     return f"{100 * labels.mean():.1f} % positive" if label.type == "event" else label.kind.in_words(labels)
 

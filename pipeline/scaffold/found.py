@@ -25,15 +25,30 @@ from pipeline.scaffold.windows import Windows, choose_windows
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pipeline.scaffold.found_files import FoundFiles
+
 # Of the first version: one part.
 PARAMETERS = {"parts": 1}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What use_case.yaml says of a network: `per_batch` where its tensors are made batch by batch."""
+
+    hyperparameters: dict[str, int | float]
+    learning_rate: float = 0.003
+    latency_ms: int = 50
+    per_batch: bool = False
+
+
+OF_TABLE = Plan({"width": 64, "embedding_dim": 4, "min_category_rows": 20, "dropout": 0.1})
 
 
 @dataclass(frozen=True)
 class Found:
     """`rows` are as dataset.py builds them; `day` names a column that it adds, None where the rows hold no times.
 
-    `seen` is what a person should know of the file, a line each.
+    `seen` is what a person should know of the file, a line each; `files` the folder, where rows are files.
     """
 
     kinds: dict[str, Kind]
@@ -46,11 +61,13 @@ class Found:
     columns: tuple[ColumnDraft, ...]
     windows: Windows
     seen: tuple[str, ...]
+    plan: Plan = OF_TABLE
+    files: FoundFiles | None = None
 
     def inputs(self, *kinds: Kind) -> list[str]:
         """Names of the features of these types, in the order of the columns."""
         features = [column.name for column in self.columns if column.role == "feature"]
-        return [name for name in features if self.kinds[name] in kinds]
+        return [name for name in features if self.kinds.get(name) in kinds]
 
 
 def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
@@ -181,6 +198,12 @@ def _built(text: str, source: Path, work: Path) -> pd.DataFrame:
     import pandas as pd
 
     part = place_part(source, work / "source")
+    load_dataset(text, work).build(part.parent, work / "built", PARAMETERS["parts"])
+    return pd.read_parquet(work / "built" / f"{part.stem}.parquet")
+
+
+def load_dataset(text: str, work: Path) -> Any:
+    """The generated dataset.py as a module."""
     path = work / "dataset.py"
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("trainworthy_new_dataset", path)
@@ -188,8 +211,7 @@ def _built(text: str, source: Path, work: Path) -> pd.DataFrame:
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.build(part.parent, work / "built", PARAMETERS["parts"])
-    return pd.read_parquet(work / "built" / f"{part.stem}.parquet")
+    return module
 
 
 def place_part(source: Path, folder: Path) -> Path:

@@ -12,15 +12,20 @@ from lifecycle.contract.draft import contract_text, draft_contract
 from lifecycle.cost.prices import load_prices
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.storage.state import write_atomic
+from lifecycle.tasks.target import KindName
 from pipeline.scaffold.found import PARAMETERS, Found
 from pipeline.scaffold.judged import judged_by, unit_of
 from pipeline.scaffold.render import rendered
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.stage_text import with_stage
-from pipeline.scaffold.target import FoundTarget
 from pipeline.schema import COMMITTED
 from resources.settings import PROJECT, Settings
 
+# What each split has its exact share of, where it is by strata; of other kinds of each class.
+STRATA: dict[KindName, str] = {
+    "multilabel": "combination of labels", "regression": "tenth of the label",
+    "segmentation": "quarter by the share of the first class",
+}  # fmt: skip
 MOST_SLICES, MOST_SLICE_VALUES = 2, 12
 CONTRACT_HEADING = """\
 What every version of the dataset must hold. Drafted from the rows of v1; docs/how-to/contract.md explains it.
@@ -69,24 +74,32 @@ def _use_case_text(request: Request, settings: Settings, found: Found) -> str:
         "use_case.yaml.j2",
         name=request.name,
         schema=_schema_path(settings.use_cases[0] / request.name),
-        description=f"{_question(found.target)}{asked}?",
+        description=f"{_question(found)}{asked}?",
         owner=request.owner or f"team:{request.name}",
         time=found.time,
-        target=found.target.column,
+        target=found.target.label.name,
         task=found.target.task.model_dump(exclude_defaults=True, mode="json"),
         judged=judged_by(found.target, found.rows),
         day=found.day,
         windows=found.windows,
         slices=[name for _, name in few[:MOST_SLICES]],
+        plan=found.plan,
+        stratum=STRATA.get(found.target.task.kind, "class"),
         sku=next(iter(load_prices(settings.prices).skus)),
     )
 
 
-def _question(target: FoundTarget) -> str:
+def _question(found: Found) -> str:
     """What the model is asked, without the question mark."""
-    kind = target.task.kind
+    target, kind = found.target, found.target.task.kind
+    if found.files is not None:
+        noun = found.files.folder.noun
+        whole = {"binary": f"Is this {noun} one of {target.positive}", "multiclass": f"Which class is this {noun} of"}
+        return whole.get(kind, f"Which class is each pixel of this {noun} of")
     if kind == "binary":
         return f"Will {target.column} be {target.positive}"
+    if kind == "multilabel":
+        return f"Which {target.column} does it have"
     return f"Which {target.column} is it" if kind == "multiclass" else f"How much is {target.column}"
 
 
@@ -96,6 +109,8 @@ def _schema_path(folder: Path) -> str | None:
 
 
 def _model_text(request: Request, found: Found) -> str:
+    if found.files is not None:
+        return found.files.model_text(request.name, found.target)
     return rendered(
         "model.py.j2",
         name=request.name,

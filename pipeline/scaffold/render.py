@@ -10,6 +10,7 @@ import functools
 import json
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,14 @@ def _environment() -> Any:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"yaml": inline, "py": _python, "pylist": _python_list, "sh": shlex.quote, "name": _name}
+    environment.filters |= {
+        "yaml": inline,
+        "py": _python,
+        "pylist": _python_list,
+        "pytuple": _python_tuple,
+        "sh": shlex.quote,
+        "name": _name,
+    }
     return environment
 
 
@@ -49,6 +57,11 @@ def _python(value: Any) -> str:
 def _python_list(values: list[str]) -> str:
     """A list with an item a line, as the formatter writes it."""
     return "".join(["[", *(f"\n    {_python(value)}," for value in values), "\n]" if values else "]"])
+
+
+def _python_tuple(values: Sequence[str]) -> str:
+    """A tuple on one line, as the formatter writes it."""
+    return f"({', '.join(map(_python, values))}{',' if len(values) == 1 else ''})"
 
 
 def _name(value: str) -> str:

@@ -66,7 +66,9 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
         for option in (option for option, value in given.items() if value is not None):
             yield Problem(option, "names something in a file, and there is no file", "add --data FILE", given[option])
         return
-    if request.target is None:
+    if request.data.is_dir():
+        yield from _of_tables(request)
+    elif request.target is None:
         yield Problem("--target", "is missing", "write --target COLUMN")
     if request.time_format is not None and request.time is None:
         yield Problem("--time-format", "is the form of a column that is not named", "write --time COLUMN too")
@@ -77,6 +79,21 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
         yield Problem("--group", "is missing", "write --group COLUMN: whole groups lie in one split")
     if request.split not in (None, "group") and request.group is not None:
         yield Problem("--group", f"has no effect with --split {request.split}", "write --split group", request.group)
+
+
+def _of_tables(request: Request) -> Iterator[Problem]:
+    """Options that mean nothing for a folder of files."""
+    given = {
+        "--target": request.target, "--time": request.time, "--key": request.keys or None,
+        "--quantiles": request.quantiles, "--encoding": request.encoding, "--separator": request.separator,
+    }  # fmt: skip
+    fix = "leave it out: in a folder the label is the folder's name or the mask, and the key is the file's name"
+    for option, value in given.items():
+        if value is not None:
+            yield Problem(option, "is for tables, and --data is a folder", fix, value)
+    if request.kind in ("regression", "multilabel"):
+        told = "a folder gives each file one class, or each pixel"
+        yield Problem("--kind", told, "leave it out, or give a table", request.kind)
 
 
 def _taken(request: Request, settings: Settings, stages: Collection[str]) -> Iterator[Problem]:

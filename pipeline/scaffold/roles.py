@@ -10,6 +10,7 @@ from lifecycle.contract.draft import ColumnDraft
 from lifecycle.contract.model import Label, Role
 from lifecycle.data.snapshot import with_label
 from lifecycle.leakage.later_times import is_later, share_words
+from lifecycle.tasks.kind import Copy
 from lifecycle.tasks.probabilities import auc
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def column_roles(
     drafts = []
     for name in rows.columns:
         later = None if time is None else _later(labelled[name], labelled[time])
-        role, told = (
-            fixed.get(name) or later or _role(labelled[name], events, label.kind.copy.auc, times, name in named)
-        )
+        role, told = fixed.get(name) or later or _role(labelled[name], events, label.kind.copy, times, name in named)
         if told == _ONE_VALUE:
             told = _one_value(rows[name], labelled[name])
         drafts.append(ColumnDraft(name=name, role=role, remark=told))
@@ -128,7 +127,7 @@ def numbers_among(texts: pd.Series) -> tuple[int, pd.Series]:
 
 
 def _role(
-    values: pd.Series, events: Sequence[pd.Series], perfect: float, times: pd.Series | None, names_rows: bool
+    values: pd.Series, events: Sequence[pd.Series], copy: Copy, times: pd.Series | None, names_rows: bool
 ) -> tuple[Role, str]:
     known, different = int(values.notna().sum()), values.nunique()
     if names_rows:
@@ -141,8 +140,11 @@ def _role(
         return "entity", "left out: its name says that it is an identifier"
     if _is_text(values) and different > known / 2:
         return "entity", f"left out: looks like an identifier (many different texts{_mostly_numbers(values) or ')'}"
-    found = least_alone_auc(values, events, perfect)
-    if found >= perfect:
+    if copy.of_one_event:
+        found = max(alone_auc(values, event) for event in events)
+    else:
+        found = least_alone_auc(values, events, copy.auc)
+    if found >= copy.auc:
         return "other", (
             f"left out: alone it predicts the target almost perfectly (AUC {found:.3f}), probably a leak. "
             "If it is known when you predict, set role: feature in contract.yaml"

@@ -17,6 +17,8 @@ from lifecycle.split_spec import GroupSplit, HashSplit, Shares, StratifiedSplit
 from pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, windows_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
 SHARES = Shares(validation=0.15, calibration=0.1, benchmark=0.2)
@@ -25,6 +27,8 @@ SALT = "v1"
 FEW_OF_A_CLASS = 200
 # Groups need so many values, none of more than a tenth of the rows, and more than one row on average.
 LEAST_GROUPS, LARGEST_GROUP, ROWS_A_GROUP = 60, 0.1, 1.2
+# A mask is as many labels as it has pixels. Of 200, the benchmark has 40 and training 110.
+LEAST_MASKS = 200
 _GROUP_NAME = re.compile(
     r"(^|[_\W])(customer|client|patient|user|person|account|household|device|machine|store|shop|vehicle|school)s?"
     r"([_\W]?(id|key|uuid|guid|no|nr|number))?$|[_\W](id|key|uuid|guid)$",
@@ -37,26 +41,32 @@ def find_group(rows: pd.DataFrame, target: str, key: Sequence[str]) -> str | Non
     for name in rows.columns:
         if name == target or name in key or not _GROUP_NAME.search(str(name)) or rows[name].isna().any():
             continue
-        sizes = rows[name].value_counts()
-        if (
-            len(sizes) >= LEAST_GROUPS
-            and sizes.iloc[0] <= LARGEST_GROUP * len(rows)
-            and len(rows) >= ROWS_A_GROUP * len(sizes)
-        ):
+        if are_groups(rows[name]):
             return str(name)
     return None
 
 
+def are_groups(values: pd.Series) -> bool:
+    """Whether there are enough values, none of them too large, and several rows of one."""
+    sizes = values.value_counts()
+    return bool(
+        len(sizes) >= LEAST_GROUPS
+        and sizes.iloc[0] <= LARGEST_GROUP * len(values)
+        and len(values) >= ROWS_A_GROUP * len(sizes)
+    )
+
+
 def choose_shares(
-    rows: pd.DataFrame, label: Label, key: str, group: str | None, asked: str | None
+    rows: pd.DataFrame, label: Label, key: str, group: str | None, asked: str | None, folder: Path | None = None
 ) -> tuple[Windows | None, list[Problem]]:
     """The split for these rows; None and the reasons if there are too few, or a split has labels of one value only.
 
-    `key` names each row; `asked` is hash or stratified where that was asked for, `group` what whole groups go by.
+    `key` names each row; `asked` is hash or stratified where that was asked for, `group` what whole groups go by;
+    masks lie in `folder`.
     """
-    labelled = with_label(rows, label)
-    if len(labelled) < LEAST_ROWS:
-        fix = f"give at least {LEAST_ROWS:,} rows with a label; fewer train nothing that could be judged"
+    labelled, least = with_label(rows, label, folder), LEAST_MASKS if label.type == "mask" else LEAST_ROWS
+    if len(labelled) < least:
+        fix = f"give at least {least:,} rows with a label; fewer train nothing that could be judged"
         return None, [Problem("--data", "too few rows have a label", fix, f"{len(labelled):,} rows")]
     split = _split(labelled, label, key, group, asked)
     try:
@@ -87,8 +97,8 @@ def _split(
 ) -> GroupSplit | HashSplit | StratifiedSplit:
     if group is not None:
         return GroupSplit(by="group", group=group, salt=SALT, shares=SHARES, resample_by=group)
-    counts = labelled[label.name].value_counts()
-    few = label.type != "number" and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
+    counts = label.kind.class_rows(label.kind.checked_labels(labelled[label.name].to_numpy()))
+    few = len(counts) > 0 and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
     if asked == "stratified" or (asked is None and few):
         return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=key)
     return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=key)

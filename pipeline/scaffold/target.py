@@ -1,8 +1,8 @@
-"""What the target is, two values, classes or numbers, by what it holds or as asked; and how its labels are made of it.
+"""What the target is, two values, classes, several labels or numbers, by what it holds or as asked; and its labels.
 
-A text is a class, and a number is one unless it is whole, one of few, and frequent. That is a guess in a line that is
-printed, and `--kind` overrides it. What is neither is one error: texts of which nearly each row has its own, a number
-that names the row, a class that no split could hold.
+A text is a class, or names several labels with a separator between them (several.py); a number is one, unless it is
+whole, one of few, and frequent. That is a guess in a line that is printed, and `--kind` overrides it. What is none of
+these is one error: texts of which nearly each row has its own, a number that names the row, a class of too few rows.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from lifecycle.errors import Problem, did_you_mean
 from lifecycle.tasks.target import LABEL_TYPES, ClassValue, KindName, TaskSpec
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.roles import ID_NAME, NEARLY, numbers_among
+from pipeline.scaffold.several import SEPARATORS, Several, combine, separated
 from pipeline.scaffold.source import DECIMAL_COMMA, Kind
 
 if TYPE_CHECKING:
@@ -50,18 +51,27 @@ class FoundTarget:
     positive: str = ""
     table: dict[Any, int] = field(default_factory=dict)
     classes: tuple[ClassValue, ...] = ()
+    separator: str | None = None
 
     @property
     def label(self) -> Label:
         """As the contract defines it."""
         kind = LABEL_TYPES[self.task.kind]
-        return Label(name=self.column, version=1, column=self.column, type=kind, classes=self.classes)
+        # The column of masks keeps their paths, so that the label has another name.
+        name = f"{self.column}_classes" if kind == "mask" else self.column
+        return Label(
+            name=name, version=1, column=self.column, type=kind, classes=self.classes, separator=self.separator
+        )
 
     @property
     def remark(self) -> str:
         """For whoever reads the column in the contract."""
         if self.task.kind == "binary":
             return f"1 where the file says {self.positive!r}, else 0"
+        if self.separator is not None:
+            return f"any of {len(self.classes)} labels, {self.separator!r} between their names"
+        if self.task.kind == "segmentation":
+            return "a picture whose pixels are the places of their classes, from 0 on"
         return f"one of {len(self.classes)} classes" if self.classes else "the number that is predicted"
 
 
@@ -89,6 +99,11 @@ class Held:
     @cached_property
     def is_whole(self) -> bool:
         return self.is_number and all(float(value).is_integer() for value in self.counts.index)
+
+    @cached_property
+    def several(self) -> Several | None:
+        """The names that texts hold with a separator between them; None where no text has one."""
+        return separated(self.counts.to_dict()) if self.read_as == "text" else None
 
     @property
     def values(self) -> str:
@@ -137,6 +152,10 @@ def find_target(
     if kind == "regression":
         # Never as integers: those can't be empty, and newer rows may wait for their label.
         return FoundTarget(name, task, why, "number"), []
+    if kind == "multilabel":
+        assert held.several is not None
+        names = tuple(sorted(held.several.rows))
+        return FoundTarget(name, task, why, "text", classes=names, separator=held.several.separator), []
     read: Any = int if held.is_number else str
     classes = tuple(sorted(read(value) for value in held.counts.index))
     return FoundTarget(name, task, why, "number" if held.is_number else "text", classes=classes), []
@@ -184,7 +203,11 @@ def _seen(held: Held) -> Judged:
             return "multiclass", f"{why} (--kind regression if they count or measure something)", None
         rare = f", {_with_rows(held.rare[:1])}, too few for a class" if held.is_whole and held.different <= FEW else ""
         return "regression", f"{told}{rare}: kind regression", None
-    problem = _nearly_numbers(held) or _nameless(held) or _spelt_twice(held) or _free_text(held) or _too_rare(held)
+    found, numbers = held.several, _nearly_numbers(held)
+    if found is not None and numbers is None and combine(found, held.counts.to_dict()):
+        problem = _written_twice(held, list(found.rows)) or _rare_labels(held, found)
+        return (None, "", problem) if problem is not None else ("multilabel", _several_told(held, found), None)
+    problem = numbers or _nameless(held) or _spelt_twice(held) or _free_text(held) or _too_rare(held)
     if problem is not None:
         return None, "", problem
     return "multiclass", f"{told}: kind multiclass", None
@@ -194,12 +217,20 @@ def _asked(held: Held, kind: KindName) -> Judged:
     """The kind as asked, if the values allow it."""
     told = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
     problem = _unusable(held)
+    if problem is None and kind == "segmentation":
+        fix = "name a folder of pictures and masks (--data FOLDER), or leave --kind out"
+        problem = Problem("--kind", "segmentation needs masks, and a table holds none", fix, kind)
     if problem is None and kind == "binary" and held.different != 2:
         problem = _not_binary(held)
     if problem is None and kind == "regression" and not held.is_number:
         problem = _nearly_numbers(held) or _no_numbers(held)
     if problem is None and kind == "multiclass":
         problem = _no_classes(held) or _too_rare(held)
+    if problem is None and kind == "multilabel":
+        problem = _no_labels(held)
+        if problem is None and held.several is not None:
+            problem = _rare_labels(held, held.several)
+            told = f"{_several_told(held, held.several)}, as asked"
     return (kind, told, None) if problem is None else (None, "", problem)
 
 
@@ -246,14 +277,59 @@ def _nearly_numbers(held: Held) -> Problem | None:
     return Problem("--target", f"{told}: {_with_rows(others.head(_SHOWN).items())}", fix)
 
 
-def _spelt_twice(held: Held) -> Problem | None:
+def _several_told(held: Held, found: Several) -> str:
+    """Why the texts are labels of which a row has any number."""
+    told = (
+        f"{held.name!r} holds {held.different:,} different texts, made of {len(found.rows)} names with "
+        f"{found.separator!r} between them: kind multilabel"
+    )
+    empty = held.rows - held.labelled
+    if not empty:
+        return told
+    return f"{told}; {empty:,} rows are empty and train nothing: if these have none of the labels, say so in dataset.py"
+
+
+def _no_labels(held: Held) -> Problem | None:
+    """What keeps a column from holding several labels, though it was said to."""
     if held.read_as != "text":
-        return None
-    plain = held.counts.index.to_series().str.strip().str.lower()
+        return Problem("--kind", f"labels are texts, and {held.name!r} holds {held.values}", "leave --kind out")
+    if held.several is None:
+        told = f"no text of {held.name!r} holds one of the separators {', '.join(map(repr, SEPARATORS))}: {held.shown}"
+        return Problem("--kind", told, "write the names of a row's labels as a|b, or leave --kind out")
+    if held.several.twice:
+        told = f"texts of {held.name!r} hold a name twice, or an empty one between {held.several.separator!r}: "
+        return Problem("--target", f"{told}{_with_rows([*held.several.twice.items()][:_SHOWN])}", "correct these texts")
+    return None
+
+
+def _rare_labels(held: Held, found: Several) -> Problem | None:
+    """Labels that too few rows have, or have not."""
+    rare = [(name, rows) for name, rows in found.rows.items() if rows < LEAST_CLASS_ROWS][::-1]
+    if rare:
+        more = f" and {len(rare) - _SHOWN} more labels" if len(rare) > _SHOWN else ""
+        told = f"a label needs {LEAST_CLASS_ROWS} rows, so that each split has some; {held.name!r} has"
+        fix = "take these names out of the texts, or give more rows of them; or --kind multiclass if a text is one name"
+        return Problem("--target", f"{told} {_with_rows(rare[:_SHOWN])}{more}", fix)
+    common = [(name, rows) for name, rows in found.rows.items() if held.labelled - rows < LEAST_CLASS_ROWS]
+    if common:
+        told = f"a label needs {LEAST_CLASS_ROWS} rows without it; of {held.labelled:,} rows {held.name!r} has"
+        return Problem("--target", f"{told} {_with_rows(common[:_SHOWN])}", "take these names out of the texts")
+    return None
+
+
+def _spelt_twice(held: Held) -> Problem | None:
+    return _written_twice(held, list(held.counts.index)) if held.read_as == "text" else None
+
+
+def _written_twice(held: Held, names: list[Any]) -> Problem | None:
+    """Classes or labels that differ by case or a blank alone."""
+    import pandas as pd
+
+    plain = pd.Series(names, index=names, dtype="str").str.strip().str.lower()
     twice = plain[plain.duplicated(keep=False)].sort_values(kind="stable")
     if twice.empty:
         return None
-    told = f"{held.name!r} has {held.different:,} different values, and some differ by case or by a blank alone"
+    told = f"{held.name!r} has {len(names):,} different values, and some differ by case or by a blank alone"
     shown = ", ".join(repr(value) for value in twice.index[:_SHOWN])
     fix = "write each class in one way; or --kind multiclass if they are different classes"
     return Problem("--target", f"{told}: {shown}", fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,14 +28,16 @@ BATCH_SIZES = (1024, 256, 128, 64, 32)
 OCCUR: dict[LabelType, str] = {
     "event": "both values of the target occur", "number": "the target varies",
     "class": "every class occurs (join rare ones into one)",
+    "labels": "every label occurs (leave rare ones out)", "mask": "two classes occur",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Windows:
-    """What use_case.yaml gets."""
+    """What use_case.yaml gets; `training` are the rows that are trained on."""
 
     split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit
+    training: int
     batch_size: int
     epochs: int
     smoke: float
@@ -96,6 +98,7 @@ def windows_of(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, trai
     batch_size, epochs = updates(training, pilot)
     return Windows(
         split=split,
+        training=training,
         batch_size=batch_size,
         epochs=epochs,
         smoke=_share(SMOKE_ROWS, training, 0.01, 0.2),
@@ -103,10 +106,13 @@ def windows_of(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, trai
     )
 
 
-def updates(training: int, pilot: float) -> tuple[int, int]:
-    """Batch size and epochs for so many training rows: large batches, but PILOT_UPDATES in the pilot's share."""
+def updates(training: int, pilot: float, sizes: Sequence[int] | None = None) -> tuple[int, int]:
+    """Batch size and epochs for so many training rows: large batches, but PILOT_UPDATES in the pilot's share.
+
+    `sizes` are those to choose from, the largest first; None: BATCH_SIZES.
+    """
     large = training > 50_000
-    sizes = BATCH_SIZES if large else BATCH_SIZES[1:]
+    sizes = sizes or (BATCH_SIZES if large else BATCH_SIZES[1:])
     epochs = {size: math.ceil(PILOT_UPDATES / max(1, int(pilot * training) // size)) for size in sizes}
     batch_size = next((size for size in sizes if epochs[size] <= MOST_EPOCHS), sizes[-1])
     return batch_size, max(epochs[batch_size], 4 if large else 8)

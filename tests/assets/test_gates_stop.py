@@ -15,6 +15,7 @@ from assets import announce, dataset, freshness, preflight, promotion, step, tra
 from lifecycle import snapshot
 from lifecycle.checks import CheckResult
 from lifecycle.cost.prices import Sku
+from lifecycle.data.file_rows import FileRows
 from lifecycle.errors import DatasetError
 from lifecycle.jobs import TrainResult
 from lifecycle.preflight import host as host_looks
@@ -56,7 +57,7 @@ def test_dataset_whose_past_was_rewritten_gives_no_version(monkeypatch, history,
 
 # Of each gate of the snapshot: the checks that it asks, and what comes after it.
 SNAPSHOT = {
-    "contract": "read_columns", "availability": "read_columns", "splits": "judged_days",
+    "contract": "look_at_files", "availability": "look_at_files", "files": "read_columns", "splits": "judged_days",
     "class_balance": "judged_days", "history": "install_snapshot", "leakage": "install_snapshot",
     "drift": "install_snapshot", "": "install_snapshot",
 }  # fmt: skip
@@ -75,6 +76,7 @@ def test_snapshot_with_a_check_that_stops_does_nothing_after_it(monkeypatch, fai
         "class_balance_check": asked("class_balance"), "leakage": asked("leakage"), "drift_check": asked("drift"),
         "judged_days": lambda *given: (asked("history")(), None), "split_columns": lambda *given: (),
         "read_columns": lambda *given: [], "with_label": lambda *given: [], "key_hashes": lambda *given: None,
+        "look_at_files": lambda *given: FileRows(asked("files")()),
         "split_rows": lambda *given: {"training": {"label": []}},
         "written_splits": lambda *given: contextlib.nullcontext(), SNAPSHOT[failing]: begun,
     }.items():  # fmt: skip

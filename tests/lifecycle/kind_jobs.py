@@ -1,7 +1,8 @@
-"""The toy as use cases of the other kinds: an amount, quantiles of it, one of four grades; with jobs for the worker.
+"""The toy as use cases of the other kinds: an amount, quantiles of it, one of four grades, three tags; with jobs.
 
 The columns are those of the toy. `amount` is its score in another unit, `grade` the place of the largest of four noisy
-scores; `price` is an amount whose logarithm the inputs tell, with a heavy tail.
+scores; of `tags` the inputs tell two, each on its own, and the third is rare. `price` is an amount whose logarithm the
+inputs tell, with a heavy tail.
 """
 
 import shutil
@@ -24,18 +25,23 @@ from lifecycle.training.stage import run_stage
 from lifecycle.use_case import UseCaseSpec, load_use_case
 
 GRADES = ("low", "middle", "high", "top")
+TAGS = ("cheap", "new", "rare")
 LEVELS = (0.1, 0.5, 0.9)
 LABELS: dict[str, dict[str, Any]] = {
     "amount": {"name": "amount", "version": 1, "column": "amount", "type": "number"},
     "price": {"name": "price", "version": 1, "column": "price", "type": "number"},
     "grade": {"name": "grade", "version": 1, "column": "grade", "type": "class", "classes": list(GRADES)},
-}
+    "tags": {
+        "name": "tags", "version": 1, "column": "tags", "type": "labels", "classes": list(TAGS), "separator": "|",
+    },
+}  # fmt: skip
 TASKS: dict[str, dict[str, Any]] = {
     "regression": {"kind": "regression"},
     "quantiles": {"kind": "regression", "quantiles": list(LEVELS)},
     "multiclass": {"kind": "multiclass"},
+    "multilabel": {"kind": "multilabel"},
 }
-PRIMARY = {"regression": "rmse", "quantiles": "pinball", "multiclass": "log_loss"}
+PRIMARY = {"regression": "rmse", "quantiles": "pinball", "multiclass": "log_loss", "multilabel": "log_loss"}
 
 _SHARED = '''"""The toy's network for {what}; it has dropout, so that resuming needs the random state."""
 
@@ -124,6 +130,18 @@ def loss_fn(outputs, targets):
 def predict(outputs):
     return outputs.softmax(dim=1)
 """,
+    "multilabel": _SHARED.format(
+        built="", what="any of three tags", forward="found", network='len(target["classes"]), 0.0, 1.0'
+    )
+    + """
+
+def loss_fn(outputs, targets):
+    return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=1)
+
+
+def predict(outputs):
+    return outputs.sigmoid()
+""",
 }
 
 
@@ -173,7 +191,7 @@ class KindCase:
 
 def kind_case(kind: str, root: Path, label: str = "") -> KindCase:
     """The use case of a kind of TASKS below `root`; `label` is another one of LABELS than the kind's usual one."""
-    label = label or ("grade" if kind == "multiclass" else "amount")
+    label = label or {"multiclass": "grade", "multilabel": "tags"}.get(kind, "amount")
     folder, splits = root / "use_case", root / "splits"
     shutil.copytree(toy_jobs.TOY, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "model.py").write_text(MODELS[kind])
@@ -196,7 +214,7 @@ def _declare(folder: Path, kind: str, label: dict[str, Any]) -> None:
     (folder / "use_case.yaml").write_text(yaml.safe_dump(declared, sort_keys=False))
     contract = yaml.safe_load((folder / "contract.yaml").read_text())
     source = contract["schema"][0]["properties"][-1]
-    source |= {"name": label["column"], "logicalType": "string" if label["type"] == "class" else "number"}
+    source |= {"name": label["column"], "logicalType": "string" if "classes" in label else "number"}
     source["customProperties"][0]["value"] = "target"
     contract["customProperties"][0]["value"] = label
     (folder / "contract.yaml").write_text(yaml.safe_dump(contract, sort_keys=False))
@@ -210,4 +228,14 @@ def _frame() -> pd.DataFrame:
     scores = np.stack([1.2 * frame["x1"], -1.2 * frame["x1"], 1.2 * frame["x2"], 0.8 * np.ones(len(frame))], axis=1)
     places = (scores + generator.gumbel(size=scores.shape)).argmax(axis=1)
     grades = pd.Series(np.array(GRADES)[places]).where(frame["score"].notna())
-    return frame.drop(columns="score").assign(amount=40 + 12 * score, price=np.exp(5 + 0.5 * score), grade=grades)
+    return frame.drop(columns="score").assign(
+        amount=40 + 12 * score, price=np.exp(5 + 0.5 * score), grade=grades, tags=_tags(frame, generator)
+    )
+
+
+def _tags(frame: pd.DataFrame, generator: np.random.Generator) -> pd.Series:
+    """Names with a separator between them; an empty text has none of them."""
+    logits = np.stack([1.5 * frame["x1"], 1.5 * frame["x2"] - 0.5, frame["x1"] - 3.5], axis=1)
+    held = generator.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    texts = ["|".join(name for name, has in zip(TAGS, row, strict=True) if has) for row in held]
+    return pd.Series(texts, index=frame.index).where(frame["score"].notna())

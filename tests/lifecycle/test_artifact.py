@@ -10,6 +10,7 @@ from lifecycle.artifact import load_artifact, verify_artifact
 from lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
 from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
+from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.platt import apply_platt
 from lifecycle.tasks.probabilities import auc
 from lifecycle.training.stage import run_stage
@@ -49,7 +50,9 @@ def test_reloaded_artifact_gives_the_trained_models_predictions(trained, splits)
     model = task.build_model(preprocessing, toy_jobs.SPEC.hyperparameters)
     checkpoint = torch.load(Path(trained.checkpoint.path) / "state.pt", weights_only=True)
     model.load_state_dict(checkpoint["model"])
-    direct = apply_platt(predict_rows(task, model, preprocessing, rows[["shop", "x1", "x2"]], "cpu"), calibration)
+    direct = apply_platt(
+        predict_rows(task, model, preprocessing, rows[["shop", "x1", "x2"]], "cpu", BINARY), calibration
+    )
     np.testing.assert_allclose(found, direct, atol=1e-6)
 
 

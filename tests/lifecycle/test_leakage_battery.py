@@ -75,7 +75,7 @@ def test_duplicates_made_before_the_split_fail_where_the_split_is_random(tmp_pat
     rows = tables.table(SEED, tables.oversampled)
     cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
     found = duplicates(
-        tables.written(rows, tmp_path), cells, "label", None, BINARY.events(np.arange(2))[0], by_time=False
+        tables.written(rows, tmp_path), cells, "label", None, BINARY.events(np.arange(2))[0].of_labels, by_time=False
     )
     assert {one.status for one in found} == {"fail"}
 

@@ -9,6 +9,7 @@ from lifecycle.contract.model import Label
 from lifecycle.leakage.battery import leakage_findings
 
 NUMBER = Label(name="label", version=1, column="label", type="number")
+LABELS = Label(name="label", version=1, column="label", type="labels", classes=("jazz", "live", "rare"), separator="|")
 CLASS = Label(name="label", version=1, column="label", type="class", classes=("a", "b", "c", "d"))
 
 
@@ -85,6 +86,31 @@ def test_copy_is_found_though_a_rare_class_has_no_held_out_row(tmp_path):
     contract = tables.contract_of(rows).model_copy(update={"label": CLASS})
     findings = leakage_findings(tables.written(rows, tmp_path), contract, tables.SPLIT)
     assert [one.columns for one in findings if one.family == "single_feature" and one.status == "fail"] == [("x",)]
+
+
+def of_labels(column, folder, held: np.ndarray) -> dict[str, tuple[str, str]]:
+    """Status and evidence of each family that says something of the column `x`."""
+    texts = pd.DataFrame(held.astype(int)).astype("str").agg("".join, axis=1)
+    rows = table("multiclass").assign(x=column, label=texts.to_numpy())
+    folder.mkdir()
+    contract = tables.contract_of(rows).model_copy(update={"label": LABELS})
+    findings = leakage_findings(tables.written(rows, folder), contract, tables.SPLIT)
+    return {one.family: (one.status, one.evidence) for one in findings if one.columns == ("x",)}
+
+
+def test_copy_of_one_of_several_labels_is_found_by_its_name_and_a_strong_column_is_none(tmp_path):
+    random = np.random.default_rng(5)
+    held = random.random((len(table("multiclass")), 3)) < np.array([0.4, 0.3, 0.05])
+    status, evidence = of_labels(exchanged(np.where(held[:, 1], 7, 3), 0.03), tmp_path / "copy", held)["single_feature"]
+    assert status == "fail"
+    assert "one set of its values decides label live: Youden's J 0.9" in evidence
+    rare = of_labels(held[:, 2] + random.normal(size=len(held)) * 0.05, tmp_path / "rare", held)["single_feature"]
+    assert rare[0] == "fail"
+    assert "decides label rare" in rare[1]
+    strong = held[:, 0] * 1.5 + random.normal(size=len(held))
+    status, evidence = of_labels(strong, tmp_path / "strong", held)["single_feature"]
+    assert status == "pass"
+    assert "decides a label (nearest: label jazz) alone; the strongest, x, has AUC 0.8" in evidence
 
 
 def test_what_one_class_alone_is_asked_for_is_a_warning_that_names_it(tmp_path):

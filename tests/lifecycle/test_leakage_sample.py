@@ -130,6 +130,6 @@ def test_duplicates_of_rows_of_one_day_or_two_are_found(tmp_path, times):
     rows = rows.assign(day=day)
     cells = {name: cells_of(rows[name], rows[name]) for name in ("x", "score", "amount", "shop")}
     found = duplicates(
-        tables.written(rows, tmp_path), cells, "label", "day", BINARY.events(np.arange(2))[0], by_time=True
+        tables.written(rows, tmp_path), cells, "label", "day", BINARY.events(np.arange(2))[0].of_labels, by_time=True
     )
     assert {one.status for one in found} == {"fail"}

@@ -72,10 +72,12 @@ CLASSES = tuple(f"class {place}" for place in range(300))
         (Label(name="y", version=1, column="sold", type="number"), list(range(1000, 1060)), None, "float64"),
         (Label(name="y", version=1, column="sold", type="class", classes=CLASSES), [*CLASSES[:30], *CLASSES[-30:]],
          [*range(30), *range(270, 300)], "int16"),
+        (Label(name="y", version=1, column="sold", type="labels", classes=("a", "b", "a b"), separator="|"),
+         ["a", "b|a", "", "a b|a"] * 15, ["100", "110", "000", "101"] * 15, "str"),
         (Label(name="y", version=1, column="sold", greater_than=300), [71_400, 300, 301.5, -4] * 15,
          [1, 0, 1, 0] * 15, "int8"),
     ],
-    ids=["large, negative and fractions", "whole numbers", "300 classes", "event"],
+    ids=["large, negative and fractions", "whole numbers", "300 classes", "labels", "event"],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["y", "sold"])
 def test_label_of_every_type_is_written_as_the_dataset_has_it(tmp_path, label, values, expected, kind, name):
@@ -94,6 +96,14 @@ def test_value_that_is_none_of_the_label_s_classes_is_told_and_not_shown():
     label = Label(name="y", version=1, column="ill", type="class", classes=("no", "yes"))
     with pytest.raises(DatasetError, match="2 rows") as raised:
         with_label(pd.DataFrame({"ill": ["no", "secret", None, "other"]}), label)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("wrong", ["secret", "no|secret", "no|no", "no|", "|", "no|yes|no", " no"])
+def test_text_that_names_no_label_or_one_twice_is_told_and_not_shown(wrong):
+    label = Label(name="y", version=1, column="ill", type="labels", classes=("no", "yes"), separator="|")
+    with pytest.raises(DatasetError, match="1 rows") as raised:
+        with_label(pd.DataFrame({"ill": ["no", wrong, None, "yes|no"]}), label)
     assert "secret" not in str(raised.value)
 
 

@@ -11,6 +11,7 @@ from lifecycle.contract.model import Label
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.multiclass import Multiclass
+from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
 from lifecycle.tasks.target import KINDS, TaskSpec
 from pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, MOST_TEXTS, ROWS_A_TEXT
@@ -19,6 +20,7 @@ TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "tasks.md").read_text()
 SECTIONS: dict[str, Any] = {
     "binary": BINARY,
     "multiclass": Multiclass(("class", "other")),
+    "multilabel": Multilabel(("class", "other")),
     "regression: a number": Regression(),
     "regression: quantiles": Regression((0.5, 0.9)),
 }
@@ -60,7 +62,7 @@ def test_tasks_doc_s_examples_of_labels_load_and_each_type_has_one():
     keys = {"greaterThan": "greater_than"}
     values = [one["value"] for one in yaml.safe_load(block)["customProperties"]]
     labels = [Label.model_validate({keys.get(key, key): found for key, found in value.items()}) for value in values]
-    assert {label.type for label in labels} == {"event", "class", "number"}
+    assert {label.type for label in labels} == {"event", "class", "labels", "number"}
 
 
 def test_tasks_doc_says_the_limits_by_which_a_kind_is_seen():

@@ -177,6 +177,7 @@ def test_misspelt_metric_is_told_with_what_was_meant(folder, written, meant):
         ({"kind": "regression"}, "auc", "known: bias, mae"),
         ({"kind": "regression", "quantiles": [0.5, 0.9]}, "coverage[0.9]", "no metric that ranks models"),
         ({"kind": "multiclass"}, "recal", "known: accuracy"),
+        ({"kind": "multilabel"}, "accuracy", "did you mean 'subset_accuracy'"),
     ],
 )
 def test_primary_metric_is_one_of_the_kind_that_ranks_models(folder, task, metric, told):
@@ -186,13 +187,10 @@ def test_primary_metric_is_one_of_the_kind_that_ranks_models(folder, task, metri
     assert told in line
 
 
-def test_metric_of_one_class_is_left_to_the_contract(folder):
-    change(
-        folder,
-        task={"kind": "multiclass"},
-        benchmark={"primary": {"metric": "recall[north]", "margin": 0.1}, "guardrails": []},
-    )
-    assert load_use_case(folder).spec.benchmark.primary.metric == "recall[north]"
+@pytest.mark.parametrize(("kind", "metric"), [("multiclass", "recall[north]"), ("multilabel", "auc[north]")])
+def test_metric_of_one_class_is_left_to_the_contract(folder, kind, metric):
+    change(folder, task={"kind": kind}, benchmark={"primary": {"metric": metric, "margin": 0.1}, "guardrails": []})
+    assert load_use_case(folder).spec.benchmark.primary.metric == metric
 
 
 @pytest.mark.parametrize(
@@ -201,12 +199,16 @@ def test_metric_of_one_class_is_left_to_the_contract(folder):
         ({"kind": "regression"}, {"class_weights": "balanced"}, "numbers (kind: regression) have none"),
         ({"kind": "multiclass"}, {"focal_gamma": 2.0}, "belongs to a label of two values"),
         ({"kind": "multiclass"}, {"oversampling": "balanced"}, "training.class_weights: balanced weighs all classes"),
+        ({"kind": "multilabel"}, {"class_weights": "balanced"}, "give loss_fn in model.py a pos_weight of each label"),
+        ({"kind": "multilabel"}, {"class_weights": {"positive": 3}}, "a row of kind multilabel has several labels"),
+        ({"kind": "multilabel"}, {"oversampling": "balanced"}, "a column of role weight weighs rows"),
+        ({"kind": "multilabel"}, {"focal_gamma": 2.0}, "what its probabilities stand for is known for two classes"),
         ({"kind": "binary", "quantiles": [0.5]}, {}, "quantiles belong to kind: regression"),
         ({"kind": "regression", "quantiles": [0.9, 0.1]}, {}, "quantiles must rise: write [0.1, 0.9]"),
     ],
 )
 def test_setting_that_the_kind_does_not_know_is_told(folder, task, training, told):
-    metric = {"regression": "rmse", "multiclass": "log_loss", "binary": "log_loss"}[task["kind"]]
+    metric = "rmse" if task["kind"] == "regression" else "log_loss"
     metric = "pinball" if "quantiles" in task and task["kind"] == "regression" else metric
     change(
         folder, task=task, training=training, benchmark={"primary": {"metric": metric, "margin": 0.1}, "guardrails": []}

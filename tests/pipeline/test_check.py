@@ -147,6 +147,11 @@ OTHER_LABELS = {
         "greaterThan: 0": "type: class, classes: [1, 2]", "role, value: target_source": "role, value: target",
         "- name: score\n        logicalType: number": "- name: score\n        logicalType: integer",
     },
+    "multilabel": {
+        "greaterThan: 0": 'type: labels, classes: [a, b], separator: "|"',
+        "role, value: target_source": "role, value: target",
+        "- name: score\n        logicalType: number": "- name: score\n        logicalType: string",
+    },
 }  # fmt: skip
 
 

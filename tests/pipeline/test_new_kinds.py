@@ -26,6 +26,11 @@ CLASS = np.digitize(NOISY, [-0.7, 0.7])
 NAMED = np.array(["low", "middle", "high"])[CLASS]
 NUMBER = (50 + 10 * NOISY).round(2)
 EVERY = np.arange(ROWS)
+# Any of three names, an empty text where a row has none of them.
+SONGS = ("jazz", "live", "loud")
+HELD = np.stack([NOISY > 0.3, EVERY % 3 == 1, NOISY < -0.5], axis=1)
+TAGS = np.array(["|".join(np.array(SONGS)[row]) for row in HELD])
+NAMED_TAGS = np.where(TAGS == "", "loud", TAGS)
 
 
 def with_target(values, **columns) -> pd.DataFrame:
@@ -47,6 +52,8 @@ def with_target(values, **columns) -> pd.DataFrame:
         (np.where(EVERY < 3, 9, CLASS), "regression", "4 different whole numbers, 9 in 3 rows, too few for a class"),
         (EVERY % 11, "regression", "'bought' holds 11 different whole numbers: kind regression"),
         (CLASS > 0, "binary", "'bought' holds two values: kind binary"),
+        # As many parts as there are places: two of them share a state.
+        (np.array(["Portland, OR", "Salem, OR", "Austin, TX"])[CLASS], "multiclass", "3 different texts"),
     ],
 )
 def test_kind_is_seen_from_the_target_s_values_and_why_is_told(tmp_path, values, kind, why, suffix):
@@ -59,6 +66,31 @@ def test_kind_is_seen_from_the_target_s_values_and_why_is_told(tmp_path, values,
     assert labels.classes == (tuple(sorted(set(np.asarray(values).tolist()))) if kind == "multiclass" else ())
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("separator", ["|", ";", ",", ", "])
+def test_texts_of_names_that_combine_are_several_labels(tmp_path, separator, suffix):
+    result, problems = found(with_target(np.char.replace(NAMED_TAGS, "|", separator)), tmp_path, suffix=suffix)
+    assert problems == []
+    assert result is not None
+    told = f"'bought' holds 5 different texts, made of 3 names with {separator!r} between them: kind multilabel"
+    assert (result.target.task.kind, result.target.why) == ("multilabel", told)
+    label = result.target.label
+    assert (label.type, label.classes, label.separator) == ("labels", SONGS, separator)
+
+
+def test_empty_texts_have_none_of_the_labels_and_a_csv_file_s_are_told(tmp_path):
+    result, problems = found(with_target(TAGS), tmp_path)
+    assert problems == []
+    assert result is not None
+    assert (result.rows["bought"] == "").sum() == (TAGS == "").sum() > 0
+    (tmp_path / "csv").mkdir()
+    rows = with_target(np.where(EVERY % 9 == 0, "", NAMED_TAGS))
+    result, problems = found(rows, tmp_path / "csv", suffix=".csv")
+    assert problems == []
+    assert result is not None
+    assert "134 rows are empty and train nothing: if these have none of the labels, say so" in result.target.why
+
+
 @pytest.mark.parametrize(
     ("values", "asked", "task"),
     [
@@ -66,6 +98,8 @@ def test_kind_is_seen_from_the_target_s_values_and_why_is_told(tmp_path, values,
         (CLASS, {"quantiles": "0.1,0.5,0.9"}, {"kind": "regression", "quantiles": (0.1, 0.5, 0.9)}),
         (CLASS > 0, {"kind": "binary"}, {"kind": "binary"}),
         ((CLASS > 0) * 1, {"kind": "multiclass"}, {"kind": "multiclass"}),
+        (NAMED_TAGS, {"kind": "multiclass"}, {"kind": "multiclass"}),
+        (np.array(["a", "b;c"])[CLASS % 2], {"kind": "multilabel"}, {"kind": "multilabel"}),
         ((CLASS > 0) * 1, {"kind": "regression"}, {"kind": "regression"}),
         (EVERY, {"kind": "regression"}, {"kind": "regression"}),
         ([f"town {place % 60}" for place in EVERY], {"kind": "multiclass"}, {"kind": "multiclass"}),
@@ -96,6 +130,13 @@ def test_kind_that_is_asked_for_or_typed_otherwise_is_taken(tmp_path, values, as
         (NAMED, {"kind": "multiclass", "quantiles": "0.5"}, ("--quantiles", "belong to numbers")),
         (NUMBER, {"quantiles": "0.9,0.1"}, ("--quantiles", "are no quantiles", "0.1,0.5,0.9")),
         (NUMBER, {"quantiles": "half"}, ("are no quantiles", "'half'")),
+        (NAMED, {"kind": "multilabel"}, ("no text of 'bought' holds one of the separators '|', ';', ','", "as a|b")),
+        (NUMBER, {"kind": "segmentation"}, ("segmentation needs masks, and a table holds none", "--data FOLDER")),
+        (NUMBER, {"kind": "multilabel"}, ("labels are texts, and 'bought' holds numbers",)),
+        (np.where(EVERY == 5, "odd|jazz", TAGS), {}, ("a label needs 10 rows", "'odd' in 1 row", "out of the texts")),
+        (np.where(EVERY == 5, "jazz", np.char.add("all|", NAMED_TAGS)), {}, ("rows without it", "'all' in 1,199 rows")),
+        (np.where(EVERY % 5 == 1, "Jazz", TAGS), {}, ("differ by case or by a blank alone", "'Jazz'")),
+        (np.where(EVERY == 5, "jazz|jazz", TAGS), {"kind": "multilabel"}, ("hold a name twice", "'jazz|jazz' in 1")),
         (3.5, {}, ("'bought' has one value only, 3.5 in 1,200 rows",)),
         (3.5, {"kind": "regression"}, ("'bought' has one value only",)),
         ("low", {}, ("'bought' has one value only, 'low' in 1,200 rows",)),
@@ -134,7 +175,7 @@ def test_target_without_a_value_leaves_rows_without_a_label(tmp_path, values):
 
 
 @pytest.mark.parametrize("asked", [{}, {"split": "stratified"}, {"split": "hash"}, {"group": "block"}])
-@pytest.mark.parametrize("values", [NAMED, CLASS, NUMBER], ids=["texts", "classes", "numbers"])
+@pytest.mark.parametrize("values", [NAMED, CLASS, TAGS, NUMBER], ids=["texts", "classes", "labels", "numbers"])
 def test_rows_without_times_are_split_for_every_kind(tmp_path, values, asked):
     rows = with_target(values, block=EVERY % 150).drop(columns="at")
     result, problems = found(rows, tmp_path, time=None, **asked)
@@ -160,6 +201,17 @@ def test_copy_of_the_target_is_no_input_and_a_strong_input_is_one(tmp_path, valu
     assert (roles["x"][0], roles["part"][0]) == ("feature", "feature")
 
 
+def test_column_that_decides_one_of_several_labels_is_no_input(tmp_path):
+    noise = np.random.default_rng(3).normal(size=ROWS)
+    rows = with_target(TAGS, copied=HELD[:, 1] * 2.0 + 0.1 * noise, strong=HELD[:, 0] + noise)
+    result, problems = found(rows, tmp_path)
+    assert problems == []
+    assert result is not None
+    roles = {column.name: (column.role, column.remark) for column in result.columns}
+    assert (roles["copied"][0], roles["strong"][0], roles["x"][0]) == ("other", "feature", "feature")
+    assert "probably a leak" in roles["copied"][1]
+
+
 def test_class_between_two_others_is_found_in_a_copy_by_numbers():
     middle = pd.Series((CLASS == 1) * 1)
     events = [middle, pd.Series((CLASS == 0) * 1), pd.Series((CLASS == 2) * 1)]
@@ -176,22 +228,24 @@ def test_drafted_margin_has_one_digit(value, one_digit):
     ("values", "options", "judged"),
     [
         (NAMED, (), ("log_loss", 0.005, [{"metric": "calibration_error", "at_most": 0.05}])),
+        (TAGS, (), ("log_loss", 0.005, [{"metric": "calibration_error", "at_most": 0.05}])),
         (NUMBER * 1e4, (), ("rmse", 1000, [{"metric": "bias", "at_most": 30000}])),
         (NUMBER / 1e4, (), ("rmse", 1e-5, [{"metric": "bias", "at_most": 3e-4}])),
         (NUMBER, ("--quantiles", "0.1,0.9"), ("pinball", 0.1, [{"metric": "interval_coverage", "at_least": 0.7}])),
         (NUMBER, ("--quantiles", "0.9"), ("pinball", 0.1, [{"metric": "coverage[0.9]", "at_least": 0.8}])),
     ],
-    ids=["classes", "prices", "shares", "quantiles", "quantile"],
+    ids=["classes", "labels", "prices", "shares", "quantiles", "quantile"],
 )
 def test_drafted_use_case_of_each_kind_passes_check(tmp_path, monkeypatch, values, options, judged, capsys):
     project = set_up(tmp_path, monkeypatch)
-    assert new(project, with_target(values), "--target", "bought", "--time", "at", *options) == 0
+    rows = with_target(values)
+    assert new(project, rows, "--target", "bought", "--time", "at", *options, suffix=".parquet") == 0
     assert "task     'bought' holds " in capsys.readouterr().out
     folder = project / "use_cases" / "shop"
     spec, contract = load_use_case(folder).spec, load_contract(folder / "contract.yaml")
     benchmark = yaml.safe_load((folder / "use_case.yaml").read_text())["benchmark"]
     assert (spec.benchmark.primary.metric, spec.benchmark.primary.margin, benchmark["guardrails"]) == judged
-    assert contract.label.type == ("class" if spec.task.kind == "multiclass" else "number")
+    assert contract.label.type == {"multiclass": "class", "multilabel": "labels"}.get(spec.task.kind, "number")
     assert main(["check", "shop"]) == 0, capsys.readouterr().out
     assert "✓ predict" in capsys.readouterr().out
 

@@ -38,6 +38,7 @@ def test_snapshot_of_a_split_without_time_is_told_and_materialized(toy, split, b
     assert record.benchmark == benchmark
     found = {check.name: check.status for check in record.checks}
     assert found.pop("drift") in ("pass", "insufficient")
+    assert found.pop("files") == "not_applicable"
     assert found == dict.fromkeys(("contract", "availability", "splits", "class_balance", "history", "leakage"), "pass")
     told = next(check.evidence for check in record.checks if check.name == "splits")
     assert f"0 of {record.rows} labelled rows (0.0%) lie in no split" in told

@@ -28,6 +28,28 @@ def test_publish_of_a_next_version_keeps_the_files_of_the_earlier_one(unpublishe
     assert list(read_versions(unpublished.project)["trips"]) == ["v1", "v3", "v2"]
 
 
+def test_publish_keeps_files_that_rows_name_and_fetch_brings_them_back(unpublished):
+    """From DVC's objects, byte for byte; and a next version may not change them."""
+    unpublished.write_builder(
+        "out.mkdir(parents=True)",
+        "(out / 'files' / 'b').mkdir(parents=True)\n"
+        "for name in ('1.png', 'b/2.png'):\n    (out / 'files' / name).write_bytes(name.encode())",
+    )
+    unpublished.publish("v1", 1)
+    unpublished.remove("datasets")
+    fetched = unpublished.fetch("v1")
+    assert_right(fetched, unpublished, "v1")
+    assert (fetched.path / "files" / "b" / "2.png").read_bytes() == b"b/2.png"
+    assert unpublished.num_builds == 1
+    unpublished.write_builder(
+        "out.mkdir(parents=True)",
+        "(out / 'files').mkdir(parents=True)\n(out / 'files' / '1.png').write_bytes(b'other')",
+    )
+    with pytest.raises(DatasetError, match=r"trips@v2 changes or lacks files of trips@v1") as caught:
+        unpublished.publish("v2", 2)
+    assert caught.value.value == ["files/1.png", "files/b/2.png"]
+
+
 def test_publish_of_changed_files_is_refused_and_writes_nothing(trips):
     before = versions_path(trips.project).read_text()
     trips.write_builder("row * month", "row * month + (month == 2)")

@@ -53,6 +53,11 @@ KINDS = {
         Target(kind="multiclass", classes=("on time", "late", "lost")), 3,
         "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')", "outputs.softmax(dim=1)",
     ),
+    "multilabel": (
+        Target(kind="multilabel", classes=("late", "wet", "full")), 3,
+        "torch.nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction='none').mean(1)",
+        "torch.sigmoid(outputs)",
+    ),
     "number": (Target(kind="regression"), 1, "(outputs[:, 0] - targets) ** 2", "outputs[:, 0]"),
     "quantiles": (
         Target(kind="regression", quantiles=(0.1, 0.5, 0.9)), 3,
@@ -74,7 +79,7 @@ def served(request, tmp_path_factory):
     torch.manual_seed(0)
     rows = pd.DataFrame(np.random.default_rng(0).normal(size=(64, 2)), columns=["a", "b"])
     labels = kind.sample_labels(len(rows))
-    targets = torch.tensor(labels, dtype=getattr(torch, kind.target_dtype))
+    targets = torch.from_numpy(kind.targets(labels))
     model, inputs = task.build_model({}, {"outputs": outputs}), task.to_tensors(rows, {})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(5):

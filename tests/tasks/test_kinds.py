@@ -5,13 +5,14 @@ import pytest
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.baselines import BASELINES, fit_baselines
-from lifecycle.tasks.kind import answer_columns, answer_shape, as_columns, from_columns
+from lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
 from lifecycle.tasks.target import Target
 
 LEVELS = (0.1, 0.5, 0.9)
 KINDS = {
     "binary": kind_of(Target()),
     "multiclass": kind_of(Target(kind="multiclass", classes=("low", "middle", "high"))),
+    "multilabel": kind_of(Target(kind="multilabel", classes=("high", "north", "never"))),
     "number": kind_of(Target(kind="regression")),
     "quantiles": kind_of(Target(kind="regression", quantiles=LEVELS)),
 }
@@ -22,10 +23,12 @@ def table(rows: int = 800, seed: int = 0) -> pd.DataFrame:
     random = np.random.default_rng(seed)
     x, shop = random.normal(size=rows), random.choice(["north", "south"], rows)
     score = 2 * x + (shop == "north") + random.normal(size=rows)
+    north = (shop == "north") ^ (random.random(rows) < 0.1)
     return pd.DataFrame(
         {
             "x": np.where(random.random(rows) < 0.02, np.nan, x), "shop": shop, "day": np.arange(rows) % 20,
             "binary": (score > 0).astype("int8"), "multiclass": np.digitize(score, [-1.0, 2.0]),
+            "multilabel": [f"{int(a)}{int(b)}0" for a, b in zip(score > 0, north, strict=True)],
             "number": 100 + 10 * score, "quantiles": 100 + 10 * score,
         }
     )  # fmt: skip
@@ -38,7 +41,7 @@ def test_baselines_answer_in_the_kinds_form_and_beat_the_constant(name):
     losses = {}
     for baseline, predict in fit_baselines(rows, ["x", "shop"], name, BASELINES, 0, kind).items():
         answers = predict(new[["x", "shop"]])
-        assert answers.shape == (len(new), *answer_shape(kind))
+        assert answers.shape == (len(new), *kind.answer_shape)
         losses[baseline] = kind.row_loss(*kind.checked(labels, answers)).mean()
         assert kind.row_loss(labels, kind.calibrated(answers, kind.fit_calibration(labels, answers))).mean() < (
             losses[baseline] + 1e-6
@@ -51,13 +54,19 @@ def test_prior_is_the_best_constant(name):
     kind, rows = KINDS[name], table()
     labels = kind.checked_labels(rows[name])
     prior = kind.prior(labels)
-    assert prior.shape == answer_shape(kind)
+    assert prior.shape == kind.answer_shape
     best = kind.row_loss(labels, np.broadcast_to(prior, (len(labels), *prior.shape)).copy()).mean()
     random = np.random.default_rng(0)
     for _ in range(10):
         other = np.abs(prior + random.normal(size=prior.shape) * 0.1 * np.abs(prior))
-        other = other / other.sum() if name == "multiclass" else np.sort(other) if other.ndim else other.clip(0, None)
-        other = np.clip(other, 0, 1) if name == "binary" else other
+        other = (
+            other / other.sum()
+            if name == "multiclass"
+            else np.sort(other)
+            if name == "quantiles"
+            else other.clip(0, None)
+        )
+        other = np.clip(other, 0, 1) if name in ("binary", "multilabel") else other
         assert kind.row_loss(labels, np.broadcast_to(other, (len(labels), *prior.shape)).copy()).mean() >= best - 1e-9
 
 
@@ -65,16 +74,16 @@ def test_prior_is_the_best_constant(name):
 def test_answers_come_back_from_a_tables_columns(name):
     kind, rows = KINDS[name], table()
     labels = kind.checked_labels(rows[name])
-    answers = np.broadcast_to(kind.prior(labels), (len(rows), *answer_shape(kind))).copy()
+    answers = np.broadcast_to(kind.prior(labels), (len(rows), *kind.answer_shape)).copy()
     stored = pd.DataFrame(as_columns(kind, "candidate", answers))
-    assert list(stored) == answer_columns(kind, "candidate")
+    assert list(stored) == statistic_columns(kind, "candidate")
     assert (from_columns(kind, "candidate", stored) == answers).all()
 
 
 def test_state_that_calibrates_nothing_changes_nothing():
     for name, kind in KINDS.items():
         labels = kind.checked_labels(table()[name])
-        answers = np.broadcast_to(kind.prior(labels), (9, *answer_shape(kind))).copy()
+        answers = np.broadcast_to(kind.prior(labels), (9, *kind.answer_shape)).copy()
         assert kind.calibrated(answers, kind.uncalibrated) == pytest.approx(answers, abs=1e-12)
 
 
@@ -111,6 +120,7 @@ def test_stretching_keeps_the_order_and_refuses_one_that_is_turned_round(name):
     assert stretch is not None
     assert kind.row_loss(labels, stretch(good)).mean() <= kind.row_loss(labels, good).mean() + 1e-3
     turned = {"binary": lambda: 1 - good, "multiclass": lambda: good[:, ::-1], "number": lambda: 200 - good}
+    turned["multilabel"] = lambda: 1 - good
     turned["quantiles"] = lambda: np.sort(200 - good, axis=1)
     assert kind.stretched(labels, turned[name]()) is None
 
@@ -123,6 +133,19 @@ def test_stretching_keeps_the_order_and_refuses_one_that_is_turned_round(name):
         ("multiclass", [0, 1], np.full((2, 2), 0.5), "3 probabilities, one of each class"),
         ("multiclass", [0, 1], np.full((2, 3), 0.5), "do not add up to 1"),
         ("multiclass", [0, 1], np.array([[2.0, -1.0, 0.0], [1.0, 0.0, 0.0]]), "outside \\[0, 1\\]"),
+        ("multilabel", ["010", "01"], np.full((2, 3), 0.5), "1 of 2 labels are no text of 3 digits 0 and 1"),
+        ("multilabel", ["010", "0101"], np.full((2, 3), 0.5), "no text of 3 digits"),
+        ("multilabel", ["010", "01ö"], np.full((2, 3), 0.5), "no text of 3 digits"),
+        ("multilabel", ["010", None], np.full((2, 3), 0.5), "no text of 3 digits"),
+        ("multilabel", [0, 1], np.full((2, 3), 0.5), "no text of 3 digits"),
+        ("multilabel", [[0, 1], [1, 0]], np.full((2, 3), 0.5), "3 values of 0 and 1, one of each label"),
+        ("multilabel", [[0, 2, 0], [1, 0, 1]], np.full((2, 3), 0.5), "1 of 6 labels are neither 0 nor 1"),
+        ("multilabel", [[0, np.nan, 0], [1, 0, 1]], np.full((2, 3), 0.5), "labels are not finite"),
+        ("multilabel", ["010", "110"], np.full((2, 2), 0.5), "3 probabilities, one of each label"),
+        ("multilabel", ["010", "110"], np.full(2, 0.5), "must have shape \\(N, K\\)"),
+        ("multilabel", ["010", "110"], np.full((3, 3), 0.5), "differ in length"),
+        ("multilabel", ["010", "110"], np.array([[2.0, -1.0, 0.0], [1.0, 0.0, 0.0]]), "1 of 2 rows have"),
+        ("multilabel", ["010", "110"], np.array([[np.nan, 0.0, 0.0], [1.0, 0.0, 0.0]]), "not finite"),
         ("number", [1.0, np.nan], [0.0, 0.0], "labels are not finite"),
         ("number", [1.0, 2.0], [0.0, np.inf], "answers are not finite"),
         ("number", [1.0, 2.0], [0.0], "differ in length"),
@@ -162,6 +185,68 @@ def test_shortage_is_told_of_groups_rows_and_labels_that_are_alike(name):
     assert kind.shortage(labels, rows["day"]) == ""
     assert "fewer than 8" in kind.shortage(labels, rows["day"] % 4)
     assert "fewer than 900" in kind.shortage(labels, rows["day"], 900)
-    assert kind.shortage(np.full(len(labels), labels[0]), rows["day"])
+    assert kind.shortage(np.repeat(labels[:1], len(labels), axis=0), rows["day"])
     assert kind.one_valued(labels) == ""
-    assert kind.one_valued(np.full(9, labels[0]))
+    assert kind.one_valued(np.repeat(labels[:1], 9, axis=0))
+
+
+def test_stored_texts_and_their_array_are_the_same_labels():
+    kind = KINDS["multilabel"]
+    wanted = [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+    for labels in (["101", "000"], pd.Series(["101", "000"]), np.array(["101", "000"], dtype=object), wanted):
+        found = kind.checked_labels(labels)
+        assert (found.dtype, found.tolist()) == (np.dtype("float64"), wanted)
+    assert kind.targets(found).dtype == np.float32
+
+
+def test_labels_that_are_too_sure_are_calibrated_back_each_on_its_own():
+    random, kind = np.random.default_rng(0), KINDS["multilabel"]
+    truth = random.beta(2, 2, size=(4000, 3))
+    labels = (random.random(truth.shape) < truth).astype(float)
+    labels[:, 2] = 0
+    sure = truth.copy()
+    sure[:, 0] = truth[:, 0] ** 3 / (truth[:, 0] ** 3 + (1 - truth[:, 0]) ** 3)
+    state = kind.fit_calibration(labels, sure)
+    assert state["slopes"][:2] == pytest.approx([1 / 3, 1.0], abs=0.07)
+    # No row has the third label: nothing is known of its probabilities.
+    assert (state["slopes"][2], state["intercepts"][2]) == (1.0, 0.0)
+
+
+def test_label_that_is_turned_round_alone_gets_its_share_and_the_others_keep_their_order():
+    random, kind = np.random.default_rng(0), KINDS["multilabel"]
+    truth = random.beta(1, 1, size=(4000, 3))
+    labels = (random.random(truth.shape) < truth).astype(float)
+    stretch = kind.stretched(labels, np.stack([truth[:, 0], 1 - truth[:, 1], truth[:, 2]], axis=1))
+    assert stretch is not None
+    found = stretch(truth)
+    assert set(found[:, 1]) == {labels[:, 1].mean()}
+    assert (np.argsort(found[:, 0]) == np.argsort(truth[:, 0])).all()
+
+
+def test_rare_combinations_of_labels_are_one_stratum():
+    random = np.random.default_rng(0)
+    labels = (random.random((5000, 12)) < 0.3).astype(float)
+    labels[:3000] = 0
+    strata = kind_of(Target(kind="multilabel", classes=tuple("abcdefghijkl"))).strata(labels)
+    assert set(strata) == set(range(10))
+    assert (strata[:3000] == 0).all()
+    assert np.bincount(strata)[1:9].max() < np.bincount(strata)[9]
+
+
+def test_label_in_all_rows_or_none_keeps_its_share_in_baselines_and_is_no_event():
+    kind, rows = KINDS["multilabel"], table()
+    labels = kind.checked_labels(rows["multilabel"])
+    assert [event.name for event in kind.events(labels)] == ["label high", "label north"]
+    for predict in fit_baselines(rows, ["x", "shop"], "multilabel", BASELINES, 0, kind).values():
+        assert set(predict(rows)[:, 2]) == {0.0}
+
+
+def test_trees_are_fitted_for_the_most_frequent_labels_and_the_others_are_linear(monkeypatch):
+    kind, rows = KINDS["multilabel"], table()
+    monkeypatch.setattr("lifecycle.tasks.multilabel.MOST_BOOSTED", 1)
+    found = fit_baselines(rows, ["x", "shop"], "multilabel", BASELINES, 0, kind)
+    linear, boosted = (found[name](rows) for name in ("linear", "gradient_boosting"))
+    labels = kind.checked_labels(rows["multilabel"])
+    same = [bool((linear[:, place] == boosted[:, place]).all()) for place in (0, 1)]
+    assert same[int(labels.mean(axis=0).argmax())] is False
+    assert same[int(labels[:, :2].mean(axis=0).argmin())] is True

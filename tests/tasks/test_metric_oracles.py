@@ -17,6 +17,7 @@ ROWS, GROUPS = 600, 12
 LEVELS = (0.1, 0.5, 0.9)
 BINARY = kind_of(Target())
 CLASSES = kind_of(Target(kind="multiclass", classes=("a", "b", "c", "rare")))
+LABELS = kind_of(Target(kind="multilabel", classes=("a", "b", "c", "never")))
 NUMBER = kind_of(Target(kind="regression"))
 QUANTILES = kind_of(Target(kind="regression", quantiles=LEVELS))
 
@@ -33,6 +34,24 @@ def classes(seed: int) -> tuple[np.ndarray, np.ndarray]:
     logits = random.normal(size=(ROWS, 4)) * 1.5 - np.array([0, 0, 0, 3])
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     return (random.random(ROWS)[:, None] > probabilities.cumsum(axis=1)).sum(axis=1).clip(0, 3), probabilities
+
+
+def labels_of_rows(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of which one is in no row, and is predicted for none."""
+    random = np.random.default_rng(seed)
+    probabilities = random.beta([1, 2, 1, 1], [2, 2, 1, 9], (ROWS, 4)).round(2)
+    labels = (random.random((ROWS, 4)) < probabilities).astype(float)
+    labels[:, 3], probabilities[:, 3] = 0, probabilities[:, 3] / 3
+    return labels, probabilities
+
+
+def of_label(formula, place):
+    return lambda y, p, w: formula(y[:, place], p[:, place], w)
+
+
+def of_labels(formula, *, known=range(4)):
+    """The mean over labels of a figure of each."""
+    return lambda y, p, w: np.mean([formula(y[:, place], p[:, place], w) for place in known])
 
 
 def numbers(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,6 +100,24 @@ ORACLES = [
     (CLASSES, classes, "macro_f1", lambda y, p, w: sklearn.f1_score(y, p.argmax(1), average="macro", sample_weight=w)),
     (CLASSES, classes, "f1[b]", f1(1)),
     (CLASSES, classes, "recall[rare]", recall(3)),
+    (LABELS, labels_of_rows, "log_loss", of_labels(lambda y, p, w: sklearn.log_loss(
+        y, p.clip(1e-7, 1 - 1e-7), labels=[0, 1], sample_weight=w))),
+    (LABELS, labels_of_rows, "brier", of_labels(lambda y, p, w: sklearn.brier_score_loss(
+        y, p, sample_weight=w, pos_label=1))),
+    (LABELS, labels_of_rows, "macro_auc",
+     lambda y, p, w: sklearn.roc_auc_score(y[:, :3], p[:, :3], average="macro", sample_weight=w)),
+    (LABELS, labels_of_rows, "macro_f1", lambda y, p, w: sklearn.f1_score(
+        y, p >= 0.5, average="macro", sample_weight=w, zero_division=np.nan)),  # pyright: ignore
+    (LABELS, labels_of_rows, "micro_f1", lambda y, p, w: sklearn.f1_score(
+        y, p >= 0.5, average="micro", sample_weight=w)),
+    (LABELS, labels_of_rows, "subset_accuracy", lambda y, p, w: sklearn.accuracy_score(y, p >= 0.5, sample_weight=w)),
+    (LABELS, labels_of_rows, "hamming_loss", lambda y, p, w: sklearn.hamming_loss(y, p >= 0.5, sample_weight=w)),
+    (LABELS, labels_of_rows, "recall[b]",
+     of_label(lambda y, p, w: sklearn.recall_score(y, p >= 0.5, sample_weight=w), 1)),
+    (LABELS, labels_of_rows, "precision[b]",
+     of_label(lambda y, p, w: sklearn.precision_score(y, p >= 0.5, sample_weight=w), 1)),
+    (LABELS, labels_of_rows, "f1[c]", of_label(lambda y, p, w: sklearn.f1_score(y, p >= 0.5, sample_weight=w), 2)),
+    (LABELS, labels_of_rows, "auc[a]", of_label(lambda y, p, w: sklearn.roc_auc_score(y, p, sample_weight=w), 0)),
     (NUMBER, numbers, "squared_error", lambda y, p, w: sklearn.mean_squared_error(y, p, sample_weight=w)),
     (NUMBER, numbers, "rmse", lambda y, p, w: sklearn.root_mean_squared_error(y, p, sample_weight=w)),
     (NUMBER, numbers, "mae", lambda y, p, w: sklearn.mean_absolute_error(y, p, sample_weight=w)),
@@ -136,6 +173,31 @@ def test_calibration_errors_bins_are_fixed_and_weights_count():
     assert value(CLASSES.metrics["calibration_error"], (probabilities.argmax(1) + 1) % 4, probabilities) > 0.4
 
 
+def test_calibration_error_of_labels_is_that_of_all_their_probabilities_together():
+    labels, answers = labels_of_rows(3)
+    metric, weights = LABELS.metrics["calibration_error"], np.random.default_rng(0).gamma(1.0, size=ROWS)
+    one = BINARY.metrics["calibration_error"]
+    for some in (None, weights):
+        each = None if some is None else np.repeat(some, 4)
+        assert value(metric, labels, answers, some) == pytest.approx(value(one, labels.ravel(), answers.ravel(), each))
+    assert value(metric, labels, answers) < 0.05
+    assert value(metric, 1 - labels, answers) > 0.3
+
+
+def test_label_that_no_row_has_has_no_auc_and_is_left_out_of_the_mean():
+    labels, answers = labels_of_rows(5)
+    groups = np.arange(ROWS) % GROUPS
+    with pytest.raises(EvaluationError, match="are the same"):
+        estimate(LABELS.metrics["auc[never]"], labels, answers, groups)
+    with pytest.raises(EvaluationError, match="no label is there in some rows"):
+        estimate(LABELS.metrics["macro_auc"], labels * 0, answers, groups)
+    # In one group only: without it the mean is one over the other labels.
+    labels[groups == 3, 3] = 1
+    _, left_out = without_each(LABELS.metrics["macro_auc"], labels, answers, group_codes(groups, ROWS), None)
+    kept = groups != 3
+    assert left_out[3] == pytest.approx(sklearn.roc_auc_score(labels[kept, :3], answers[kept, :3]), abs=1e-12)
+
+
 def test_sums_without_a_group_keep_their_digits_where_one_group_has_nearly_all():
     by_group = np.array([[1e16], [1.0], [2.0], [3.0]])
     assert sums_without_each(by_group)[0, 0] == 6.0
@@ -144,7 +206,14 @@ def test_sums_without_a_group_keep_their_digits_where_one_group_has_nearly_all()
 
 @pytest.mark.parametrize(
     ("kind", "drawn", "name"),
-    [(NUMBER, numbers, "rmse"), (NUMBER, numbers, "r2"), (CLASSES, classes, "macro_f1"), (BINARY, binary, "auc")],
+    [
+        (NUMBER, numbers, "rmse"),
+        (NUMBER, numbers, "r2"),
+        (CLASSES, classes, "macro_f1"),
+        (BINARY, binary, "auc"),
+        (LABELS, labels_of_rows, "macro_auc"),
+        (LABELS, labels_of_rows, "hamming_loss"),
+    ],
 )
 def test_gain_is_above_zero_for_the_better_model_whichever_way_the_metric_goes(kind: Kind, drawn, name):
     labels, good = drawn(2)
@@ -171,6 +240,11 @@ def test_each_row_may_be_a_group_in_every_metric():
     labels, answers = classes(6)
     for metric in CLASSES.metrics.values():
         if "rare" not in metric.name:
+            found = estimate(metric, labels, answers, np.arange(ROWS))
+            assert found.low <= found.value <= found.high
+    labels, answers = labels_of_rows(6)
+    for metric in LABELS.metrics.values():
+        if "never" not in metric.name:
             found = estimate(metric, labels, answers, np.arange(ROWS))
             assert found.low <= found.value <= found.high
 

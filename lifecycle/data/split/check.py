@@ -65,11 +65,12 @@ def _emptiness(splits: Mapping[str, pd.DataFrame], label: Label) -> Iterator[str
 
 def _unlearnt_classes(labels: Mapping[str, pd.Series], label: Label) -> Iterator[str]:
     """Classes that a held-out split has and training has not: nothing can be learned of them."""
-    if label.type != "class" or "training" not in labels:
+    if not label.classes or "training" not in labels:
         return
-    known = set(labels["training"].unique())
-    for name, found in labels.items():
-        missing = [str(label.classes[place]) for place in sorted(set(found.unique()) - known)]
+    rows = {name: label.kind.class_rows(label.kind.checked_labels(found)) for name, found in labels.items()}
+    for name, found in rows.items():
+        missing = [str(one) for one, own, known in zip(label.classes, found, rows["training"], strict=True)
+                   if own and not known]  # fmt: skip
         if missing:
             yield f"{name} has classes that training lacks: {', '.join(missing[:5])}"
 

@@ -73,6 +73,10 @@ def _labels(subject: Subject) -> np.ndarray | None:
     if labels is None and len(subject.training.targets) == subject.plan.rows:
         targets = subject.training.targets.detach().float().cpu()
         labels = targets.reshape(len(targets), -1).mean(dim=1).numpy()
+    if labels is not None and labels.ndim > 1:
+        # Rows of equal labels share a stratum.
+        assert subject.kind is not None
+        labels = subject.kind.strata(labels)
     return None if labels is None or len(np.unique(labels[: 10**6])) < 2 else labels
 
 

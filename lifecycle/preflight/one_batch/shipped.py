@@ -11,7 +11,6 @@ from lifecycle.errors import EvaluationError
 from lifecycle.golden import draw_requests
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.one_batch.update import evaluated, forward_rows
-from lifecycle.tasks.kind import answer_shape
 from lifecycle.training.scoring import predict_rows
 from lifecycle.training.techniques.parts import put_final_weights
 
@@ -32,11 +31,12 @@ def predicts(seen: Seen) -> Found:
     import numpy as np
 
     subject, features, size = seen[1].subject, _features(seen), forward_rows(seen)
-    found, kind = _predicted(seen, features), seen[0].rows.kind
-    wanted = answer_shape(kind)
-    if found.shape != (size, *wanted):
-        return Found("fail", f"predict gave shape {found.shape} for {size} rows", fix=kind.predict_fix)
+    kind = seen[0].rows.kind
+    wanted = kind.answer_shape
     try:
+        found = _predicted(seen, features)
+        if found.shape != (size, *wanted):
+            return Found("fail", f"predict gave shape {found.shape} for {size} rows", fix=kind.predict_fix)
         kind.checked(kind.sample_labels(size), found)
     except EvaluationError as error:
         return Found("fail", f"{error.problem}, for example {error.value}", fix=error.fix)
@@ -74,7 +74,12 @@ def exports(seen: Seen) -> Found:
         score = load_artifact(Path(artifact), sha256)
         for rows in (1, len(features)):
             direct = predict_rows(
-                sample.task, state.model, sample.preprocessing, features.head(rows), sample.subject.device
+                sample.task,
+                state.model,
+                sample.preprocessing,
+                features.head(rows),
+                sample.subject.device,
+                job.rows.kind,
             )
             apart = float((abs(score(features.head(rows)) - direct) / job.rows.kind.answer_scale(direct)).max())
             if not apart <= EXPORT_TOLERANCE:
@@ -89,4 +94,5 @@ def _features(seen: Seen) -> pd.DataFrame:
 
 def _predicted(seen: Seen, features: pd.DataFrame) -> np.ndarray:
     sample = seen[1]
-    return predict_rows(sample.task, sample.subject.model(), sample.preprocessing, features, sample.subject.device)
+    model, device = sample.subject.model(), sample.subject.device
+    return predict_rows(sample.task, model, sample.preprocessing, features, device, seen[0].rows.kind)

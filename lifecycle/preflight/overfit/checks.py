@@ -27,6 +27,7 @@ from lifecycle.preflight.overfit.held_out import learns_for_unseen_rows
 from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.best import of_places
 from lifecycle.training.state import TrainData
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ ENDLESS = -100.0
 ZEROED_STEPS = 100
 # Share of right pairs below which predictions go the wrong way round; by chance it is a half.
 WRONG_WAY = 0.35
+# Pairs of so many pixels are compared, a few million.
+MOST_RANKED = 2_000
 NO_ROWS = Found("not_applicable", "no output has a part of each row, so that there is no loss of the best outputs")
 
 
@@ -218,13 +221,17 @@ def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tens
 def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs) -> float:
     """Share of pairs of rows with different labels of which the one with the higher label has the higher answer.
 
-    Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable.
+    Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable, a pixel
+    taken for a row; of several labels a row, the mean over labels.
     """
     import torch
 
     targets = torch.cat(outputs.targets)
     answers = torch.cat([predict(one).float() for one in outputs.trees()])
-    if answers.ndim == 2 and not targets.is_floating_point():
+    if answers.ndim == 2 and answers.shape == targets.shape:
+        return sum(_right(*one) for one in zip(answers.T, targets.T, strict=True)) / targets.shape[1]
+    if answers.ndim == targets.ndim + 1 and not targets.is_floating_point():
+        answers, targets = of_places(answers, targets, MOST_RANKED)
         places = targets.unique().tolist()
         return sum(_right(answers[:, place], (targets == place).int()) for place in places) / len(places)
     return _right(answers.reshape(len(targets), -1).mean(dim=1), targets)

@@ -107,7 +107,7 @@ def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float]:
     features, model = rows[list(job.rows.features)], sample.subject.model()
 
     def score() -> object:
-        return predict_rows(sample.task, model, sample.preprocessing, features, sample.subject.device)
+        return predict_rows(sample.task, model, sample.preprocessing, features, sample.subject.device, job.rows.kind)
 
     def fit() -> object:
         return cross_fitted_linear(rows, job.rows, job.training.seed)

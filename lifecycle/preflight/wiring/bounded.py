@@ -57,9 +57,9 @@ def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found
     start = outputs[0].detach().float().cpu()
     shape = list(start.shape)
     axes = [axis for axis in range(1, start.ndim) if shape[:axis] + shape[axis + 1 :] == list(targets.shape)]
-    if len(outputs) != 1 or targets.is_floating_point() or len(axes) != 1 or _is_softmax(loss_of, [start], 0, axes[0]):
+    if len(outputs) != 1 or targets.is_floating_point() or len(axes) != 1 or is_softmax(loss_of, [start], 0, axes[0]):
         return None
-    wrong = [axis for axis in range(1, start.ndim) if axis not in axes and _is_softmax(loss_of, [start], 0, axis)]
+    wrong = [axis for axis in range(1, start.ndim) if axis not in axes and is_softmax(loss_of, [start], 0, axis)]
     if not wrong:
         return None
     told = f"outputs of shape {tuple(shape)} have {shape[axes[0]]} classes along dimension {axes[0]}, and the loss "
@@ -80,7 +80,7 @@ def _as_probabilities(loss_of: LossOf, start: Tensor, targets: Tensor) -> Iterat
     if bool(((start >= 0) & (start <= 1)).all()):
         yield start, start.roll(1, 0), lambda p: p
     for axis in range(1, start.ndim):
-        if _is_softmax(loss_of, [start], 0, axis):
+        if is_softmax(loss_of, [start], 0, axis):
             yield one.softmax(axis), other.softmax(axis), torch.log
     if start.shape == targets.shape:
         yield one.sigmoid(), other.sigmoid(), torch.logit
@@ -91,7 +91,7 @@ def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[li
     start = [value.detach().float().cpu() for value in outputs]
     for at, (low, high) in enumerate(box):
         if not _is_rectified(outputs[at]) or not any(
-            _is_softmax(loss_of, start, at, axis) for axis in range(1, start[at].ndim)
+            is_softmax(loss_of, start, at, axis) for axis in range(1, start[at].ndim)
         ):
             continue
         for end in (low, high):
@@ -123,7 +123,7 @@ def _is_rectified(output: Tensor) -> bool:
     return node is not None and node.name().startswith(RECTIFIERS)
 
 
-def _is_softmax(loss_of: LossOf, start: list[Tensor], at: int, axis: int) -> bool:
+def is_softmax(loss_of: LossOf, start: list[Tensor], at: int, axis: int) -> bool:
     """Whether the loss stays where all outputs along the axis are raised alike, and not where some are."""
     import torch
 

@@ -1,6 +1,6 @@
 """Does predict mean what the loss means? It is handed the outputs that the loss likes best, without the network.
 
-Of classes here, of numbers in numbers.py.
+Of classes here, of several labels a row in labels.py, of numbers in numbers.py.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from lifecycle.outputs.free import link_along, lowest_loss, same
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
+from lifecycle.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places
+from lifecycle.preflight.wiring.labels import predicted_labels
 from lifecycle.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from lifecycle.preflight.wiring.passes import few, forward
 
@@ -18,14 +20,8 @@ if TYPE_CHECKING:
 
     from lifecycle.training.state import LossFn
 
-ROWS, STEPS = 64, 24
 # Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
 UNLIKELY = 2.0
-# Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label
-# smoothing of 0.4 leaves 0.6; a second sigmoid 0.23, a second softmax at most that, a softmax over one output 0.
-APART = 0.5
-# As many different outputs as this must give more than two probabilities.
-DIFFERENT = 10
 
 
 def predictions(subject: Subject) -> Found:
@@ -34,6 +30,8 @@ def predictions(subject: Subject) -> Found:
         return Found("not_applicable", "the model gives no answers")
     if subject.kind is not None and not subject.kind.classes:
         return predicted_numbers(subject, subject.kind)
+    if subject.kind is not None and not subject.kind.row_classes and subject.training.targets.is_floating_point():
+        return predicted_labels(subject, subject.kind)
     return _predicted_classes(subject)
 
 
@@ -53,22 +51,27 @@ def _predicted_classes(subject: Subject) -> Found:
     if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point() or len(outputs) != len(targets):
         return Found("not_applicable", "outputs are no tensor of a row each")
     outputs, loss_fn = outputs.float(), subject.recipe.loss_fn
-    bests = [_liked_best(loss_fn, outputs, targets)]
-    if several and outputs.ndim == 2 and outputs.shape[1] > int(targets.max()):
+    bests = [liked_best(loss_fn, outputs, targets)]
+    if several and outputs.ndim == targets.ndim + 1 and outputs.shape[1] > int(targets.max()):
         bests.append(_from_the_others(loss_fn, outputs, targets))
     with torch.no_grad():
         ats, now = [subject.predict(best).float() for best in bests], subject.predict(outputs).float()
-    if several and any(at.shape != (len(targets), len(subject.kind.classes)) for at in ats if subject.kind):
-        return Found("not_applicable", "predict gives no probability of each class")
+    if several and subject.kind is not None:
+        wanted = (len(targets), len(subject.kind.classes), *targets.shape[1:])
+        if any(at.shape != wanted for at in ats):
+            return Found("not_applicable", "predict gives no probability of each class")
+        # A pixel of a mask is judged as a row.
+        flat = [of_places(at, targets) for at in ats]
+        ats, targets = [at for at, _ in flat], flat[0][1]
     found = [_worst_class(subject, at, targets) if several else _of_two(at, targets) for at in ats]
     apart, told = min(found, key=lambda one: one[0])
     if not apart > APART:
-        if falls_without_end(lambda some: loss_fn(some, targets), outputs, bests[0]):
+        if falls_without_end(lambda some: loss_fn(some, data.targets), outputs, bests[0]):
             return Found("insufficient", f"{told}; but the loss falls without end, so that none is the best one")
         other = _other_order(subject, ats[0], targets) if several else None
         cause, fix = other or (("", "") if apart == found[0][0] else _NOT_THE_CLASS)
         return Found("fail", told, apart, APART, cause=cause, fix=fix)
-    values, levels = len(outputs.unique(dim=0)), len(now.unique())
+    values, levels = (outputs.unique().numel() if outputs.ndim > 2 else len(outputs.unique(dim=0))), len(now.unique())
     if values >= DIFFERENT and levels <= 2:
         cause, fix = "predict rounds", "give the probability itself; whoever decides by it has the threshold"
         return Found("fail", f"{values} different outputs give {levels} probabilities", levels, 3, cause=cause, fix=fix)
@@ -84,7 +87,7 @@ _NOT_THE_CLASS = (
 def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
     """Outputs of a low loss that are reached downhill from all classes but the row's own."""
     start = outputs * 0 + UNLIKELY
-    start[range(len(targets)), targets.long()] = -UNLIKELY
+    start.scatter_(1, targets.long().unsqueeze(1), -UNLIKELY)
     link = link_along([outputs], 1) or same
     _, found = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
     return link(found[0])
@@ -125,35 +128,3 @@ def _worst_class(subject: Subject, at_best: Tensor, targets: Tensor) -> tuple[fl
         f"other rows {other:.3f}"
     )
     return apart, told
-
-
-def _liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Outputs after STEPS steps of 1 against the gradient's sign; within 0 and 1 if the loss takes no others.
-
-    Outputs that are probabilities or their logarithms stay such.
-    """
-    import torch
-
-    link = link_along([outputs], 1) if outputs.ndim == 2 and outputs.shape[1] > 1 else None
-    if link is not None:
-        free = torch.zeros_like(outputs)
-        for _ in range(STEPS):
-            free = free.detach().requires_grad_(True)
-            (gradient,) = torch.autograd.grad(loss_fn(link(free), targets).sum(), free)
-            free = free - gradient.sign()
-        return link(free).detach()
-
-    def moved(low: float, high: float) -> Tensor:
-        free = outputs.clamp(low, high)
-        for _ in range(STEPS):
-            free = free.detach().requires_grad_(True)
-            (gradient,) = torch.autograd.grad(loss_fn(free, targets).sum(), free)
-            free = (free - gradient.sign()).clamp(low, high)
-        return free.detach()
-
-    if bool(((outputs >= 0) & (outputs <= 1)).all()):
-        try:
-            return moved(-float("inf"), float("inf"))
-        except (RuntimeError, ValueError):
-            return moved(1e-6, 1 - 1e-6)
-    return moved(-float("inf"), float("inf"))

@@ -134,7 +134,7 @@ def fitted_linear(training: pd.DataFrame, columns: Rows, rows: pd.DataFrame, see
     from lifecycle.tasks.baselines import fit_baselines
 
     features, label, kind = list(columns.features), columns.label, columns.kind
-    labels = kind.checked_labels(training[label].to_numpy())
+    labels = columns.labels(training)
     if kind.one_valued(labels):
         return constant_answers(kind.prior(labels), len(rows))
     return fit_baselines(training[[*features, label]], features, label, ("linear",), seed, kind)["linear"](
@@ -167,14 +167,12 @@ def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int, most_rows:
     """
     import numpy as np
 
-    from lifecycle.tasks.kind import answer_shape
-
     kind = columns.kind
-    answers = np.empty((len(rows), *answer_shape(kind)))
+    answers = np.empty((len(rows), *kind.answer_shape))
     for scored in _halves(rows[columns.group].to_numpy()):
         fitted = rows[~scored]
         if most_rows is not None and most_rows < len(fitted):
-            strata = kind.strata(fitted[columns.label].to_numpy())
+            strata = kind.strata(columns.labels(fitted))
             fitted = fitted.iloc[stage_rows(strata, most_rows / len(fitted), seed)]
         answers[scored] = fitted_linear(fitted, columns, rows.loc[scored], seed)
     return answers

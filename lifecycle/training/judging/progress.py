@@ -37,7 +37,7 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
     """
     import numpy as np
 
-    groups, labels = prepared.rows[job.rows.group].to_numpy(), prepared.rows[job.rows.label].to_numpy()
+    groups, labels = prepared.rows[job.rows.group].to_numpy(), job.rows.labels(prepared.rows)
     strata = job.rows.kind.strata(labels)
     chosen = stage_rows(strata, min(1.0, MOST_ROWS / len(labels)), job.training.seed)
     if job.trainer is not None or len(np.unique(groups[chosen])) < MINIMUM_GROUPS:
@@ -77,8 +77,8 @@ def _untrained(job: TrainJob, prepared: Prepared, state: TrainState, seed: int) 
 def _validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> float:
     """Of the validation rows, as it is: calibrated, a ranking by luck would look like knowledge."""
     rows = read_rows(job.validation_file, job.rows)
-    predicted = predict_rows(prepared.task, model, prepared.preprocessing, rows[list(job.rows.features)], device)
-    kind = job.rows.kind
+    kind, features = job.rows.kind, rows[list(job.rows.features)]
+    predicted = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     return float(kind.row_loss(*kind.checked(rows[job.rows.label].to_numpy(), predicted)).mean())
 
 

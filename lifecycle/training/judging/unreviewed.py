@@ -23,6 +23,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from lifecycle.checks import CheckResult
+from lifecycle.data.file_values import is_file_column
 from lifecycle.jobs import InputGain, UnreviewedInputs
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
@@ -59,10 +60,11 @@ def measure_unreviewed(
 
     from lifecycle.tasks.probabilities import ranking
 
-    event = kind.events(kind.checked_labels(training[label].to_numpy()))[0]
+    labels = [kind.checked_labels(rows[label].to_numpy()) for rows in (training, validation)]
+    event = kind.events(labels[0])[0]
     training, validation = (
-        rows.assign(**{label: event.of_labels(rows[label].to_numpy()).astype(np.int64)})
-        for rows in (training, validation)
+        rows.assign(**{label: event.of_labels(of_rows).astype(np.int64)})
+        for rows, of_rows in zip((training, validation), labels, strict=True)
     )
     training = _few_rows(training, label, TRAINING_ROWS)
     validation = _few_rows(validation, label, VALIDATION_ROWS).reset_index(drop=True)
@@ -93,7 +95,8 @@ def measure_unreviewed(
         standard_error=_auc_error(reached, int(labels.sum()), int(len(labels) - labels.sum())),
         auc_shuffled=shuffled(list(unreviewed)),
         auc_nulls=_auc_of_nulls(training, validation, unreviewed, label, seed),
-        auc_expected=together(alone.values()),
+        # What a file holds says more together than its numbers one by one: there is no such bound.
+        auc_expected=1.0 if any(is_file_column(rows[name]) for name in features) else together(alone.values()),
         copy_auc=kind.copy.auc,
         inputs=tuple(sorted(inputs, key=lambda one: -(one.lost if one.lost is not None else -1.0))),
         count=len(features),
@@ -117,7 +120,10 @@ def _few_rows(rows: pd.DataFrame, label: str, most: int) -> pd.DataFrame:
 def alone_aucs(
     training: pd.DataFrame, validation: pd.DataFrame, features: Sequence[str], label: str
 ) -> dict[str, float]:
-    """The AUC on validation rows of each input alone, as training rows rank its values; at least 0.5."""
+    """The AUC on validation rows of each input alone, as training rows rank its values; at least 0.5.
+
+    Of a file it is that of the linear model of its numbers.
+    """
     import numpy as np
 
     from lifecycle.leakage.cells import cells_of
@@ -125,8 +131,19 @@ def alone_aucs(
 
     labels, held = training[label].to_numpy(np.int64), validation[label].to_numpy(np.int64)
     scored = np.ones(len(held), dtype=bool)
-    cells = {name: cells_of(training[name], validation[name]) for name in features}
-    return {name: max(0.5, power(one, labels, held, scored).auc) for name, one in cells.items()}
+    files = [name for name in features if is_file_column(training[name])]
+    cells = {name: cells_of(training[name], validation[name]) for name in features if name not in files}
+    found = {name: power(one, labels, held, scored).auc for name, one in cells.items()}
+    found |= {name: _linear_auc(training, validation, name, label) for name in files}
+    return {name: max(0.5, found[name]) for name in features}
+
+
+def _linear_auc(training: pd.DataFrame, validation: pd.DataFrame, name: str, label: str) -> float:
+    from lifecycle.tasks.baselines import fit_baselines
+    from lifecycle.tasks.probabilities import auc
+
+    linear = fit_baselines(training[[name, label]], [name], label, ("linear",), 0, BINARY)["linear"]
+    return float(auc(validation[label].to_numpy(), linear(validation[[name]])))
 
 
 def _auc_of_nulls(

@@ -1,11 +1,13 @@
 """Reading contract.yaml: a healthy one, each mistake, and several at once."""
 
 import copy
+import re
 
 import pytest
 import yaml
 
 from lifecycle.contract.model import contract_problems, load_contract
+from lifecycle.contract.rule import NO_ROW
 from lifecycle.errors import UseCaseError
 
 
@@ -218,6 +220,9 @@ def test_contract_unusable_column_is_a_problem(written, change, text):
     assert any(text in str(problem) for problem in problems)
 
 
+LABELS = {"name": "t", "version": 1, "column": "sex", "type": "labels", "classes": ["a", "b"], "separator": "|"}
+
+
 @pytest.mark.parametrize(
     ("label", "text"),
     [
@@ -229,6 +234,16 @@ def test_contract_unusable_column_is_a_problem(written, change, text):
         ({"name": "late", "version": 1, "column": "income", "greaterThan": 3}, "write target_source"),
         ({"name": "late", "version": 1, "column": "delay"}, "write target"),
         ({"name": "late", "version": 1, "column": "sex", "greaterThan": 3}, "can't make a label of type event"),
+        ({"name": "t", "version": 1, "column": "sex", "type": "labels", "separator": "|"}, "at least two classes"),
+        ({"name": "t", "version": 1, "column": "sex", "type": "labels", "classes": ["a", "b"]}, "write separator"),
+        ({**LABELS, "classes": ["a|b", "c"]}, "'a|b' holds the separator '|'"),
+        ({**LABELS, "classes": ["a", 1]}, "1 is a number"),
+        ({**LABELS, "classes": ["a", "a"]}, "a class is named twice"),
+        ({**LABELS, "separator": ""}, "label.separator"),
+        ({**LABELS, "separator": 3}, "label.separator"),
+        ({**LABELS, "column": "delay"}, "can't make a label of type labels"),
+        ({**LABELS, "type": "class"}, "a separator belongs to a label of type labels"),
+        ({**LABELS, "seperator": ";"}, "separator"),
     ],
 )
 def test_contract_unusable_label_is_a_problem(written, label, text):
@@ -244,6 +259,44 @@ def test_contract_allowed_drift_is_read_and_counts_for_the_hash(written):
     contract = load_contract(written(declare))
     assert (without.column("income").allowed_drift, contract.column("income").allowed_drift) == (None, 0.2)
     assert contract.sha256 != without.sha256
+
+
+def of_files(**properties):
+    def change(values):
+        column = table(values)["properties"][1]
+        column["logicalType"] = properties.pop("logicalType", "string")
+        column["customProperties"] += [{"property": key, "value": value} for key, value in properties.items()]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"file": "pictur"}, "'picture'"),
+        ({"file": 3}, "write one of picture"),
+        ({"file": "picture", "logicalType": "number"}, "logicalType: string"),
+        ({"file": "picture", "role": "entity"}, "feature, target or other"),
+        ({"file": "picture", "allowedDrift": 0.2}, "can't be judged of a file"),
+        ({"file": "picture", "size": [8, 0]}, "[height, width]"),
+        ({"file": "mask", "size": [8]}, "[height, width]"),
+        ({"file": "array", "size": [True]}, "the array's shape"),
+        ({"file": "text", "size": [8, 8]}, "a text has no size"),
+        ({"size": [8, 8]}, "the column names none"),
+    ],
+)
+def test_contract_unusable_file_column_is_a_problem(written, properties, text):
+    assert text in str(only(written(of_files(**properties))))
+
+
+def test_contract_file_column_is_read_and_counts_for_the_hash(written):
+    contract = load_contract(written(of_files(file="picture", size=[8, 6])))
+    assert [(column.name, column.file, column.size) for column in contract.file_columns] == [
+        ("income", "picture", (8, 6))
+    ]
+    text = load_contract(written(of_files()))
+    assert text.file_columns == ()
+    assert contract.sha256 != text.sha256
 
 
 def reviewed(value):
@@ -341,6 +394,28 @@ def test_label_without_limit_adds_a_rule_for_zero_and_one(written):
     contract = load_contract(written(change))
     rule = contract.rules[-1]
     assert (rule.id, rule.kind, rule.parameters["values"]) == ("label.values", "allowed", [0, 1])
+
+
+@pytest.mark.parametrize("separator", ["|", ", ", "."])
+def test_labels_of_a_row_are_held_to_their_names_each_once(written, separator):
+    def change(values):
+        label = LABELS | {"classes": ["a", "ab", "(x)", "b c"], "separator": separator}
+        values["customProperties"][0]["value"] = label
+        table(values)["properties"][3]["customProperties"][0]["value"] = "other"
+        (sex,) = [one for one in table(values)["properties"] if one["name"] == "sex"]
+        sex["customProperties"] = [{"property": "role", "value": "target"}]
+
+    contract = load_contract(written(change))
+    rule = contract.rules[-1]
+    assert (rule.id, rule.kind, rule.parameters["bound"]) == ("label.values", "pattern", NO_ROW)
+    found = re.compile(rule.parameters["pattern"]).search
+    right = [[], ["a"], ["ab"], ["ab", "a"], ["a", "ab", "(x)", "b c"], ["b c", "(x)"]]
+    wrong = [["c"], ["a", "a"], ["a", "ab", "a"], ["ab", "(x)", "ab"], ["a", ""], ["", "a"], ["", ""], ["a\n"], ["A"]]
+    assert [names for names in right if not found(separator.join(names))] == []
+    assert [names for names in wrong if found(separator.join(names))] == []
+    other = load_contract(written(lambda values: (change(values), values["customProperties"][0]["value"].update(
+        separator=";"))))  # fmt: skip
+    assert contract.label_sha256 != other.label_sha256
 
 
 def places(node, path=()):

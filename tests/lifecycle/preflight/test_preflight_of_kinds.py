@@ -4,13 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import kind_jobs
+import numpy as np
 import pytest
 import torch
 
 from lifecycle.data.rows import read_rows
 from lifecycle.outputs.constant import constant_losses
+from lifecycle.preflight.inputs.batches import shuffled
 from lifecycle.preflight.inputs.labels import labels_in_range
 from lifecycle.preflight.inputs.pairs import pairs_together
+from lifecycle.preflight.inputs.repeated import rows_of_step
 from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.overfit.checks import right_pairs
 from lifecycle.preflight.run import run_preflight
@@ -22,6 +25,7 @@ from lifecycle.training.monitors.prior import prior_loss
 
 SQUARED = "return (outputs - targets) ** 2"
 CROSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'
+LOGITS = 'return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=1)'
 SORTED = "outputs.sort(dim=1).values"
 SCALED = "self.start + self.scale * found"
 # (fault, kind, replacements, what the cause says)
@@ -48,6 +52,17 @@ MEANT_OTHERWISE = {
         "multiclass", [(CROSS, "return ((outputs.softmax(1) * torch.arange(4.0)).sum(1) - targets) ** 2")],
         "numbers of classes",
     ),
+    "softmax_over_labels": ("multilabel", [("outputs.sigmoid()", "outputs.softmax(dim=1)")], "softmax over the labels"),
+    "softmax_in_the_network": (
+        "multilabel",
+        [("return found\n", "return found.softmax(dim=1)\n"), ("outputs.sigmoid()", "outputs"),
+         (LOGITS, 'return nn.functional.binary_cross_entropy(outputs, targets, reduction="none").mean(dim=1)')],
+        "a softmax over the labels",
+    ),
+    "softmax_in_the_loss": ("multilabel", [(LOGITS, CROSS)], "such as cross_entropy"),
+    "sigmoid_twice": ("multilabel", [("outputs.sigmoid()", "outputs.sigmoid().sigmoid()")], ""),
+    "turned_labels": ("multilabel", [("outputs.sigmoid()", "outputs.flip(1).sigmoid()")], "cheap is answered as rare"),
+    "rounded_labels": ("multilabel", [("outputs.sigmoid()", "(outputs > 0).float()")], "rounds"),
     "rounded": (
         "multiclass", [("outputs.softmax(dim=1)", "nn.functional.one_hot(outputs.argmax(1), 4).float()")], "rounds",
     ),
@@ -55,6 +70,20 @@ MEANT_OTHERWISE = {
 OTHER_QUANTILES = [("(0.1, 0.5, 0.9)", "(0.1, 0.5, 0.8)")]
 ONE_SIDED = [(SQUARED, "return torch.maximum(0.9 * (targets - outputs), 0.1 * (outputs - targets))")]
 HEALTHY = {
+    "weighed_labels": (
+        "multilabel",
+        [("targets, reduction", "targets, pos_weight=torch.tensor([1.0, 2.0, 20.0]), reduction")],
+    ),
+    "smoothed_labels": ("multilabel", [("(outputs, targets,", "(outputs, 0.8 * targets + 0.1,")]),
+    "labels_as_probabilities": (
+        "multilabel",
+        [
+            ("return found\n", "return found.sigmoid()\n"),
+            ("outputs.sigmoid()", "outputs"),
+            (LOGITS, 'return nn.functional.binary_cross_entropy(outputs, targets, reduction="none").mean(dim=1)'),
+        ],
+    ),
+    "squared_labels": ("multilabel", [(LOGITS, "return (outputs.sigmoid() - targets).square().mean(dim=1)")]),
     "absolute": ("regression", [(SQUARED, "return (outputs - targets).abs()")]),
     "clipped": ("regression", [(SQUARED, "return (outputs - targets.clamp(max=80)) ** 2")]),
     "standardised": (
@@ -103,7 +132,7 @@ def planted(cases, tmp_path, kind, replacements):
     return subject_of(cases[kind].changed(tmp_path / "changed", *replacements), tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["regression", "quantiles", "multiclass"])
+@pytest.mark.parametrize("kind", ["regression", "quantiles", "multiclass", "multilabel"])
 def test_preflight_of_a_healthy_use_case_of_the_kind_finds_nothing(cases, tmp_path, kind):
     result = run_preflight(cases[kind].preflight_job(tmp_path))
     assert {trial.check: trial.evidence for trial in result.trials if trial.status in ("fail", "error")} == {}
@@ -239,3 +268,25 @@ def test_right_pairs_of_classes_and_of_numbers():
     classes: Any = Outputs(torch.eye(3), torch.tensor([0, 1, 2]))
     assert right_pairs(lambda one: one, classes) == 1
     assert right_pairs(lambda one: one.flip(1), classes) == 0.5
+    labels: Any = Outputs(torch.tensor([[0.9, 0.2], [0.1, 0.8]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
+    assert right_pairs(lambda one: one, labels) == 0.5
+
+
+def test_softmax_is_right_where_each_row_has_one_label(cases, tmp_path):
+    subject = planted(cases, tmp_path, "multilabel", [("outputs.sigmoid()", "outputs.softmax(dim=1)")])
+    one_each = torch.nn.functional.one_hot(torch.arange(len(subject.training.targets)) % 3, 3).float()
+    assert predictions(replace(subject, training=replace(subject.training, targets=one_each))).status == "pass"
+
+
+def test_batches_sorted_by_a_combination_of_labels_are_found(cases, tmp_path):
+    subject = subject_of(cases["multilabel"], tmp_path)
+    assert subject.labels is not None
+    assert subject.labels.shape[1] == 3
+    assert shuffled(subject).status == "pass"
+    # The sum of a row's labels is the same, and the plan draws neighbours of the file together.
+    in_turn = np.eye(3)[np.arange(len(subject.labels)) * 3 // len(subject.labels)]
+    plan = subject.plan
+    order = np.concatenate([rows_of_step(plan, step) for step in range(plan.steps_per_epoch)])
+    sorted_rows = np.zeros_like(in_turn)
+    sorted_rows[order] = in_turn[: len(order)]
+    assert shuffled(replace(subject, labels=sorted_rows)).status == "fail"

@@ -1,4 +1,4 @@
-"""A training script of a use case whose label is one of four classes."""
+"""A training script of a use case whose label is one of four classes, or any of three labels."""
 
 import kind_jobs
 import own_trainers
@@ -22,6 +22,15 @@ def classes(tmp_path_factory):
 def test_script_of_classes_is_trained_judged_and_exported(classes, tmp_path):
     result = classes.train(tmp_path, "full", trainer="train.py")
     assert (result.steps, result.alarm) == (result.planned_steps, None)
+    assert result.metrics["val_loss"] < 0.9 * result.metrics["val_loss_of_prior"]
+    assert result.learned.network.low > 0
+    assert result.artifact is not None
+
+
+def test_script_of_several_labels_is_trained_judged_and_exported(tmp_path):
+    labels = kind_jobs.kind_case("multilabel", tmp_path / "labels")
+    (labels.folder / "train.py").write_text(HAND)
+    result = labels.train(tmp_path / "out", "full", trainer="train.py")
     assert result.metrics["val_loss"] < 0.9 * result.metrics["val_loss_of_prior"]
     assert result.learned.network.low > 0
     assert result.artifact is not None

@@ -13,6 +13,8 @@ from lifecycle.artifact import load_artifact
 from lifecycle.data.class_balance import class_balance_check
 from lifecycle.errors import DatasetError
 from lifecycle.records import STAGES
+from lifecycle.tasks import kind_of
+from lifecycle.tasks.target import Target
 from lifecycle.training.loop import train_step
 from lifecycle.training.prepare import prepare
 from lifecycle.training.rows.weights import raised_by_class, row_weights
@@ -189,7 +191,7 @@ def labels(share: float) -> pd.Series:
 )
 def test_rare_class_that_nobody_declared_is_a_warning_with_the_figure(share, declared, status):
     given = declared if isinstance(declared, dict) and "positive" not in declared else {"class_weights": declared}
-    check = class_balance_check(labels(share), toy_jobs.spec_with(training=given).training.imbalance, (0, 1))
+    check = class_balance_check(labels(share), toy_jobs.spec_with(training=given).training.imbalance, kind_of(Target()))
     assert (check.status, check.severity, check.stops) == (status, "warning", False)
     assert f"{min(share, 1 - share):.2%} of 10000 training rows" in check.evidence
     assert bool(check.fix) == (status == "fail")

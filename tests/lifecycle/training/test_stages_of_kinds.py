@@ -10,7 +10,7 @@ import pytest
 
 from lifecycle.training.judging.gate import training_checks
 
-KINDS = ("regression", "quantiles", "multiclass")
+KINDS = ("regression", "quantiles", "multiclass", "multilabel")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,253 @@
+"""The files that rows name: each opened once before a snapshot is written, and the hash of its bytes.
+
+A file that is missing, empty or unreadable would else end a training hours later. The hash stands beside the path in
+the snapshot (`picture:sha256`), so that a changed file makes another snapshot and equal files are found.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.checks import CheckResult
+from lifecycle.contract.file_column import FileKind, outside
+from lifecycle.contract.model import Column, Contract
+from lifecycle.data.file_tree import in_threads
+from lifecycle.data.files import read_columns
+from lifecycle.data.pictures import open_picture
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Read whole, in several threads at once. A larger picture is below the size from which Pillow warns of a bomb.
+MOST_BYTES, MOST_PIXELS = 256 * 2**20, 64 * 2**20
+NAMED_ROWS = 20
+_SHA = ":sha256"
+# A mask holds a whole number a pixel: black and white, grey, or places in a palette.
+_MASK_MODES = ("1", "L", "P", "I", "I;16", "I;16L", "I;16B")
+_FIX = "mend or remove these rows, or put the files there, in dataset.py; then publish the next version"
+
+
+def sha_column(name: str) -> str:
+    """Where a split holds the sha256 of a file column's bytes; with a colon, so that it is no feature's name."""
+    return f"{name}{_SHA}"
+
+
+def is_sha_column(name: str) -> bool:
+    """True for a column of such hashes: it is null where its files are, and says nothing more."""
+    return name.endswith(_SHA)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was found of one file: the hash of its bytes, in words what is wrong with it, if anything is, and of a
+    picture or mask height and width."""
+
+    sha256: str = ""
+    wrong: str = ""
+    size: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """The check `files`, and for each column of files the hashes by row number, None where there is no file."""
+
+    check: CheckResult
+    hashes: dict[str, list[str | None]] = field(default_factory=dict)
+
+
+def look_at_files(source: Path, contract: Contract) -> FileRows:
+    """Open every file that rows of the dataset in `source` name, several at a time."""
+    columns = contract.file_columns
+    if not columns:
+        return FileRows(CheckResult(name="files", status="not_applicable", evidence="no column names files"))
+    rows = read_columns(source, [*contract.primary_key, *(column.name for column in columns)])
+    details: list[dict[str, Any]] = []
+    found: dict[str, list[Seen | None]] = {}
+    for column in columns:
+        values = rows[column.name]
+        seen = _seen(source, column, values, _classes(column, contract))
+        found[column.name] = [
+            None if one is None else seen[one] for one in values.astype(object).where(values.notna(), None)
+        ]
+    for column in columns:
+        wrong = [
+            _told(one, beside)
+            for one, beside in zip(found[column.name], _pictures(column, columns, found), strict=True)
+        ]
+        details += _named(rows, wrong, column, contract.primary_key)
+        count = rows[column.name].nunique()
+        details.append({"column": column.name, "kind": column.file, "files": count, "wrong": _count(wrong)})
+    hashes = {name: [None if one is None else one.sha256 for one in seen] for name, seen in found.items()}
+    return FileRows(_check(details), hashes)
+
+
+def _classes(column: Column, contract: Contract) -> int | None:
+    """How many classes the pixels of the label's masks may hold; None for other files."""
+    return len(contract.label.classes) if column.name == contract.label.column else None
+
+
+def _pictures(
+    column: Column, columns: Sequence[Column], found: Mapping[str, list[Seen | None]]
+) -> Sequence[Seen | None]:
+    """What lies beside each file of a column: of a mask that is a label the first picture of its row."""
+    pictures = [other.name for other in columns if other.file == "picture" and other.role == "feature"]
+    if column.file != "mask" or column.role != "target" or not pictures:
+        return [None] * len(found[column.name])
+    return found[pictures[0]]
+
+
+def _told(one: Seen | None, picture: Seen | None) -> str | None:
+    """What is wrong with a file; None if nothing is, or if there is no file."""
+    if one is None:
+        return None
+    if one.wrong or picture is None or not picture.size or one.size == picture.size:
+        return one.wrong or None
+    return f"the mask is {_sides_of(one.size)} pixels, and its picture {_sides_of(picture.size)}"
+
+
+def _sides_of(size: tuple[int, ...]) -> str:
+    return " × ".join(map(str, size))
+
+
+def _seen(source: Path, column: Column, values: pd.Series, classes: int | None) -> dict[str, Seen]:
+    """What was found of each different file."""
+    names = [str(value) for value in values.dropna().unique()]
+    look = functools.partial(look_at, source.resolve(), column, classes=classes)
+    return dict(zip(names, in_threads(look, names, f"opening the files of {column.name}"), strict=True))
+
+
+def _count(wrong: Sequence[str | None]) -> int:
+    return sum(one is not None for one in wrong)
+
+
+def _named(rows: pd.DataFrame, wrong: Sequence[str | None], column: Column, key: Sequence[str]) -> list[dict[str, Any]]:
+    """The first rows whose file can't be used, by key; the path of a sensitive column is not told."""
+    import polars as pl
+
+    from lifecycle.contract.failing import plain_rows
+
+    places = [place for place, one in enumerate(wrong) if one is not None][:NAMED_ROWS]
+    if not places:
+        return []
+    shown = [*key] if column.sensitive else [*key, column.name]
+    named = plain_rows(pl.from_pandas(rows.iloc[places][list(dict.fromkeys(shown))].reset_index(drop=True)))
+    return [
+        {"row": row, "column": column.name, "status": "fail", "problem": wrong[place]}
+        for row, place in zip(named, places, strict=True)
+    ]
+
+
+def _check(details: Sequence[dict[str, Any]]) -> CheckResult:
+    totals = [detail for detail in details if "files" in detail]
+    named = [detail for detail in details if "files" not in detail]
+    count, files = sum(detail["wrong"] for detail in totals), sum(detail["files"] for detail in totals)
+    if not count:
+        told = f"{files:,} files of {', '.join(detail['column'] for detail in totals)} can be read"
+        return _result("pass", 0, told, "", (*named, *totals))
+    first = "; ".join(f"{_row(detail)}: {detail['problem']}" for detail in named[:3])
+    more = f"; {count - min(3, len(named)):,} more rows" if count > min(3, len(named)) else ""
+    told = f"{count:,} rows name a file that can't be used: {first}{more}"
+    return _result("fail", count, told, _FIX, (*named, *totals))
+
+
+def _result(status: str, observed: int, evidence: str, fix: str, details: tuple[dict[str, Any], ...]) -> CheckResult:
+    return CheckResult.model_validate({
+        "name": "files", "status": status, "required": True, "observed": observed, "threshold": 0,
+        "evidence": evidence, "fix": fix, "details": details,
+    })  # fmt: skip
+
+
+def _row(detail: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in detail["row"].items())
+
+
+def look_at(source: Path, column: Column, name: str, classes: int | None = None) -> Seen:
+    """Open one file of a column by its path below `source`, which is resolved; of masks of a label `classes`."""
+    if why := outside(name):
+        return Seen(wrong=f"a file outside the dataset's folder: {why}")
+    path = source / name
+    if not path.resolve().is_relative_to(source):
+        return Seen(wrong="a file outside the dataset's folder: a link leads there")
+    if not path.is_file():
+        return Seen(wrong="the file is missing")
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        return Seen(wrong=f"the file has {size:,} bytes, more than {MOST_BYTES:,}")
+    data = path.read_bytes()
+    assert column.file is not None
+    wrong, found = _wrong(data, column.file, column.size, classes)
+    return Seen(sha256=hashlib.sha256(data).hexdigest(), wrong=wrong, size=found)
+
+
+def _wrong(
+    data: bytes, kind: FileKind, size: tuple[int, ...] | None, classes: int | None
+) -> tuple[str, tuple[int, ...]]:
+    """What is wrong with a file's bytes, and height and width of a picture or mask."""
+    if not data:
+        return "the file is empty (0 bytes)", ()
+    try:
+        if kind in ("picture", "mask"):
+            return _image(data, size, mask=kind == "mask", classes=classes)
+        return _READERS[kind](data, size), ()
+    except Exception as error:  # Decoders of damaged bytes raise whatever they like.
+        return f"no {kind} can be read from it ({type(error).__name__}: {' '.join(str(error).split())[:200]})", ()
+
+
+def _image(
+    data: bytes, size: tuple[int, ...] | None, *, mask: bool, classes: int | None
+) -> tuple[str, tuple[int, ...]]:
+    import numpy as np
+
+    with open_picture(io.BytesIO(data)) as image:
+        width, height = image.size
+        found = (height, width)
+        if width * height > MOST_PIXELS:
+            return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}", found
+        if size is not None and found != size:
+            return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}", found
+        if mask and image.mode not in _MASK_MODES:
+            return f"a mask holds one whole number a pixel, and its mode is {image.mode}", found
+        image.load()
+        most = int(np.asarray(image).max()) if classes is not None else 0
+    if classes is not None and most >= classes:
+        return f"a pixel of the mask is {most}, and the {classes} classes are 0 to {classes - 1}", found
+    return "", found
+
+
+def _array(data: bytes, size: tuple[int, ...] | None) -> str:
+    """Of a .npy file; no pickle is read, and nothing larger than the file is ever allocated."""
+    from numpy.lib import format as npy
+
+    file = io.BytesIO(data)
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, kind = read_header(file)
+    if kind.kind not in "biuf":
+        return f"an array holds numbers, and its type is {kind}"
+    expected = kind.itemsize
+    for side in shape:
+        expected *= side
+    if expected != len(data) - file.tell():
+        return f"its header tells of {expected:,} bytes, and it has {len(data) - file.tell():,}"
+    if size is not None and shape != size:
+        return f"its shape is {_sides(shape)}, and the contract pins {_sides(size)}"
+    return "" if expected else "the array is empty"
+
+
+def _sides(shape: tuple[int, ...]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ")"
+
+
+def _text(data: bytes, size: tuple[int, ...] | None) -> str:
+    return "" if data.decode("utf-8").strip() else "the text is empty (only white space)"
+
+
+_READERS: dict[FileKind, Callable[[bytes, tuple[int, ...] | None], str]] = {
+    "array": _array, "text": _text,
+}  # fmt: skip

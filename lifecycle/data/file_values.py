@@ -1,0 +1,111 @@
+"""Columns of files in the worker: absolute Paths, as objects. That is how whoever gets rows tells them from texts."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.contract.file_column import outside
+from lifecycle.errors import DatasetError, EvaluationError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Of a request; what lies in a dataset may be larger.
+MOST_CONTENT = 64 * 2**20
+_DATA = "data:"
+_FIX = "send a path that the server can open, or data:image/png;base64,… with the file's content"
+
+
+def with_paths(frame: pd.DataFrame, columns: Iterable[str], root: Path) -> pd.DataFrame:
+    """The rows with absolute Paths below `root` in these columns; a null stays None.
+
+    Raises DatasetError for a value that leads out of the folder of files.
+    """
+    import pandas as pd
+
+    def path(name: str, value: Any) -> Path | None:
+        if pd.isna(value):
+            return None
+        if why := outside(str(value)):
+            fix = "materialize the snapshot again"
+            raise DatasetError(f"{name} names a file outside the dataset's folder: {why}", value=value, fix=fix)
+        return root / str(value)
+
+    made = {
+        name: pd.Series([path(name, value) for value in frame[name]], index=frame.index, dtype=object)
+        for name in columns
+    }
+    return frame.assign(**made) if made else frame
+
+
+def is_file_column(values: pd.Series) -> bool:
+    """True for a column of files in the worker: objects, and every value but nulls is a Path."""
+    if values.dtype != object:
+        return False
+    known = values.dropna()
+    return len(known) > 0 and all(isinstance(value, Path) for value in known)
+
+
+def as_texts(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with paths as texts, which Parquet and JSON can hold."""
+    columns = [str(name) for name in frame if is_file_column(frame[name])]
+    return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("str") for name in columns})
+
+
+@contextmanager
+def opened_files(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Requests with Paths in these columns: of a path as text, or of a `data:` URI with base64 content.
+
+    Content lies in a temporary folder, which is gone after the block. A null stays None. Raises EvaluationError for any
+    other value, a path that is no file, and content that is not base64.
+    """
+    import pandas as pd
+
+    if all(is_file_column(rows[name]) for name in columns):
+        yield rows
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = {
+            name: pd.Series(
+                [_opened(name, value, Path(folder, f"{number}_{place}")) for place, value in enumerate(rows[name])],
+                index=rows.index,
+                dtype=object,
+            )
+            for number, name in enumerate(columns)
+        }
+        yield rows.assign(**made)
+
+
+def _opened(name: str, value: object, target: Path) -> Path | None:
+    if isinstance(value, str) and value.startswith(_DATA):
+        return _written(name, value, target)
+    if isinstance(value, str | Path):
+        if not Path(value).is_file():
+            raise EvaluationError(f"{name} names no file that can be opened here", value=str(value)[:200], fix=_FIX)
+        return Path(value).absolute()
+    if value is None or value != value:
+        return None
+    raise EvaluationError(f"{name} is a column of files, and a value is none", value=str(value)[:200], fix=_FIX)
+
+
+def _written(name: str, value: str, target: Path) -> Path:
+    """The content of a data: URI, in a file with the ending of its type."""
+    head, comma, content = value[len(_DATA) :].partition(",")
+    kind, *others = head.split(";")
+    try:
+        if not comma or "base64" not in others:
+            raise ValueError("it is not data:TYPE;base64,CONTENT")
+        if len(content) > 4 * MOST_CONTENT // 3 + 4:
+            raise ValueError(f"it has more than {MOST_CONTENT:,} bytes")
+        data = base64.b64decode(content, validate=True)
+    except ValueError as error:
+        raise EvaluationError(f"{name} holds content that can't be read: {error}", value=value[:60], fix=_FIX) from None
+    path = target.with_suffix(mimetypes.guess_extension(kind) or "")
+    path.write_bytes(data)
+    return path

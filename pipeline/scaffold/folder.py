@@ -1,0 +1,291 @@
+"""What a folder of files is, by its names alone: a folder for each class, or pictures beside masks; nothing is opened.
+
+Three forms are read: `shapes/circle/001.png` (a folder for each class, of pictures or of texts), a picture
+`scenes/images/001.png` with its mask `scenes/masks/001.png`, and `001.png` beside `001_mask.png`. Every other form is
+one error that says what was seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from lifecycle.errors import Problem
+
+Form = Literal["pictures", "texts", "masks"]
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
+TEXTS = (".txt",)
+CLASSES_FILE = "classes.txt"
+# In the order in which they are looked for: the first folder of each list that is there counts.
+OF_PICTURES = ("images", "image", "img", "imgs", "jpegimages", "pictures")
+OF_MASKS = ("masks", "mask", "segmentationclass", "annotations", "annotation", "labels")
+MASK_END = re.compile(r"[_-]mask$", re.IGNORECASE)
+# Of a data set that somebody has split already.
+OF_SPLITS = {"train", "training", "val", "valid", "validation", "test", "testing", "dev"}
+# Files of other kinds beside those that count, such as a README: more of them than this say that it is another folder.
+MOST_OTHERS = 20
+# A folder above one's data can hold a whole disk.
+MOST_FILES = 1_000_000
+# What stands before the first _ or - of a file's name.
+_PREFIX = re.compile(r"([^_-]+)[_-].")
+_SYSTEM = {"thumbs.db", "desktop.ini"}
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The files that count, relative to the folder, each list in order.
+
+    `masks` lie beside the pictures of the same place. `folders` and `prefixes` say of each file what may name its
+    group: the folder that it lies in below its class, and what its name begins with; empty where the files have none.
+    """
+
+    form: Form
+    files: tuple[PurePosixPath, ...]
+    classes: tuple[str, ...] = ()
+    masks: tuple[PurePosixPath, ...] = ()
+    folders: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def noun(self) -> str:
+        """What a row's file is called."""
+        return "text" if self.form == "texts" else "picture"
+
+
+@dataclass
+class _Names:
+    """All files below the folder by what they are."""
+
+    pictures: list[PurePosixPath] = field(default_factory=list)
+    texts: list[PurePosixPath] = field(default_factory=list)
+    others: list[PurePosixPath] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    unusable: list[str] = field(default_factory=list)
+    has_classes: bool = False
+    too_many: bool = False
+
+
+def read_folder(path: Path, group: str | None = None) -> tuple[Folder | None, list[Problem]]:
+    """The form of a folder; None and what is wrong. `group` is `folder` where files may lie one level deeper."""
+    names = _names(path)
+    problems = list(_wrong_names(path, names))
+    if problems:
+        return None, problems
+    form = _paired(path, names) or _by_class(path, names, group)
+    return (form, []) if isinstance(form, Folder) else (None, [form])
+
+
+def shown(names: Sequence[object], most: int = _SHOWN) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(repr(str(name)) for name in names[:most]) + more
+
+
+def _names(folder: Path) -> _Names:
+    found, inside = _Names(), folder.resolve()
+    count = 0
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__MACOSX")))
+        linked = [name for name in folders if Path(parent, name).is_symlink()]
+        found.links += [Path(parent, name).relative_to(folder).as_posix() for name in linked]
+        for name in sorted(files):
+            count += 1
+            if count > MOST_FILES:
+                found.too_many = True
+                return found
+            _sort_in(found, Path(parent, name), folder, inside)
+    return found
+
+
+def _sort_in(found: _Names, path: Path, folder: Path, inside: Path) -> None:
+    if path.name.startswith(".") or path.name.lower() in _SYSTEM:
+        return
+    relative = PurePosixPath(path.relative_to(folder).as_posix())
+    if path.is_symlink() and not path.resolve().is_relative_to(inside):
+        found.links.append(str(relative))
+    elif not _is_usable(str(relative)):
+        found.unusable.append(str(relative).encode("utf-8", "replace").decode())
+    elif str(relative) == CLASSES_FILE:
+        found.has_classes = True
+    elif relative.suffix.lower() in PICTURES:
+        found.pictures.append(relative)
+    elif relative.suffix.lower() in TEXTS:
+        found.texts.append(relative)
+    else:
+        found.others.append(relative)
+
+
+def _is_usable(name: str) -> bool:
+    """Whether a table can hold the name: as UTF-8, and without what no path of a dataset may hold."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\\" not in name and "\n" not in name
+
+
+def _wrong_names(path: Path, names: _Names) -> Iterator[Problem]:
+    where = str(path)
+    if names.too_many:
+        fix = "name the folder of the pictures or texts alone"
+        yield Problem("--data", f"holds more than {MOST_FILES:,} files", fix, where)
+        return
+    if names.links:
+        told = f"{len(names.links):,} links lead out of the folder or to folders: {shown(names.links)}"
+        yield Problem("--data", told, "put the files themselves there", where)
+    if names.unusable:
+        told = f"{len(names.unusable):,} names can't be written into a table: {shown(names.unusable)}"
+        yield Problem("--data", told, "rename them: no backslash, no line break, UTF-8", where)
+    wanted = len(names.pictures) + len(names.texts)
+    kinds = f"pictures ({', '.join(PICTURES)}) nor texts ({', '.join(TEXTS)})"
+    if not wanted and not names.others:
+        yield Problem("--data", "the folder is empty", "name a folder with pictures or texts, a folder a class", where)
+    elif len(names.others) > max(MOST_OTHERS, wanted // 20):
+        told = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
+        fix = "take them out or convert them; a table is named as a .csv or .parquet file, not as its folder"
+        yield Problem("--data", told, fix, where)
+    elif not wanted:
+        fix = "name a folder with pictures or texts, or a .csv or .parquet file"
+        yield Problem("--data", f"its files are neither {kinds}: {_suffixes(names.others)}", fix, where)
+
+
+def _suffixes(files: Sequence[PurePosixPath]) -> str:
+    counts = Counter(path.suffix.lower() or "without suffix" for path in files)
+    return ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(_SHOWN))
+
+
+def _paired(path: Path, names: _Names) -> Folder | Problem | None:
+    """Pictures and masks; None where the names are none of a folder of masks."""
+    tops = {name.parts[0].lower(): name.parts[0] for name in names.pictures if len(name.parts) > 1}
+    pictures = next((tops[name] for name in OF_PICTURES if name in tops), None)
+    masks = next((tops[name] for name in OF_MASKS if name in tops), None)
+    if pictures is not None and masks is not None:
+        of = {top: [name for name in names.pictures if name.parts[0] == top] for top in (pictures, masks)}
+        others = [name for name in names.pictures if name.parts[0] not in of]
+        found = _pairs(path, _by_stem(of[pictures], 1), _by_stem(of[masks], 1, is_mask=True))
+        return _told(found, (*others, *names.texts, *names.others))
+    flat = [name for name in names.pictures if len(name.parts) == 1]
+    if any(MASK_END.search(name.stem) for name in flat):
+        of_masks = [name for name in flat if MASK_END.search(name.stem)]
+        rest = [name for name in flat if not MASK_END.search(name.stem)]
+        others = [name for name in names.pictures if len(name.parts) > 1]
+        found = _pairs(path, _by_stem(rest, 0), _by_stem(of_masks, 0, is_mask=True))
+        return _told(found, (*others, *names.texts, *names.others))
+    return None
+
+
+def _told(found: Folder | Problem, others: Sequence[PurePosixPath]) -> Folder | Problem:
+    """With the files that do not count."""
+    if isinstance(found, Problem) or not others:
+        return found
+    return Folder(**{**vars(found), "left_out": (f"{len(others):,} other files ({_suffixes(others)})",)})
+
+
+def _by_stem(files: Sequence[PurePosixPath], first: int, *, is_mask: bool = False) -> dict[str, list[PurePosixPath]]:
+    """Files by what a picture and its mask share: the path from part `first` on, without its suffix."""
+    found: dict[str, list[PurePosixPath]] = {}
+    for name in files:
+        stem = PurePosixPath(*name.parts[first:]).with_suffix("").as_posix()
+        found.setdefault(MASK_END.sub("", stem) if is_mask else stem, []).append(name)
+    return found
+
+
+def _pairs(
+    path: Path, pictures: dict[str, list[PurePosixPath]], masks: dict[str, list[PurePosixPath]]
+) -> Folder | Problem:
+    twice = [stem for names in (pictures, masks) for stem, files in names.items() if len(files) > 1]
+    if twice:
+        told = f"{len(twice):,} names are there with several suffixes, so that no pair is certain: {shown(twice)}"
+        return Problem("--data", told, "keep one file of each name", str(path))
+    alone = [pictures[stem][0] for stem in sorted(pictures.keys() - masks.keys())]
+    widowed = [masks[stem][0] for stem in sorted(masks.keys() - pictures.keys())]
+    if alone or widowed:
+        told = [f"{len(alone):,} of {len(pictures):,} pictures have no mask: {shown(alone)}"] if alone else []
+        told += [f"{len(widowed):,} of {len(masks):,} masks have no picture: {shown(widowed)}"] if widowed else []
+        fix = (
+            "give each picture a mask of the same name (all of the first class where there is nothing to be found), or "
+            "take it out"
+        )
+        return Problem("--data", "; ".join(told), fix, str(path))
+    stems = sorted(pictures)
+    files = tuple(pictures[stem][0] for stem in stems)
+    inner = tuple(PurePosixPath(stem).parent.as_posix() for stem in stems)
+    folders = inner if any(one != "." for one in inner) else ()
+    return Folder("masks", files, (), tuple(masks[stem][0] for stem in stems), folders, _prefixes(files))
+
+
+def _prefixes(files: Sequence[PurePosixPath]) -> tuple[str, ...]:
+    """What each file's name begins with; () where one has nothing before a _ or -."""
+    found = [_PREFIX.match(name.stem) for name in files]
+    return tuple(str(one and one[1]) for one in found) if all(found) else ()
+
+
+def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
+    """A folder for each class; or why it is none."""
+    where = str(path)
+    if names.pictures and names.texts:
+        told = (
+            f"holds both {len(names.pictures):,} pictures ({shown(names.pictures, 1)}) and {len(names.texts):,} texts "
+            f"({shown(names.texts, 1)})"
+        )
+        return Problem("--data", told, "name a folder of one of them, or take the others out", where)
+    files = names.pictures or names.texts
+    noun = "pictures" if names.pictures else "texts"
+    flat = [name for name in files if len(name.parts) == 1]
+    tops = sorted({name.parts[0] for name in files if len(name.parts) > 1})
+    if problem := _flat(where, noun, flat, tops):
+        return problem
+    inner = sorted({name.parts[1] for name in files if len(name.parts) > 2})
+    if {name.lower() for name in tops} <= OF_SPLITS and inner:
+        fix = (
+            f"put all files of a class into one folder of its name, or name {path.name}/{tops[0]}; rows are split anew"
+        )
+        return Problem("--data", f"its folders {shown(tops)} are splits, not classes", fix, where)
+    if len(tops) == 1:
+        deeper = f"; its classes may lie one level deeper: --data {path / tops[0]}" if len(inner) > 1 else ""
+        told = f"there is one class only, the folder {tops[0]!r}"
+        return Problem("--data", told, f"give a folder for each of two classes or more{deeper}", where)
+    levels = 3 if group == "folder" else 2
+    deep = [name for name in files if len(name.parts) != levels]
+    if deep:
+        return _wrong_level(where, noun, deep, files, group)
+    left_out = (f"{len(names.others):,} other files ({_suffixes(names.others)})",) if names.others else ()
+    # A patient or a video of one name in two classes is one.
+    folders = tuple(name.parts[1] for name in files) if levels == 3 else ()
+    return Folder(
+        "pictures" if names.pictures else "texts", tuple(files), tuple(name.parts[0] for name in files), (), folders,
+        _prefixes(files), left_out,
+    )  # fmt: skip
+
+
+def _flat(where: str, noun: str, flat: Sequence[PurePosixPath], tops: Sequence[str]) -> Problem | None:
+    if flat and tops:
+        told = f"{len(flat):,} {noun} lie beside the folders of the classes: {shown(flat)}"
+        return Problem("--data", told, "put each into the folder of its class, or take them out", where)
+    if flat and noun == "texts":
+        told = f"holds {len(flat):,} texts and no folder for each class: {shown(flat)}"
+        fix = "give a folder for each class; a model of language, which needs no classes, is not there yet"
+        return Problem("--data", told, fix, where)
+    if flat:
+        told = f"holds {len(flat):,} pictures and nothing that says what they show: {shown(flat)}"
+        fix = "give a folder for each class; or images/ and masks/ with files of the same names; or NAME_mask.png each"
+        return Problem("--data", told, fix, where)
+    return None
+
+
+def _wrong_level(
+    where: str, noun: str, deep: Sequence[PurePosixPath], files: Sequence[PurePosixPath], group: str | None
+) -> Problem:
+    if group == "folder":
+        told = f"{len(deep):,} of {len(files):,} {noun} do not lie in a folder below their class: {shown(deep)}"
+        return Problem("--group", told, "write CLASS/GROUP/FILE for all of them, or leave --group out", group)
+    told = f"{len(deep):,} of {len(files):,} {noun} lie deeper than in the folder of their class: {shown(deep)}"
+    fix = "move them up; or --group folder, if each inner folder is about one thing, such as a patient or a video"
+    return Problem("--data", told, fix, where)

@@ -1,0 +1,321 @@
+"""What a folder of files holds, as far as a use case needs it: rows, label, split and network; or all that is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from lifecycle.contract.draft import ColumnDraft
+from lifecycle.contract.file_column import FileKind
+from lifecycle.errors import Problem
+from lifecycle.tasks.target import TaskSpec
+from pipeline.scaffold.contents import Contents, read_contents
+from pipeline.scaffold.folder import PICTURES, TEXTS, Folder, read_folder
+from pipeline.scaffold.found import Found, Plan, load_dataset
+from pipeline.scaffold.render import rendered
+from pipeline.scaffold.request import Request
+from pipeline.scaffold.shares import are_groups, choose_shares
+from pipeline.scaffold.target import LEAST_CLASS_ROWS, FoundTarget, find_target
+from pipeline.scaffold.windows import Windows, updates
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PART = "part-0001"
+KEY, LABEL, MASK = "name", "label", "mask"
+# Longest side to which the drafted networks bring a picture. An update of 16 masks took 0.10 s of a core with 64 pixels
+# a side, 0.27 s with 96 and 0.66 s with 128; some 650 updates are planned.
+MOST_SIDE, MOST_SIDE_OF_MASKS, LEAST_SIDE = 64, 96, 16
+# Of all tensors together; more are made batch by batch.
+MOST_TENSOR_BYTES = 10**9
+WORDS = 2048
+# Each mask is as many labels as it has pixels, so that few of them make a batch.
+MASK_BATCH = 16
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """A folder at `path` with what was read of it."""
+
+    path: Path
+    folder: Folder
+    contents: Contents
+
+    @property
+    def column(self) -> FileKind:
+        """The kind of the column of inputs, which is its name too."""
+        return "text" if self.folder.form == "texts" else "picture"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width to which the network brings a picture, in its own proportions."""
+        height, width = self.contents.usual_size
+        most = MOST_SIDE_OF_MASKS if self.folder.form == "masks" else MOST_SIDE
+        scale = min(1.0, most / max(height, width))
+        return max(LEAST_SIDE, round(height * scale)), max(LEAST_SIDE, round(width * scale))
+
+    @property
+    def row_bytes(self) -> int:
+        """What the network is given of a row, as float32."""
+        if self.folder.form == "texts":
+            return 4 * WORDS
+        return 4 * self.size[0] * self.size[1] * (3 if self.contents.is_coloured else 1)
+
+    def place(self, folder: Path) -> None:
+        """Lay the first part out below `folder`: links to the user's files, since whoever reads them makes a copy."""
+        if self.folder.form != "masks":
+            _link(self.path, {name: name for name in self.folder.files}, folder / PART)
+            return
+        stems = [PurePosixPath(_stem(name, self.folder)) for name in self.folder.files]
+        pairs = [*zip(stems, self.folder.files, self.folder.masks, strict=True)]
+        _link(self.path, {name: "images" / _named(stem, name.suffix) for stem, name, _ in pairs}, folder / PART)
+        masks = {mask: "masks" / _named(stem, mask.suffix) for stem, _, mask in pairs}
+        if not self.contents.converts:
+            _link(self.path, masks, folder / PART)
+            return
+        for mask, name in masks.items():
+            _write_as_places(self.path / mask, folder / PART / name.with_suffix(".png"))
+
+    def model_text(self, name: str, target: FoundTarget) -> str:
+        """The drafted model.py."""
+        given: dict[str, Any] = {"name": name, "task": target.task, "positive": target.positive}
+        if self.folder.form == "texts":
+            return rendered("model_texts.py.j2", **given)
+        mode = "RGB" if self.contents.is_coloured else "L"
+        template = "model_masks.py.j2" if self.folder.form == "masks" else "model_pictures.py.j2"
+        return rendered(template, **given, size=self.size, mode=mode, deep=self.contents.is_deep)
+
+
+def _named(stem: PurePosixPath, suffix: str) -> PurePosixPath:
+    """With `with_suffix` a name with a dot would lose what follows it."""
+    return stem.parent / f"{stem.name}{suffix}"
+
+
+def _stem(name: PurePosixPath, folder: Folder) -> str:
+    """The name of a pair: the picture's path without suffix, and without the folder of the pictures."""
+    inner = PurePosixPath(*name.parts[1:]) if len(folder.files[0].parts) > 1 else name
+    return (inner.parent / inner.stem).as_posix()
+
+
+def _link(source: Path, names: dict[PurePosixPath, PurePosixPath], target: Path) -> None:
+    for name, wanted in names.items():
+        path = target / wanted
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to((source / name).resolve())
+
+
+def _write_as_places(mask: Path, target: Path) -> None:
+    """A mask of 0 and 255 as one of 0 and 1."""
+    import numpy as np
+    from PIL.Image import fromarray
+
+    from lifecycle.data.pictures import open_picture
+
+    with open_picture(mask) as image:
+        places = (np.asarray(image).astype(np.int64) > 0).astype(np.uint8)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fromarray(places).save(target)
+
+
+def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
+    """What the folder `source` holds; None and every problem that could be found. `work` is an empty folder.
+
+    The rows are those of the dataset.py that is made here.
+    """
+    folder, problems = read_folder(source, request.group)
+    if folder is not None and folder.form != "masks":
+        problems += _few_files(source, folder)
+    if folder is None or problems:
+        return None, problems
+    contents, problems = read_contents(source, folder)
+    problems += _group_problems(request, folder)
+    if contents is None or problems:
+        return None, problems
+    target, problems = _target(request, folder, contents)
+    if target is None or problems or not request.is_named:
+        return None, problems
+    files = FoundFiles(source, folder, contents)
+    group = request.group or (None if request.split else _found_group(folder))
+    text = _dataset_text(request, files, target, group)
+    rows = _rows(text, files, work)
+    windows, problems = choose_shares(rows, target.label, KEY, group, request.split, work)
+    if windows is None:
+        return None, problems
+    if folder.form == "masks":
+        batch_size, epochs = updates(windows.training, windows.pilot, (MASK_BATCH,))
+        windows = dataclasses.replace(windows, batch_size=batch_size, epochs=epochs)
+    return Found(
+        kinds={}, target=target, time=None, day=None, key=(KEY,), dataset_text=text, rows=rows,
+        columns=tuple(_columns(rows, files, target, group)), windows=windows,
+        seen=tuple(_seen(files, rows, windows, request)), plan=_plan(files, len(rows)), files=files,
+    ), []  # fmt: skip
+
+
+def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
+    """Classes of too few files, before any is opened."""
+    rare = [(name, count) for name, count in Counter(folder.classes).items() if count < LEAST_CLASS_ROWS]
+    if rare:
+        counts = ", ".join(f"{name!r} {count}" for name, count in rare[:4])
+        more = f" and {len(rare) - 4} more classes" if len(rare) > 4 else ""
+        told = f"a class needs {LEAST_CLASS_ROWS} {folder.noun}s, so that each split has some: {counts}{more}"
+        yield Problem("--data", told, "give more of them, join them into one class, or take the folder out", str(path))
+    plain: dict[str, set[str]] = {}
+    for name in folder.classes:
+        plain.setdefault(name.strip().casefold(), set()).add(name)
+    alike = [sorted(names) for names in plain.values() if len(names) > 1]
+    if alike:
+        told = f"names of classes differ by case or by a blank alone: {', '.join(map(repr, alike[0]))}"
+        yield Problem("--data", told, "put the files of one class into one folder", str(path))
+
+
+def _group_problems(request: Request, folder: Folder) -> Iterator[Problem]:
+    name = request.group
+    if name not in (None, "folder", "prefix"):
+        fix = "write prefix (what stands before the first _ or - of a file's name) or folder (an inner folder for each)"
+        yield Problem("--group", "is nothing that names of files tell", fix, name)
+    elif name == "prefix" and not folder.prefixes:
+        fix = "name the files GROUP_NUMBER, or put each group into a folder of its own and write --group folder"
+        yield Problem("--group", "some names of files have nothing before a _ or -", fix, name)
+    elif name == "folder" and not folder.folders:
+        fix = "put the files of each group into a folder of its own, or leave --group out"
+        yield Problem("--group", "the files lie in no inner folders", fix, name)
+
+
+def _target(request: Request, folder: Folder, contents: Contents) -> tuple[FoundTarget | None, list[Problem]]:
+    """The label by the rules of a table's column of texts; of masks their classes."""
+    import pandas as pd
+
+    if folder.form == "masks":
+        given = {"--kind": request.kind, "--positive": request.positive}
+        problems = [
+            Problem(option, "does not fit: a picture with a mask is kind segmentation", "leave it out", value)
+            for option, value in given.items()
+            if value not in (None, "segmentation")
+        ]
+        why = f"masks beside pictures, of {len(contents.classes)} classes: kind segmentation"
+        task = TaskSpec(kind="segmentation")
+        return FoundTarget(MASK, task, why, "text", classes=contents.classes), problems
+    table = pd.DataFrame({LABEL: pd.Series(folder.classes, dtype="str")})
+    count = len(set(folder.classes))
+    if request.kind == "segmentation":
+        fix = "give images/ and masks/ with files of the same names, or leave --kind out"
+        return None, [Problem("--kind", f"needs masks, and the folder holds {count} classes", fix, request.kind)]
+    # Whatever their names look like, they are names of classes.
+    kind = request.kind or ("binary" if count == 2 else "multiclass")
+    target, problems = find_target(dataclasses.replace(request, target=LABEL, kind=kind), table, {LABEL: "text"})
+    return _of_folders(target, count), [_of_data(problem) for problem in problems]
+
+
+def _of_folders(target: FoundTarget | None, count: int) -> FoundTarget | None:
+    """Said of folders, since there is no column yet."""
+    if target is None:
+        return None
+    return dataclasses.replace(target, why=f"{count} folders, a class each: kind {target.task.kind}")
+
+
+def _of_data(problem: Problem) -> Problem:
+    return dataclasses.replace(problem, where="--data") if problem.where == "--target" else problem
+
+
+def _found_group(folder: Folder) -> str | None:
+    """What may name whom a file is about: the inner folder, or what its name begins with."""
+    import pandas as pd
+
+    for name, values in (("folder", folder.folders), ("prefix", folder.prefixes)):
+        if values and are_groups(pd.Series(values)):
+            return name
+    return None
+
+
+def _dataset_text(request: Request, files: FoundFiles, target: FoundTarget, group: str | None) -> str:
+    columns = [files.column, *([MASK] if files.folder.form == "masks" else [])]
+    places = ", ".join(f"{place} for {name}" for place, name in enumerate(target.classes))
+    return rendered(
+        "dataset_files.py.j2",
+        name=request.name,
+        form=files.folder.form,
+        noun=files.folder.noun,
+        classes=places,
+        suffixes=TEXTS if files.folder.form == "texts" else PICTURES,
+        columns=columns,
+        table=target.table,
+        groups=[group] if group else [],
+    )
+
+
+def _rows(text: str, files: FoundFiles, work: Path) -> pd.DataFrame:
+    """The rows that the generated dataset.py makes; below `work` their files lie where the dataset has them."""
+    files.place(work / "files")
+    return load_dataset(text, work).table(work / "files" / PART)
+
+
+def _columns(rows: pd.DataFrame, files: FoundFiles, target: FoundTarget, group: str | None) -> Iterator[ColumnDraft]:
+    # A network of masks needs one size; one of classes brings every picture to its own.
+    size = files.contents.size if files.folder.form == "masks" else None
+    for name in map(str, rows.columns):
+        if name == files.column:
+            yield ColumnDraft(name=name, role="feature", file=files.column, size=size)
+        elif name == target.column:
+            file: FileKind | None = "mask" if name == MASK else None
+            yield ColumnDraft(name=name, role="target", remark=target.remark, file=file, size=size)
+        elif name == group:
+            told = "left out: whole groups of it lie in one split, so the model meets new ones only"
+            yield ColumnDraft(name=name, role="entity", remark=told)
+        else:
+            yield ColumnDraft(name=name, role="key")
+
+
+def _plan(files: FoundFiles, rows: int) -> Plan:
+    """Sizes of the networks: widths whose training takes minutes on two cores."""
+    per_batch = rows * files.row_bytes > MOST_TENSOR_BYTES
+    if files.folder.form == "texts":
+        return Plan({"width": 64, "dropout": 0.3}, learning_rate=0.003, latency_ms=50, per_batch=per_batch)
+    width = {"width": 16, "dropout": 0.1 if files.folder.form == "masks" else 0.3}
+    latency = 100 if files.folder.form == "masks" else 50
+    return Plan(width, learning_rate=0.003, latency_ms=latency, per_batch=per_batch)
+
+
+def _seen(files: FoundFiles, rows: pd.DataFrame, windows: Windows, request: Request) -> Iterator[str]:
+    """What a person should know of the files, a line each."""
+    folder, contents = files.folder, files.contents
+    if folder.form == "masks":
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in zip(contents.classes, contents.shares, strict=True))
+        yield f"{len(rows):,} pictures, each with its mask; of all pixels {shares}"
+        if contents.converts:
+            yield "the masks hold 0 and 255: the copies hold 0 and 1, and so must those of a next part"
+        if contents.classes[0] == "class_0":
+            yield f"the classes have no names: write them into {request.data}/classes.txt, a name a line"
+    else:
+        counts = Counter(folder.classes).most_common()
+        few = f", {counts[-1][0]!r} the fewest ({counts[-1][1]:,})" if counts[-1][1] < counts[0][1] else ""
+        yield f"{len(rows):,} {folder.noun}s in {len(counts)} folders: {counts[0][0]!r} has {counts[0][1]:,}{few}"
+    if folder.form != "texts":
+        yield _sizes(files)
+    if contents.repeated:
+        yield f"{contents.repeated:,} {folder.noun}s repeat another one byte for byte: remove them"
+    else:
+        yield f"no {folder.noun} repeats another one byte for byte"
+    if folder.left_out:
+        yield f"left out: {'; '.join(folder.left_out)}"
+    if windows.split.by != "group":
+        yield (
+            f"not seen: whether several {folder.noun}s are of one {_things(folder)}. Those of one must lie "
+            "in one split, or the figures are too good: --group prefix (what stands before the first _ or - of a name) "
+            "or --group folder (an inner folder for each)"
+        )
+
+
+def _things(folder: Folder) -> str:
+    return "author, case or thread" if folder.form == "texts" else "patient, place or video"
+
+
+def _sizes(files: FoundFiles) -> str:
+    contents = files.contents
+    height, width = contents.usual_size
+    told = f"all are {height} × {width} pixels" if contents.size else f"sizes differ, {height} × {width} in the middle"
+    colours = "in colours" if contents.is_coloured else "grey"
+    return f"{told}, {colours}; the network reads them as {files.size[0]} × {files.size[1]} (SIZE in model.py)"
