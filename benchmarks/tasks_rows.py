@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,7 @@ def flats(seed: int = 0) -> pd.DataFrame:
     )
 
 
-def changed(column: str, values: Callable[[pd.DataFrame], object]) -> Mutation:
+def changed(column: str, values: Callable[[pd.DataFrame], Any]) -> Mutation:
     """`column` with other values, made from the table."""
     return lambda rows, _: rows.frame.assign(**{column: values(rows.frame)})
 
