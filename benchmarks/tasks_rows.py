@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,7 @@ def flats(seed: int = 0) -> pd.DataFrame:
     )
 
 
-def changed(column: str, values: Callable[[pd.DataFrame], object]) -> Mutation:
+def changed(column: str, values: Callable[[pd.DataFrame], Any]) -> Mutation:
     """`column` with other values, made from the table."""
     return lambda rows, _: rows.frame.assign(**{column: values(rows.frame)})
 
@@ -146,7 +146,7 @@ def flights_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.rando
     }
     free = 8_000 + np.arange(len(copies)) % 1_900
     dated = {"date": days, "year": days.dt.year, "month": days.dt.month, "day": days.dt.day}
-    return copies.assign(**times, **dated, day_of_week=days.dt.dayofweek, flight=free).astype(copies.dtypes.to_dict())
+    return copies.assign(**times, **dated, day_of_week=days.dt.day_of_week, flight=free).astype(copies.dtypes.to_dict())
 
 
 def rarer(column: str, value: object, share: float) -> Mutation:

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from lifecycle.errors import Problem, UseCaseError
+from lifecycle.errors import DatasetError, Problem, UseCaseError
 from lifecycle.identity import canonical_json
 from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.records import Frozen
@@ -355,13 +355,30 @@ def _read_spec(folder: Path) -> tuple[UseCaseSpec | None, list[Problem], dict[st
 
 
 def _built_elsewhere(folder: Path, spec: UseCaseSpec) -> bool:
-    """True if the project's dvc.yaml builds the dataset by other code than this folder's dataset.py."""
+    """True if the dataset comes by other ways than this folder's dataset.py: by another stage's code, or imported."""
+    return _another_stage(folder, spec) or _imported(folder.parents[1], spec)
+
+
+def _another_stage(folder: Path, spec: UseCaseSpec) -> bool:
     try:
         stages = yaml.safe_load((folder.parents[1] / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
         stage = str(stages[spec.dataset.name])
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
         return False
     return f"{folder.parent.name}/{folder.name}/dataset.py" not in stage
+
+
+def _imported(project: Path, spec: UseCaseSpec) -> bool:
+    """True if the version was published from an address, or data/<dataset>.dvc declares one."""
+    from lifecycle.data.versions import read_versions
+
+    if (project / "data" / f"{spec.dataset.name}.dvc").is_file():
+        return True
+    try:
+        version = read_versions(project).get(spec.dataset.name, {}).get(spec.dataset.version)
+    except DatasetError:
+        return False  # told by whoever asks for the dataset
+    return version is not None and version.source is not None
 
 
 def _declared(preflight: Any) -> tuple[str, ...]:

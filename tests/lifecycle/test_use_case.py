@@ -254,6 +254,22 @@ def test_dataset_of_another_use_case_needs_no_dataset_py(tmp_path):
     assert "dataset.py: the file is missing" in only_problem(folder)
 
 
+def test_imported_dataset_needs_no_dataset_py(tmp_path):
+    folder = toy_jobs.changed_use_case(tmp_path / "use_cases" / "toy")
+    (folder / "dataset.py").unlink()
+    published = {"rows": 1, "content_hash": "0" * 64, "dvc_hash": "0" * 32 + ".dir"}
+    path = tmp_path / "data" / "versions.yaml"
+    path.parent.mkdir()
+    path.write_text(yaml.safe_dump({"toy_rows": {"v1": published | {"source": "/exports/toy_rows"}}}))
+    assert load_use_case(folder).spec.dataset.name == "toy_rows"
+    path.write_text(yaml.safe_dump({"toy_rows": {"v1": published | {"parameters": {"days": 9}}}}))
+    assert "dataset.py: the file is missing" in only_problem(folder)
+    path.write_text("toy_rows: 1\n")
+    assert "dataset.py: the file is missing" in only_problem(folder)
+    (tmp_path / "data" / "toy_rows.dvc").write_text("deps: [{path: /exports/toy_rows}]\n")
+    assert load_use_case(folder).spec.dataset.name == "toy_rows"
+
+
 def test_missing_function_is_told(folder):
     path = folder / "model.py"
     path.write_text(path.read_text().replace("def loss_fn(", "def los_fn("))

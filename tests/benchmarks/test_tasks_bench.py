@@ -1,0 +1,118 @@
+"""What benchmarks/tasks.py plants: rows that are wrong as a case says, and changes that find their place."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import tasks
+from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED
+from benchmarks.tasks_rows import (
+    Rows,
+    copied,
+    digits_moved,
+    flats,
+    flats_moved,
+    flights_moved,
+    held_out,
+    in_second_half,
+    of_next_row,
+    rarer,
+    shuffled,
+    twice,
+)
+from lifecycle.checks import CheckResult
+from resources.settings import PROJECT
+
+TABLE = pd.DataFrame({"picture": range(10), "sheet": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], "digit": range(10)})
+ROWS = Rows(TABLE, {"training": TABLE.index[:6], "validation": TABLE.index[6:8], "benchmark": TABLE.index[8:]})
+
+
+def mutated(mutation, rows=ROWS):
+    return mutation(rows, np.random.default_rng(0))
+
+
+def test_each_kind_has_mistakes_of_rows_and_code_and_healthy_variants():
+    for name in HOSTS:
+        planted = [case for case in PLANTED if case.host == name]
+        assert len({case.name for case in planted}) == len(planted) >= 8
+        assert sum(case.rows is not None for case in planted) >= 5
+        assert sum(bool(case.changes) for case in planted) >= 5
+        assert len([case for case in HEALTHY if case.host == name]) >= 5
+    assert all(re.compile(case.cause).pattern for case in PLANTED)
+    assert not any(case.cause for case in HEALTHY)
+
+
+@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.drafted is None])
+def test_every_change_finds_its_place_in_the_files_of_its_host(name):
+    host, folder = HOSTS[name], PROJECT / "use_cases" / name
+    for case in (case for case in (*PLANTED, *HEALTHY) if case.host == name):
+        texts = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+        for file, old, new in (*host.changes, *case.changes):
+            assert old in texts[file], (case.name, old)
+            texts[file] = texts[file].replace(old, new)
+
+
+def test_labels_are_moved_to_other_rows():
+    assert mutated(of_next_row("digit"))["digit"].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
+    drawn = mutated(shuffled("digit"))["digit"]
+    assert sorted(drawn) == list(range(10))
+    assert drawn.tolist() != list(range(10))
+
+
+def test_labels_change_in_the_second_half_or_outside_of_training():
+    assert mutated(in_second_half("digit", lambda old: -old))["digit"].tolist() == [0, 1, 2, 3, 4, -5, -6, -7, -8, -9]
+    assert mutated(held_out("digit", lambda old: -old))["digit"].tolist() == [0, 1, 2, 3, 4, 5, -6, -7, -8, -9]
+
+
+def test_copies_of_held_out_rows_stand_in_training_under_keys_of_their_own():
+    rows = Rows(
+        pd.concat([TABLE] * 5, ignore_index=True), {"training": pd.RangeIndex(40), "benchmark": pd.RangeIndex(40, 50)}
+    )
+    found = mutated(copied("benchmark", digits_moved), rows)
+    (old, new), copies = (found["picture"] < 100_000, found["picture"] >= 100_000), found[found["picture"] >= 100_000]
+    assert (old.sum(), new.sum()) == (50, 4)
+    assert set(copies["sheet"]) <= set(rows.frame.loc[:39, "sheet"])
+    assert set(copies["digit"]) <= set(rows.frame.loc[40:, "digit"])
+    assert mutated(twice(digits_moved))["digit"].tolist() == [*range(10), *range(10)]
+
+
+def test_copied_flats_and_flights_are_dated_within_training():
+    table = flats().assign(day=lambda rows: rows["signed"].dt.normalize())
+    rows = Rows(table, {"training": table.index[:3000], "benchmark": table.index[5000:]})
+    copies = mutated(copied("benchmark", flats_moved), rows).iloc[len(table) :]
+    assert copies["signed"].max() <= table["signed"][2999]
+    assert (copies["day"] == copies["signed"].dt.normalize()).all()
+    dates = pd.Series(pd.to_datetime(["2013-01-05", "2013-01-06", "2013-04-20", "2013-04-21"]))
+    hours = dates.dt.tz_localize("America/New_York").dt.tz_convert("UTC") + pd.Timedelta(hours=9)
+    flights = pd.DataFrame({"date": dates, "time_hour": hours, "sched_dep": hours, "year": 2013, "flight": 1})
+    flights = flights.assign(month=dates.dt.month, day=dates.dt.day, day_of_week=dates.dt.day_of_week)
+    moved = flights_moved(flights[2:].copy(), flights[:2], np.random.default_rng(0))
+    assert set(moved["date"]) <= set(dates[:2])
+    # In April New York's clock is an hour ahead: the local hour stays.
+    assert moved["time_hour"].dt.tz_convert("America/New_York").dt.hour.tolist() == [9, 9]
+
+
+def test_a_rare_class_is_thinned_and_no_other():
+    digits = Rows(pd.DataFrame({"digit": [8] * 1000 + [3] * 1000}), {})
+    counts = mutated(rarer("digit", 8, 0.2), digits)["digit"].value_counts()
+    assert counts[3] == 1000
+    assert 150 < counts[8] < 250
+
+
+def test_a_mistake_is_found_by_what_stops_and_a_warning_is_counted_apart(capsys):
+    case = next(case for case in PLANTED if case.name == "labels shuffled")
+    stops = CheckResult(name="learned", status="fail", evidence="no signal", fix="look for labels of other rows")
+    warns = stops.model_copy(update={"severity": "warning"})
+    seen = tasks.told(case, tasks.Ended(False, (stops,)), 1, tasks.Counts())
+    seen = tasks.told(case, tasks.Ended(True, (), (warns,)), 1, seen)
+    seen = tasks.told(case, tasks.Ended(False, (stops.model_copy(update={"fix": "a lower rate"}),)), 1, seen)
+    seen = tasks.told(HEALTHY[0], tasks.Ended(False), 600, seen)
+    assert seen == tasks.Counts(planted=3, found=2, right=1, warned=1, healthy=1, stopped=1)
+    lines = capsys.readouterr().out.splitlines()
+    words = ("right cause", "a warning", "other cause", "STOPPED ended")
+    assert [[word for word in words if word in line] for line in lines] == [[word] for word in words]
+    found = {"missed_share": 1 / 3, "wrong_cause_share": 2 / 3, "healthy_stopped": 1.0}
+    assert tasks.shares(seen) == pytest.approx(found)
+    assert tasks.shares(tasks.Counts(healthy=2)) == {"healthy_stopped": 0.0}
