@@ -15,11 +15,12 @@ from PIL import Image
 from test_record_store import dataset
 
 from lifecycle.checks import CheckResult
-from lifecycle.contract.model import Column, load_contract
+from lifecycle.contract.model import Column, Contract, load_contract
 from lifecycle.data import file_rows
 from lifecycle.data.file_rows import look_at, look_at_files, sha_column
 from lifecycle.data.files import SplitFiles
 from lifecycle.data.rows import read_rows
+from lifecycle.errors import UseCaseError
 from lifecycle.identity import sha256_file
 from lifecycle.jobs import Rows
 from lifecycle.leakage.equal_files import equal_files
@@ -249,3 +250,46 @@ def test_equal_files_are_a_warning_where_a_split_follows_time_or_few_do(tmp_path
     rows.assign(**{"picture:sha256": "same"}).to_parquet(tmp_path / "validation.parquet")
     assert [leak.status for leak in equal_files(SplitFiles(tmp_path), contract, by_time=True)] == ["warning"]
     assert [leak.status for leak in equal_files(SplitFiles(tmp_path), contract, by_time=False)] == ["fail"]
+
+
+def masked(folder: Path, masks: list[np.ndarray]) -> Contract:
+    """Rows of a picture of 6 × 8 pixels and a mask each, and their contract: two classes."""
+    (folder / "files").mkdir(parents=True)
+    for row, mask in enumerate(masks):
+        Image.new("RGB", (8, 6)).save(folder / "files" / f"{row}.png")
+        Image.fromarray(mask.astype(np.uint8)).save(folder / "files" / f"{row}m.png")
+    count = len(masks)
+    pd.DataFrame(
+        {"row_id": range(count), "picture": [f"files/{row}.png" for row in range(count)],
+         "mask": [f"files/{row}m.png" for row in range(count)]}
+    ).to_parquet(folder / "rows.parquet", index=False)  # fmt: skip
+    contract = copy.deepcopy(CONTRACT)
+    label = {"name": "classes", "version": 1, "column": "mask", "type": "mask", "classes": ["ground", "thing"]}
+    contract["customProperties"][0]["value"] = label
+    contract["schema"][0]["properties"] = [
+        column("row_id", "integer", "key") | {"primaryKey": True},
+        column("picture", "string", "feature", file="picture"), column("mask", "string", "target", file="mask"),
+    ]  # fmt: skip
+    (folder.parent / "contract.yaml").write_text(yaml.safe_dump(contract))
+    return load_contract(folder.parent / "contract.yaml")
+
+
+def test_masks_of_another_size_than_their_picture_or_with_an_unknown_class_are_told_by_row(tmp_path):
+    sound = np.arange(48).reshape(6, 8) % 2
+    contract = masked(tmp_path / "data", [sound, sound[:5], sound + 1, sound])
+    found = look_at_files(tmp_path / "data", contract).check
+    assert (found.status, found.observed) == ("fail", 2)
+    told = {detail["row"]["row_id"]: detail["problem"] for detail in found.details if "row" in detail}
+    assert told == {
+        1: "the mask is 5 × 8 pixels, and its picture 6 × 8",
+        2: "a pixel of the mask is 2, and the 2 classes are 0 to 1",
+    }
+
+
+def test_sound_masks_pass_and_a_label_of_masks_needs_a_name_of_its_own(tmp_path):
+    contract = masked(tmp_path / "data", [np.arange(48).reshape(6, 8) % 2] * 3)
+    assert look_at_files(tmp_path / "data", contract).check.status == "pass"
+    text = (tmp_path / "contract.yaml").read_text().replace("name: classes", "name: mask")
+    (tmp_path / "contract.yaml").write_text(text)
+    with pytest.raises(UseCaseError, match="is the name of the masks' column"):
+        load_contract(tmp_path / "contract.yaml")

@@ -30,6 +30,15 @@ def test_digits_are_learned(tmp_path: Path, stage):
 
 
 @pytest.mark.slow
+def test_scenes_are_learned_by_the_pilot(tmp_path: Path):
+    from use_cases.scenes.dataset import build as build_scenes
+
+    build_scenes(tmp_path / "data", places=80, seed=0)
+    result = trained("scenes", tmp_path / "data", tmp_path, "pilot")
+    assert result.metrics["val_loss"] < 0.95 * result.metrics["val_loss_of_prior"]
+
+
+@pytest.mark.slow
 def test_delays_are_learned_by_the_pilot(tmp_path: Path):
     from use_cases.flight_delays.dataset import build as build_flights
 
@@ -42,19 +51,21 @@ def trained(name: str, data: Path, folder: Path, stage: Any) -> TrainResult:
     """The stage of a use case on the dataset's files; no check of it may stop."""
     use_case = load_use_case(ROOT / "use_cases" / name)
     spec, contract = use_case.spec, load_contract(use_case.contract_path)
-    splits = split_rows(with_label(read_columns(data), contract.label), spec.split, contract)
+    splits = split_rows(with_label(read_columns(data), contract.label, data), spec.split, contract)
+    files = tuple(column.name for column in contract.file_columns)
     rows = Rows(
         features=contract.feature_columns, label=contract.label.name, group=spec.split.resample_by,
-        target=target_of(spec.task, contract.label.classes),
+        target=target_of(spec.task, contract.label.classes), files=files, files_root=str(data.resolve()),
+        label_file=contract.label.column if contract.label.column in files else None,
     )  # fmt: skip
     with written_splits(StateFolder(folder / "var"), use_case, data, splits, rows.label) as written:
-        files: dict[str, Any] = {
+        split_files: dict[str, Any] = {
             f"{split}_file": str(written.path(split)) for split in ("training", "validation", "calibration")
         }
         job = TrainJob(
             use_case_folder=str(use_case.folder), out=str(folder / "out"), device="cpu", rows=rows, identity=name,
             stage=stage, stages=spec.stages, training=spec.training, hyperparameters=spec.hyperparameters,
-            **files,
+            **split_files,
         )  # fmt: skip
         result = run_stage(job)
     assert stopping(training_checks(stage, result)) == ()
