@@ -185,7 +185,7 @@ def _told(found: Folder | Problem, others: Sequence[PurePosixPath]) -> Folder | 
     """With the files that do not count."""
     if isinstance(found, Problem) or not others:
         return found
-    return Folder(**{**vars(found), "left_out": (f"{len(others):,} other files ({_suffixes(others)})",)})
+    return Folder(**{**vars(found), "left_out": (f"other files ({_suffixes(others)})",)})
 
 
 def _by_stem(files: Sequence[PurePosixPath], first: int, *, is_mask: bool = False) -> dict[str, list[PurePosixPath]]:
@@ -259,7 +259,7 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
     deep = [name for name in files if len(name.parts) != levels]
     if deep:
         return _wrong_level(where, noun, deep, files, group)
-    left_out = (f"{len(names.others):,} other files ({_suffixes(names.others)})",) if names.others else ()
+    left_out = (f"other files ({_suffixes(names.others)})",) if names.others else ()
     # A patient or a video of one name in two classes is one.
     folders = tuple(name.parts[1] for name in files) if levels == 3 else ()
     return Folder(
