@@ -17,7 +17,7 @@ from lifecycle.jobs import TrainJob
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.plan import stage_rows, without_reserve
 from lifecycle.training.rows.features import prepared_features
-from lifecycle.training.rows.loading import LoadedRows, usual_loaders
+from lifecycle.training.rows.loading import FileTargets, LoadedRows, usual_loaders
 from lifecycle.training.rows.oversampling import Oversampled, oversample
 from lifecycle.training.rows.weights import raised_by_class, row_weights
 from lifecycle.training.state import TrainData
@@ -111,11 +111,16 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
         to_tensors=lambda some: dict(task.to_tensors(some, preprocessing)),
         folder=Path(job.use_case_folder),
         features=rows[list(job.rows.features)],
-        targets=_targets(rows, job),
+        targets=_targets(rows, job) if job.rows.label_file is None else _file_targets(rows, job),
         device=device,
         loaders=job.loaders or usual_loaders(),
         seed=job.training.seed,
     )
+
+
+def _file_targets(rows: pd.DataFrame, job: Any) -> Any:
+    """As _targets, of files that are read when rows are asked for."""
+    return FileTargets(len(rows), lambda some: job.rows.kind.targets(job.rows.truth(rows.iloc[some])))
 
 
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:

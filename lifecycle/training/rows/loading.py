@@ -22,6 +22,7 @@ from lifecycle.training.raised import storage_errno
 from lifecycle.training.state import Recipe, TrainData
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import Tensor
     from torch.utils.data import Dataset
@@ -37,12 +38,33 @@ class BatchError(Exception):
     """What a loader met while it made a batch: type, message and the line of the use case's code."""
 
 
+class FileTargets:
+    """Targets of rows whose labels are files: read when rows are asked for, where whole ones would fill the memory.
+
+    It has what a tensor of them is asked here: its length, its device, and rows by their numbers. `read` gives what
+    loss_fn gets of some rows.
+    """
+
+    def __init__(self, rows: int, read: Callable[[np.ndarray], np.ndarray]) -> None:
+        import torch
+
+        self.rows, self.read, self.device = rows, read, torch.device("cpu")
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        import torch
+
+        return torch.from_numpy(self.read(rows.numpy()))
+
+
 @dataclass(frozen=True, eq=False)
 class LoadedRows:
     """Training rows as features of the snapshot; `to_tensors`, of a model.py in `folder`, makes inputs of some of them.
 
-    `targets` and `weights` are as in TrainData, on the CPU. `augment` changes a batch in its `parts`, as the loop
-    would: `in_loaders` takes it from there.
+    `targets` (FileTargets of labels that are files) and `weights` are as in TrainData, on the CPU. `augment` changes a
+    batch in its `parts`, as the loop would: `in_loaders` takes it from there.
     """
 
     to_tensors: Callable[[pd.DataFrame], Inputs]

@@ -78,7 +78,7 @@ def files(tmp_path_factory) -> Path:
     return folder
 
 
-def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parquet") -> TrainJob:
+def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parquet", **settings) -> TrainJob:
     folder.mkdir()
     (folder / "model.py").write_text(MODEL.replace("SEEN", str(seen)))
     return TrainJob(
@@ -91,6 +91,7 @@ def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parq
         training=TrainingSpec.model_validate(
             {"optimizer": {"name": "adamw", "learning_rate": 0.02, "weight_decay": 0.0}, "batch_size": 16, "epochs": 8,
              "schedule": {"warmup": 0.1, "decay": "cosine"}, "precision": "fp32", "clip_norm": 1.0, "seed": 0}
+            | settings
         ),
         hyperparameters={}, training_file=str(files / training),
         **{f"{split}_file": str(files / f"{split}.parquet") for split in ("validation", "calibration")},
@@ -122,3 +123,11 @@ def test_masks_of_other_pictures_never_pass(files, tmp_path):
     found = learned(run_stage(job(files, tmp_path / "shuffled", training="shuffled.parquet")))
     assert found.status == "fail"
     assert "labels that do not belong to their rows" in found.fix
+
+
+def test_masks_that_are_read_batch_by_batch_train_the_same(files, tmp_path):
+    whole, loaded = (
+        run_stage(job(files, tmp_path / tensors, tensors=tensors, epochs=1)) for tensors in ("ahead", "per_batch")
+    )
+    assert loaded.metrics == whole.metrics
+    assert loaded.prefix_sha256 == whole.prefix_sha256
