@@ -18,6 +18,7 @@ from lifecycle.contract.model import load_contract
 from lifecycle.data.file_rows import look_at_files
 from lifecycle.jobs import FunctionsJob, Rows, TriedFunction
 from lifecycle.preflight.functions import try_functions
+from lifecycle.task import load_module
 from lifecycle.training_spec import TrainingSpec
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
@@ -265,6 +266,18 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
     folder, _, _ = laid_out(data, tmp_path, monkeypatch, positive="a")
     values = yaml.safe_load((folder / "use_case.yaml").read_text())
     assert TrainingSpec.model_validate(values["training"]).tensors == "per_batch"
+
+
+def test_grey_pictures_of_sixteen_bits_keep_their_upper_eight(tmp_path, data, monkeypatch):
+    for one in range(80):
+        save(data / "ab"[one % 2] / f"{one}.png", noise(one, colours=()).astype(np.uint16) * 256)
+    folder, built, _ = laid_out(data, tmp_path, monkeypatch, positive="a")
+    tried(folder)
+    is_tidy(folder)
+    model = load_module(folder, "model")
+    points = model.picture_of(built / "files" / "part-0001" / "a" / "0.png")
+    assert points.shape == (1, 16, 16)
+    assert points.max() == pytest.approx(noise(0, colours=()).max() / 255, abs=0.1)
 
 
 def empty(data: Path) -> None:
