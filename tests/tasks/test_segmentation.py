@@ -5,17 +5,15 @@ from scipy.special import softmax
 from sklearn.metrics import confusion_matrix, log_loss
 
 from lifecycle.errors import EvaluationError
-from lifecycle.tasks import kind_of
 from lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
 from lifecycle.tasks.masks import read_mask, read_masks
 from lifecycle.tasks.metric import estimate, value
-from lifecycle.tasks.segmentation import GRID
-from lifecycle.tasks.target import Target
+from lifecycle.tasks.segmentation import GRID, Segmentation
 
 CLASSES = ("ground", "disc", "ring", "rare")
 # Metrics of masks are of statistics; of labels they need the number of rows alone.
 ROWS = np.zeros(0)
-KIND = kind_of(Target(kind="segmentation", classes=CLASSES))
+KIND = Segmentation(CLASSES)
 
 
 def drawn(rows: int = 12, height: int = 40, width: int = 48, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

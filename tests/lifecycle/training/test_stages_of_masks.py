@@ -2,6 +2,7 @@
 masks of others."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -81,6 +82,7 @@ def files(tmp_path_factory) -> Path:
 def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parquet", **settings) -> TrainJob:
     folder.mkdir()
     (folder / "model.py").write_text(MODEL.replace("SEEN", str(seen)))
+    splits: dict[str, Any] = {f"{name}_file": str(files / f"{name}.parquet") for name in ("validation", "calibration")}
     return TrainJob(
         use_case_folder=str(folder), out=str(folder / "out"), device="cpu", identity="masks", stage="pilot",
         rows=Rows(
@@ -94,7 +96,7 @@ def job(files: Path, folder: Path, seen: int = 1, training: str = "training.parq
             | settings
         ),
         hyperparameters={}, training_file=str(files / training),
-        **{f"{split}_file": str(files / f"{split}.parquet") for split in ("validation", "calibration")},
+        **splits,
     )  # fmt: skip
 
 
