@@ -31,6 +31,5 @@ def test_rows_are_scored_in_chunks_by_the_bytes_of_one(width, most):
 
 
 def test_no_rows_give_no_probabilities():
-    assert scoring.in_chunks(
-        pd.DataFrame({"x": []}), Wide(1), {}, lambda inputs: inputs["x"], "cpu", lambda raw, _: raw
-    ).shape == (0,)
+    none, task = pd.DataFrame({"x": []}), Wide(1)
+    assert scoring.in_chunks(none, task, {}, lambda inputs: inputs["x"], "cpu", lambda raw, _: raw).shape == (0,)
