@@ -43,7 +43,7 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
     fitted = {"hyperparameters": spec["hyperparameters"], "training": training, "stages": spec["stages"]}
     # The contract says what the label is. Kinds came later than the first verdicts, and changed none of a binary label.
     if use_case.spec.task != TaskSpec(kind="binary"):
-        fitted["task"] = spec["task"]
+        fitted["task"] = {name: value for name, value in spec["task"].items() if value is not None}
     if use_case.spec.trainer is not None:
         fitted["trainer"] = {"script": use_case.spec.trainer, "packages": trainer_packages()}
     # Said or not, 200 rows are 200 rows: these keys came later than the first verdicts.

@@ -6,8 +6,9 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lifecycle.artifact import Scorer, artifact_kind, load_artifact
 from lifecycle.data.rows import read_rows
@@ -15,7 +16,7 @@ from lifecycle.errors import CheckpointError
 from lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from lifecycle.golden import answer_golden, read_golden
 from lifecycle.identity import sha256_file
-from lifecycle.jobs import PredictJob, PredictResult, VerifyJob, VerifyResult
+from lifecycle.jobs import PredictJob, PredictResult, Rows, VerifyJob, VerifyResult
 from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
@@ -26,6 +27,11 @@ from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+    from lifecycle.tasks.kind import Predictor
+
+# Rows whose whole answers of a baseline are held at once: of texts of 4,096 bytes they are 512 MiB.
+WHOLE_ROWS = 64
 
 
 def run_predict(job: PredictJob) -> PredictResult:
@@ -46,8 +52,9 @@ def run_predict(job: PredictJob) -> PredictResult:
         **as_columns(kind, "candidate", score.statistics(rows, job.rows)),
         **{slice_column(name): _told(rows, name, job).to_numpy() for name in job.columns},
     }
-    for name, answers in baselines.items():
-        columns |= as_columns(kind, name, kind.statistics(job.rows.truth(rows), answers))
+    for name, baseline in baselines.items():
+        found = baseline.figures(rows, job.rows, lambda truth, answers, _: kind.statistics(truth, answers))
+        columns |= as_columns(kind, name, found)
     if job.metrics:
         columns |= _own_metrics(job, score, rows, baselines)
     table = pd.DataFrame(columns)
@@ -65,7 +72,7 @@ def run_predict(job: PredictJob) -> PredictResult:
 
 
 def _own_metrics(
-    job: PredictJob, score: Scorer, rows: pd.DataFrame, baselines: Mapping[str, np.ndarray]
+    job: PredictJob, score: Scorer, rows: pd.DataFrame, baselines: Mapping[str, _Fitted]
 ) -> dict[str, np.ndarray]:
     """Figures of each row by the use case's own metrics, for the candidate and each baseline, as columns."""
     module, kind = load_module(Path(job.use_case_folder), "metrics"), score.kind
@@ -78,9 +85,9 @@ def _own_metrics(
 
     columns: dict[str, np.ndarray] = {}
     for name in job.metrics:
-        found = {"candidate": score.figures(rows, job.rows, functools.partial(figures, name))}
-        for model, answers in baselines.items():
-            found[model] = figures(name, job.rows.truth(rows), answers, slice(None))
+        made = functools.partial(figures, name)
+        found = {"candidate": score.figures(rows, job.rows, made)}
+        found |= {model: baseline.figures(rows, job.rows, made) for model, baseline in baselines.items()}
         for model, of_model in found.items():
             columns |= dict(zip(figure_columns(name, model, of_model.shape[1]), of_model.T, strict=True))
     return columns
@@ -130,8 +137,26 @@ def _stored(path: Path) -> StoredFile:
     return StoredFile(path=str(path), sha256=sha256_file(path), bytes=path.stat().st_size)
 
 
-def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Answers of each baseline, fitted on the training rows and calibrated on the calibration rows.
+@dataclass(frozen=True)
+class _Fitted:
+    """A baseline's calibrated answers to the rows of a slice; all at once, or `at_once` rows where each is large."""
+
+    answers: Callable[[slice], np.ndarray]
+    at_once: int | None = None
+
+    def figures(
+        self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
+    ) -> np.ndarray:
+        """As Scorer.figures."""
+        import numpy as np
+
+        size = self.at_once or max(1, len(rows))
+        parts = [slice(start, start + size) for start in range(0, max(1, len(rows)), size)]
+        return np.concatenate([made(columns.truth(rows.iloc[some]), self.answers(some), some) for some in parts])
+
+
+def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, _Fitted]:
+    """Each baseline, fitted on the training rows and calibrated on the calibration rows.
 
     The candidate was calibrated on the same rows. Against baselines as they come from training, a network that
     gives one constant gained 0.043 nats on flights: the base rate had drifted, and only one side had seen it.
@@ -156,7 +181,16 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, np.ndarray]:
             for name in own
         }
     states = {name: kind.fit_calibration(labels, predict(calibration[features])) for name, predict in fitted.items()}
-    return {name: kind.calibrated(predict(rows[features]), states[name]) for name, predict in fitted.items()}
+    return {name: _fitted(kind, predict, states[name], rows[features]) for name, predict in fitted.items()}
+
+
+def _fitted(kind: Kind, predict: Predictor, state: Mapping[str, Any], rows: pd.DataFrame) -> _Fitted:
+    """Of whole answers, where the predictor gives such."""
+    whole: Predictor | None = getattr(predict, "whole", None)
+    if whole is not None:
+        return _Fitted(lambda some: kind.calibrated(whole(rows.iloc[some]), state), WHOLE_ROWS)
+    answers = kind.calibrated(predict(rows), state)
+    return _Fitted(lambda some: answers[some])
 
 
 def _latency(score: Callable[[pd.DataFrame], np.ndarray], rows: pd.DataFrame, limit_ms: float | None = None) -> Latency:

@@ -31,6 +31,7 @@ from lifecycle.split_spec import SplitSpec
 from lifecycle.task import REQUIRED_FUNCTIONS
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.declared import metric_problems
+from lifecycle.tasks.kind import BASELINES
 from lifecycle.tasks.own import own_problems
 from lifecycle.tasks.target import TaskSpec, target_of
 from lifecycle.trainers import script
@@ -109,7 +110,8 @@ class BenchmarkSpec(Frozen):
 
     primary: PrimarySpec
     baselines: tuple[Name, ...] = Field(
-        description="prior and linear always, gradient_boosting if you like, and your own: baseline_<name> in model.py."
+        description="prior and linear always, gradient_boosting if you like (a language_model has none), "
+        "and your own: baseline_<name> in model.py."
     )
     metrics: dict[Name, OwnMetric] = Field(
         default_factory=dict, description="Metrics of your own, by name: functions of metrics.py."
@@ -228,6 +230,16 @@ class UseCaseSpec(Frozen):
         unfit = kind_of(target_of(self.task)).unfit_settings(self.training)
         if unfit:
             raise ValueError("; ".join(unfit))
+        return self
+
+    @model_validator(mode="after")
+    def _baselines_of_the_kind(self) -> UseCaseSpec:
+        kind = kind_of(target_of(self.task))
+        missing = [name for name in BASELINES if name in self.benchmark.baselines and name not in kind.baselines]
+        if missing:
+            raise ValueError(
+                f"kind {kind.name} has no baseline {', '.join(missing)}: remove it from benchmark.baselines"
+            )
         return self
 
     @model_validator(mode="after")

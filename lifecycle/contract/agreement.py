@@ -73,6 +73,8 @@ _LABEL_FIXES = {
     "class": "give the label type: class and classes",
     "labels": "give the label type: labels, classes and a separator",
     "number": "give the label type: number",
+    "mask": "give the label type: mask and classes",
+    "text": "give the label type: text",
 }
 
 

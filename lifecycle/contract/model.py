@@ -62,7 +62,7 @@ class Column(Frozen):
     size: tuple[int, ...] | None = None
 
 
-LabelType = Literal["event", "class", "labels", "number", "mask"]
+LabelType = Literal["event", "class", "labels", "number", "mask", "text"]
 _WITH_CLASSES = ("class", "labels", "mask")
 # Strict, or 1 and True and "1" would be one class.
 ClassValue = Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True, min_length=1)]
@@ -74,7 +74,8 @@ class Label(Frozen):
     An event is column > greater_than or, without greater_than, the column's own 0/1 value. A class is one of `classes`,
     stored as its place among them. Labels are any number of `classes`, whose names the column holds with `separator`
     between them, an empty text for none of them; stored as a text of 0 and 1, one character a class. A number is the
-    column's own. A mask is a file whose pixels hold places among `classes`.
+    column's own. A mask is a file whose pixels hold places among `classes`. A text is the column's own, of which
+    each byte is predicted by those before it: input and label at once.
     """
 
     name: str = Field(min_length=1)
@@ -370,6 +371,10 @@ def _label(
     return label, [problem for column in columns if column.name == label.column for problem in _misfit(label, column)]
 
 
+# Labels that stand beside their column: what is added to their names for example, and what the column keeps.
+_BESIDE: dict[LabelType, tuple[str, str]] = {"mask": ("classes", "paths"), "text": ("bytes", "texts")}
+
+
 def _misfit(label: Label, column: Column) -> Iterator[Problem]:
     """What keeps a column from being the label's: its type, or a role that would let the model read it."""
     fitting: dict[LabelType, tuple[LogicalType, ...]] = {
@@ -378,6 +383,7 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
         "labels": ("string",),
         "number": ("integer", "number"),
         "mask": ("string",),
+        "text": ("string",),
     }
     if column.logical_type not in fitting[label.type]:
         fix = {
@@ -386,6 +392,7 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
             "labels": "name a column of texts: names with a separator between them",
             "number": "name a column of integers or numbers",
             "mask": "name a column of texts with the customProperty file: mask",
+            "text": "name a column of texts",
         }[label.type]
         yield Problem(where(column.name), f"can't make a label of type {label.type}", fix, column.logical_type)
     text = column.logical_type == "string"
@@ -396,11 +403,15 @@ def _misfit(label: Label, column: Column) -> Iterator[Problem]:
     if (label.type == "mask") != (column.file is not None):
         fix = "give the column the customProperty file: mask" if label.type == "mask" else "write type: mask"
         yield Problem(where(column.name, "file"), f"does not fit a label of type {label.type}", fix, column.file)
-    if label.type == "mask" and label.name == column.name:
+    if label.type in _BESIDE and label.name == column.name:
         place = where("customProperties", "label")
-        fix = f"name the label otherwise, for example {label.name}_classes: the column keeps the paths"
-        yield Problem(f"{place}.name", "is the name of the masks' column", fix, label.name)
-    role = "target" if label.greater_than is None else "target_source"
+        added, kept = _BESIDE[label.type]
+        fix = f"name the label otherwise, for example {label.name}_{added}: the column keeps the {kept}"
+        yield Problem(f"{place}.name", "is the name of the label's column", fix, label.name)
+    if label.type == "text" and column.sensitive:
+        fix = "predict another text, or one without what is sensitive: a model of texts can recite those it has seen"
+        yield Problem(where(column.name, "sensitive"), "a text that is predicted must not be sensitive", fix, True)
+    role = {"text": "feature"}.get(label.type, "target" if label.greater_than is None else "target_source")
     if column.role != role:
         yield Problem(where(column.name, "role"), "is not the role of the label's column", f"write {role}", column.role)
 
@@ -413,7 +424,8 @@ def _label_problem(place: str, item: Any) -> Problem:
     fix = (
         "write {name: text, version: a whole number from 1, column: a declared column}, and of an event greaterThan: "
         "a number, of classes type: class and classes: [first, second, …], of several labels a row type: labels, "
-        "classes and a separator, of numbers type: number, of masks type: mask and classes"
+        "classes and a separator, of numbers type: number, of masks type: mask and classes, of next bytes "
+        "type: text"
     )
     return Problem(f"{place}.{key}", item["msg"], fix, None if item["type"] == "missing" else item["input"])
 
@@ -421,10 +433,12 @@ def _label_problem(place: str, item: Any) -> Problem:
 def _label_rules(label: Label, logical_type: LogicalType) -> tuple[Rule, ...]:
     """Without a limit the column is the label itself, so it holds nothing but 0 and 1, or the declared classes.
 
-    Of several labels a row each is named once at most.
+    Of several labels a row each is named once at most; a text that is predicted has more than white space.
     """
     if label.greater_than is not None or logical_type == "boolean" or label.type in ("number", "mask"):
         return ()
+    if label.type == "text":
+        return (make_rule("label.values", "pattern", (label.column,), bound=NO_ROW, pattern=r"\S"),)
     if label.type == "labels":
         pattern = _names_pattern([str(one) for one in label.classes], label.separator or "")
         return (make_rule("label.values", "pattern", (label.column,), bound=NO_ROW, pattern=pattern),)

@@ -24,8 +24,8 @@ def class_balance_check(labels: pd.Series, declared: str, kind: Kind) -> CheckRe
     """
     import numpy as np
 
-    if not kind.classes:
-        told = "the label is a number and has no classes"
+    if not kind.classes or not kind.declares_classes:
+        told = f"the label is a {'text' if kind.classes else 'number'} and has no classes"
         return CheckResult(name="class_balance", status="not_applicable", severity="warning", evidence=told)
     counts = (
         kind.class_rows(kind.checked_labels(labels.to_numpy())) if len(labels) else np.zeros(len(kind.classes), int)

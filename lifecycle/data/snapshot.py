@@ -30,7 +30,7 @@ def with_label(frame: pd.DataFrame, label: Label, folder: Path | None = None) ->
     """The rows that have a label, as column `label.name`. Raises DatasetError if a value is none of the label's.
 
     An event is int8, a class its place among the declared ones, several labels a text of 0 and 1, one character each in
-    their order, a number float64, a mask in `folder` a text (tasks/segmentation.py).
+    their order, a number float64, a mask in `folder` a text (tasks/segmentation.py), a text itself.
     """
     labelled = frame[frame[label.column].notna()]
     values = labelled[label.column]
@@ -40,6 +40,8 @@ def with_label(frame: pd.DataFrame, label: Label, folder: Path | None = None) ->
         return labelled.assign(**{label.name: _texts_of_names(values, label)})
     if label.type == "number":
         return labelled.assign(**{label.name: _numbers(values, label)})
+    if label.type == "text":
+        return labelled.assign(**{label.name: _texts(values, label)})
     if label.type == "mask":
         assert folder is not None
         return labelled.assign(**{label.name: _masks(values, label, folder)})
@@ -108,6 +110,16 @@ def _numbers(values: pd.Series, label: Label) -> np.ndarray:
         problem = f"the label column {label.column} holds {len(wrong)} values that are no finite number"
         raise DatasetError(problem, value=str(wrong[0]), fix=fix)
     return found
+
+
+def _texts(values: pd.Series, label: Label) -> pd.Series:
+    """The texts themselves; a text of white space has nothing that could be predicted."""
+    empty = int((values.str.strip() == "").sum())
+    if empty:
+        # The contract's own check names the rows by their key.
+        fix = "leave such rows out where the dataset is made, or without a label (null)"
+        raise DatasetError(f"the label column {label.column} holds empty texts", value=f"{empty} rows", fix=fix)
+    return values.astype("str")
 
 
 def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:

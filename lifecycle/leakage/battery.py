@@ -26,6 +26,10 @@ _ONLY_FILES = Leak(
     taxon="L2", family="single_feature", status="not_applicable",
     evidence="every feature is a file, and a path is no value that could be the label",
 )  # fmt: skip
+_ONLY_TEXT = Leak(
+    taxon="L2", family="single_feature", status="not_applicable",
+    evidence="the only feature is the text that is predicted, each byte by those before it: it is the label by design",
+)  # fmt: skip
 
 
 def leakage(written: SplitFiles, contract: Contract, split: SplitSpec, prediction_time: str | None) -> CheckResult:
@@ -48,14 +52,17 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     by_time = follows_time(split)
     files = file_features(contract)
     hashes, label = [sha_column(name) for name in files], contract.label.name
-    features = [name for name in contract.feature_columns if name not in files]
+    # A text whose next bytes are predicted is input and label at once: that it tells of the label is no leak. Rows may
+    # still be equal in it.
+    itself = [name for name in contract.feature_columns if name == contract.label.column]
+    features = [name for name in contract.feature_columns if name not in (*files, *itself)]
     order, kept_apart = split.time_column, [split.group_column] if split.group_column else []
     keys = [column.name for column in contract.columns if column.role == "key" and not column.sensitive]
     extra = [*keys, split.resample_by, *([order] if order else [])]
     kind = contract.label.kind
-    rows = read_labelled(written, [*features, *hashes, *extra], label, kind)
+    rows = read_labelled(written, [*features, *itself, *hashes, *extra], label, kind)
     event = kind.events(kind.checked_labels(written.read("training", [label])[label].to_numpy()))[0]
-    cells = {name: cells_of(rows.training[name], rows.held[name]) for name in (*features, *hashes)}
+    cells = {name: cells_of(rows.training[name], rows.held[name]) for name in (*features, *itself, *hashes)}
     entities = [column.name for column in contract.columns if column.role == "entity"]
     found = [
         label_window(contract, split.embargo if isinstance(split, Windows) else None),
@@ -63,7 +70,7 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
         *equal_files(written, contract, by_time=by_time),
     ]
     # Rows that are nothing but files are equal where these are.
-    if features:
+    if features or itself:
         found += duplicates(
             written, cells, label, order, lambda values: event.of_labels(kind.checked_labels(values)), by_time=by_time
         )
@@ -74,7 +81,11 @@ def leakage_findings(written: SplitFiles, contract: Contract, split: SplitSpec) 
     if few:
         fix = "take a dataset version with more rows; until then no statistic says whether a feature is the label"
         return [*found, Leak(taxon="L2", family="single_feature", status="insufficient", evidence=few, fix=fix)]
-    alone = single_feature(rows, {name: cells[name] for name in features}) if features else [_ONLY_FILES]
+    alone = (
+        single_feature(rows, {name: cells[name] for name in features})
+        if features
+        else [_ONLY_TEXT if itself else _ONLY_FILES]
+    )
     deciding = {name for finding in alone if finding.status == "fail" for name in finding.columns}
     others = [name for name in features if name not in deciding]
     found += [

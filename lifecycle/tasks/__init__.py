@@ -7,6 +7,7 @@ from functools import lru_cache
 from lifecycle.records import Record
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.language_model import LanguageModel
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
@@ -17,11 +18,11 @@ from lifecycle.tasks.words import Words
 
 def kind_of(target: Target) -> Kind:
     """The kind of a target, with what it has to know of the label."""
-    return _kind(target.kind, target.classes, target.quantiles)
+    return _kind(target.kind, target.classes, target.quantiles, target.length)
 
 
 @lru_cache(maxsize=32)
-def _kind(name: KindName, classes: tuple[ClassValue, ...], quantiles: tuple[float, ...]) -> Kind:
+def _kind(name: KindName, classes: tuple[ClassValue, ...], quantiles: tuple[float, ...], length: int) -> Kind:
     match name:
         case "binary":
             return BINARY
@@ -33,6 +34,8 @@ def _kind(name: KindName, classes: tuple[ClassValue, ...], quantiles: tuple[floa
             return Regression(quantiles)
         case "segmentation":
             return Segmentation(classes)
+        case "language_model":
+            return LanguageModel(length)
 
 
 def words_of(record: Record) -> Words:
@@ -48,7 +51,7 @@ def is_better_higher(metric: str) -> bool | None:
 # Names mean the same in every kind; a class and quantiles stand for any others.
 _SAMPLES: tuple[Kind, ...] = (
     BINARY, Multiclass(("0", "1")), Multilabel(("0", "1")), Regression(), Regression((0.1, 0.5, 0.9)),
-    Segmentation(("0", "1")),
+    Segmentation(("0", "1")), LanguageModel(256),
 )  # fmt: skip
 _DIRECTIONS = {
     metric.name.partition("[")[0]: metric.higher_is_better

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError, did_you_mean
 from lifecycle.tasks.encoding import Encoding, fit_encoding
-from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.kind import BASELINES, Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from lifecycle.tasks.kind import Predictor
 
-BASELINES = ("prior", "linear", "gradient_boosting")
 # scikit-learn's trees take codes below 255; one of them is for rare and unseen categories.
 MOST_TREE_CATEGORIES = 254
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Predictor = Callable[[pd.DataFrame], np.ndarray]
 
 
+BASELINES = ("prior", "linear", "gradient_boosting")
+
+
 @dataclass(frozen=True)
 class Event:
     """A yes or no about a label, and the score of an answer that ranks rows by it.
@@ -75,6 +78,21 @@ class Kind(Protocol):
     @property
     def classes(self) -> tuple[Any, ...]:
         """The label's classes, or a row's possible labels, in the order of the contract; empty for numbers."""
+        ...
+
+    @property
+    def declares_classes(self) -> bool:
+        """Whether the contract chose the classes, so that one which no row has is a mistake."""
+        ...
+
+    @property
+    def class_axis(self) -> int:
+        """The dimension of what predict gives that holds the classes, where it holds some."""
+        ...
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The baselines that there are: prior, linear, and gradient_boosting where the kind has a peer of it."""
         ...
 
     @property
@@ -250,7 +268,19 @@ class Kind(Protocol):
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
     ) -> Predictor:
-        """A baseline fitted on training rows: prior, linear or gradient_boosting."""
+        """One of the `baselines`, fitted on training rows.
+
+        Where answers have a `whole` form, a predictor may have a method of that name, which gives it.
+        """
+        ...
+
+    def later_changed(
+        self, values: np.ndarray, labels: np.ndarray, share: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Values of a feature with other ones from a place on, that share of each row's way, and the places, `(N,)`.
+
+        Whole answers up to that place must not know them. None unless the feature is what is predicted place by place.
+        """
         ...
 
     def reliability(
@@ -280,7 +310,20 @@ class Kind(Protocol):
         ...
 
 
-class FewNumbers:
+class OneAnswer:
+    """What kinds share that answer a row at once, not place by place."""
+
+    declares_classes = True
+    class_axis = 1
+    baselines = BASELINES
+
+    def later_changed(
+        self, values: np.ndarray, labels: np.ndarray, share: float
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        return None
+
+
+class FewNumbers(OneAnswer):
     """What kinds share whose answer of a row is one number or a few: labels and answers are kept as they are."""
 
     @property

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
 from lifecycle.records import ReliabilityBin
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, OneAnswer, few_groups, same_length
 from lifecycle.tasks.metric import TaskMetric, group_sums, mean_of_known, ratio
 from lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY
@@ -44,7 +44,7 @@ CALIBRATION_PIXELS = 200_000
 STRATA = 4
 
 
-class Segmentation:
+class Segmentation(OneAnswer):
     """A label of one class for each pixel."""
 
     name = "segmentation"

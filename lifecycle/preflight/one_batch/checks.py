@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.errors import TrainingError
 from lifecycle.preflight.check import Check, Found
+from lifecycle.preflight.one_batch.ahead import blind_ahead
 from lifecycle.preflight.one_batch.saved import checkpoints, resumes, survives_a_kill
 from lifecycle.preflight.one_batch.shipped import exports, predicts
 from lifecycle.preflight.one_batch.update import forward_rows, update_rows, updated
@@ -118,6 +119,17 @@ CHECKS = (
         cause="predict gives something else than an answer of the kind a row, or rows change their order on the way",
         fix="predict must give for each row a probability of label 1, one of each class, a number, or rising quantiles",
         look=predicts,
+        after="one_batch.validate",
+    ),
+    Check(
+        "one_batch.ahead",
+        question="Does no answer know the byte that it predicts, or later ones?",
+        symptom="a loss far below any other model's, and a text without sense when it is generated",
+        cause="inputs that are not shifted by one against the targets, an attention without a mask, a layer that reads "
+        "backwards, or an input that is made of the whole text",
+        fix="give place t the bytes before t: shift them by one in to_tensors, a start symbol first; mask attention "
+        "with torch.tril, pad convolutions on the left, read in one direction, and make no input of the whole text",
+        look=blind_ahead,
         after="one_batch.validate",
     ),
     Check(

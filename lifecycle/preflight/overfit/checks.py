@@ -212,17 +212,18 @@ def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tens
     two_values = targets.dim() == 1 and set(targets.unique().tolist()) == {0.0, 1.0}
     if subject.predict is None or not (subject.kind is not None or two_values):
         return False
-    ranked = [right_pairs(subject.predict, judged(subject, found.state.model, data, batches))]
+    axis = 1 if subject.kind is None else subject.kind.class_axis
+    ranked = [right_pairs(subject.predict, judged(subject, found.state.model, data, batches), axis)]
     with batch_statistics(found.state.model):
-        ranked.append(right_pairs(subject.predict, outputs_of(subject, found.state.model, data, batches)))
+        ranked.append(right_pairs(subject.predict, outputs_of(subject, found.state.model, data, batches), axis))
     return max(ranked) < WRONG_WAY
 
 
-def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs) -> float:
+def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs, axis: int = 1) -> float:
     """Share of pairs of rows with different labels of which the one with the higher label has the higher answer.
 
     Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable, a pixel
-    taken for a row; of several labels a row, the mean over labels.
+    or byte taken for a row (`axis` has the classes of the answers); of several labels a row, the mean over labels.
     """
     import torch
 
@@ -231,7 +232,7 @@ def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs) -> float:
     if answers.ndim == 2 and answers.shape == targets.shape:
         return sum(_right(*one) for one in zip(answers.T, targets.T, strict=True)) / targets.shape[1]
     if answers.ndim == targets.ndim + 1 and not targets.is_floating_point():
-        answers, targets = of_places(answers, targets, MOST_RANKED)
+        answers, targets = of_places(answers, targets, MOST_RANKED, axis)
         places = targets.unique().tolist()
         return sum(_right(answers[:, place], (targets == place).int()) for place in places) / len(places)
     return _right(answers.reshape(len(targets), -1).mean(dim=1), targets)

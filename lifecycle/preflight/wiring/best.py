@@ -19,12 +19,15 @@ APART = 0.5
 DIFFERENT = 10
 
 
-def of_places(answers: Tensor, targets: Tensor, most: int | None = None) -> tuple[Tensor, Tensor]:
-    """Answers `(N, classes, ...)` and targets `(N, ...)` with a row for each of their places, at most so many of them,
-    evenly spread: `(P, classes)` and `(P,)`. Rows without places stay as they are."""
+def of_places(answers: Tensor, targets: Tensor, most: int | None = None, axis: int = 1) -> tuple[Tensor, Tensor]:
+    """Answers with the classes along `axis` and targets `(N, ...)` with a row for each of their places, at most so many
+    of them, evenly spread: `(P, classes)` and `(P,)`. Rows without places stay as they are; places whose target is
+    below 0 count nowhere."""
     import torch
 
-    flat, places = answers.movedim(1, -1).reshape(-1, answers.shape[1]), targets.reshape(-1)
+    flat, places = answers.movedim(axis, -1).reshape(-1, answers.shape[axis]), targets.reshape(-1)
+    if bool((places < 0).any()):
+        flat, places = flat[places >= 0], places[places >= 0]
     if most is None or len(places) <= most:
         return flat, places
     chosen = torch.linspace(0, len(places) - 1, most, device=places.device).long()

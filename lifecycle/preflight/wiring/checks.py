@@ -13,6 +13,7 @@ from lifecycle.preflight.wiring.dependence import rows_apart
 from lifecycle.preflight.wiring.gradients import frozen, gradients
 from lifecycle.preflight.wiring.logits import logits
 from lifecycle.preflight.wiring.modes import evaluation_changes_nothing, evaluation_repeats, modes
+from lifecycle.preflight.wiring.padding import padding
 from lifecycle.preflight.wiring.predictions import predictions
 from lifecycle.preflight.wiring.reach import uses_inputs, uses_labels
 
@@ -64,6 +65,15 @@ CHECKS: tuple[Check[Any], ...] = (
         cause="the attention mask is missing or off by one, a convolution is centred, or a layer reads backwards",
         fix="mask with torch.tril(ones(T, T)), pad convolutions on the left only, and use one direction",
         look=causal,
+    ),
+    Check(
+        "wiring.padding",
+        question="Do places beyond a row's end stay out of its loss?",
+        symptom="a loss that falls fast and stays low, and a model that foresees the ends of documents",
+        cause="targets below 0 are made to a class (clamp, abs), or the loss is told another ignore_index",
+        fix="cross_entropy(outputs.transpose(1, 2), targets, reduction='none') leaves out targets of -100; divide "
+        "the sum over a row by (targets >= 0).sum(dim=1)",
+        look=padding,
     ),
     Check(
         "wiring.logits",

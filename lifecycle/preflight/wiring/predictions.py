@@ -52,16 +52,18 @@ def _predicted_classes(subject: Subject) -> Found:
         return Found("not_applicable", "outputs are no tensor of a row each")
     outputs, loss_fn = outputs.float(), subject.recipe.loss_fn
     bests = [liked_best(loss_fn, outputs, targets)]
-    if several and outputs.ndim == targets.ndim + 1 and outputs.shape[1] > int(targets.max()):
-        bests.append(_from_the_others(loss_fn, outputs, targets))
+    axis = _class_axis(subject, outputs, targets) if several else None
+    if axis is not None:
+        bests.append(_from_the_others(loss_fn, outputs, targets, axis))
     with torch.no_grad():
         ats, now = [subject.predict(best).float() for best in bests], subject.predict(outputs).float()
     if several and subject.kind is not None:
-        wanted = (len(targets), len(subject.kind.classes), *targets.shape[1:])
-        if any(at.shape != wanted for at in ats):
+        along, wanted = subject.kind.class_axis, [*targets.shape]
+        wanted.insert(along % (len(wanted) + 1), len(subject.kind.classes))
+        if any(list(at.shape) != wanted for at in ats):
             return Found("not_applicable", "predict gives no probability of each class")
         # A pixel of a mask is judged as a row.
-        flat = [of_places(at, targets) for at in ats]
+        flat = [of_places(at, targets, axis=along) for at in ats]
         ats, targets = [at for at, _ in flat], flat[0][1]
     found = [_worst_class(subject, at, targets) if several else _of_two(at, targets) for at in ats]
     apart, told = min(found, key=lambda one: one[0])
@@ -84,11 +86,23 @@ _NOT_THE_CLASS = (
 )
 
 
-def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:
+def _class_axis(subject: Subject, outputs: Tensor, targets: Tensor) -> int | None:
+    """The dimension of the outputs that holds the classes: the one of predict's answers, else the second; None if it
+    is another."""
+    own = subject.kind.class_axis if subject.kind else 1
+    for axis in (own, 1):
+        others = [*outputs.shape]
+        if outputs.ndim == targets.ndim + 1 and others.pop(axis) > int(targets.max()) and others == [*targets.shape]:
+            return axis
+    return None
+
+
+def _from_the_others(loss_fn: LossFn, outputs: Tensor, targets: Tensor, axis: int) -> Tensor:
     """Outputs of a low loss that are reached downhill from all classes but the row's own."""
     start = outputs * 0 + UNLIKELY
-    start.scatter_(1, targets.long().unsqueeze(1), -UNLIKELY)
-    link = link_along([outputs], 1) or same
+    # A place without a target has no class of its own.
+    start.scatter_(axis, targets.long().clamp_min(0).unsqueeze(axis), -UNLIKELY)
+    link = link_along([outputs], axis) or same
     _, found = lowest_loss({0: start}, lambda free: loss_fn(link(free[0]), targets).mean())
     return link(found[0])
 
