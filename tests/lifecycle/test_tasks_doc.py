@@ -10,6 +10,7 @@ import yaml
 from lifecycle.contract.model import Label
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.language_model import LanguageModel
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
@@ -23,6 +24,7 @@ SECTIONS: dict[str, Any] = {
     "multilabel": Multilabel(("class", "other")),
     "regression: a number": Regression(),
     "regression: quantiles": Regression((0.5, 0.9)),
+    "language_model": LanguageModel(256),
 }
 # One class and one quantile stand for all.
 OTHERS = re.compile(r".*\[(other|0\.5)\]")
@@ -62,7 +64,7 @@ def test_tasks_doc_s_examples_of_labels_load_and_each_type_has_one():
     keys = {"greaterThan": "greater_than"}
     values = [one["value"] for block in blocks for one in yaml.safe_load(block)["customProperties"]]
     labels = [Label.model_validate({keys.get(key, key): found for key, found in value.items()}) for value in values]
-    assert {label.type for label in labels} == {"event", "class", "labels", "number", "mask"}
+    assert {label.type for label in labels} == {"event", "class", "labels", "number", "mask", "text"}
 
 
 def test_tasks_doc_says_the_limits_by_which_a_kind_is_seen():

@@ -47,6 +47,17 @@ def test_delays_are_learned_by_the_pilot(tmp_path: Path):
     assert result.metrics["val_loss"] < 0.95 * result.metrics["val_loss_of_prior"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["smoke", "pilot"])
+def test_docstrings_are_learned(tmp_path: Path, stage):
+    from use_cases.docstrings.dataset import build as build_docstrings
+
+    build_docstrings(tmp_path / "data", length=128, pieces=5000, scipy="1.17.1")
+    result = trained("docstrings", tmp_path / "data", tmp_path, stage)
+    assert result.metrics["val_bits_per_byte"] < (4.5 if stage == "smoke" else 3.0)
+    assert result.metrics["val_loss"] < result.metrics["val_loss_of_prior"]
+
+
 def trained(name: str, data: Path, folder: Path, stage: Any) -> TrainResult:
     """The stage of a use case on the dataset's files; no check of it may stop."""
     use_case = load_use_case(ROOT / "use_cases" / name)

@@ -2,8 +2,8 @@
 
 The text is that of the installed SciPy (BSD licence), whose version the parameters name: another version is another
 text. Files are read and not run. A piece ends at the end of a line, and so late that no more than `length` bytes are in
-it; those shorter than a quarter of it are left out, as are longer lines and pieces that came before. `module` is the file that a piece
-comes from: its functions resemble each other, so nothing of it is met again in another split.
+it; those shorter than a quarter of it are left out, as are longer lines and pieces that came before. `module` is the
+file that a piece comes from: its functions resemble each other, so nothing of it is met again in another split.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def padding(subject: Subject) -> Found:
 
 
 def _as_mean(subject: Subject, outputs: Tensor, short: Tensor, plain: Tensor, cut: int) -> Found:
-    """Rows of half as many bytes again: means of the halves must have the whole's mean, else the loss grows with length.
+    """Rows of half as many bytes again: the halves' means must have the whole's mean, else the loss goes by length.
 
     A sum over bytes, or a mean over all places, is told: it weighs a long document more, and is no figure a byte.
     """

@@ -14,14 +14,16 @@ from lifecycle.preflight.one_batch.interrupted import kill_while_writing
 from lifecycle.preflight.sample import draw_sample
 from lifecycle.training.checkpoints.checkpoint import load_newest, save_checkpoint
 
-ALL = [check.id for check in CHECKS]
+ALL = [check.id for check in CHECKS if check.id != "one_batch.ahead"]
 
 
 def tried(splits, tmp_path, *replacements, **job):
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
     job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, **job)
     sample = draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
-    return {trial.check: trial for trial in run_checks(CHECKS, (job, sample), device="cpu", not_applicable={})}
+    found = run_checks(CHECKS, (job, sample), device="cpu", not_applicable={})
+    # A label that is no text has no places that could be seen ahead.
+    return {trial.check: trial for trial in found if trial.status != "not_applicable"}
 
 
 def test_healthy_toy_passes_every_part_in_few_updates(splits, tmp_path):
@@ -62,7 +64,7 @@ def test_batch_norm_with_parts_of_two_rows_passes(splits, tmp_path):
         (
             ("    def forward(self, inputs):\n", "    def forward(self, inputs):\n        assert self.training\n"),
             "validate",
-            {"predict", "export"},
+            {"predict", "ahead", "export"},
         ),
     ],
     ids=["no_probabilities", "rows_mixed_up", "evaluation_breaks"],
