@@ -224,9 +224,18 @@ def test_answers_that_are_no_probabilities_are_refused():
     with pytest.raises(EvaluationError, match="not finite"):
         KIND.statistics(truth, np.where(raw == raw.max(), np.nan, raw))
     with pytest.raises(EvaluationError, match="no probabilities of bytes"):
-        KIND.statistics(truth, KIND.of_predict(raw))
+        KIND.statistics(truth, raw[:, :-1])
     with pytest.raises(EvaluationError, match="no feature is the text"):
         KIND.fit_baseline("linear", pd.DataFrame({"other": texts(12)[::-1]}), ["other"], KIND.checked_labels(truth), 0)
+
+
+def test_answers_at_judged_places_are_judged_there_and_stand_for_those_behind_them():
+    truth, raw = drawn()
+    few = KIND.of_predict(raw)
+    assert np.array_equal(KIND.statistics(truth, few), KIND.statistics(KIND.checked_labels(truth), few))
+    assert KIND.beside(truth, few).shape == raw.shape
+    assert KIND.beside(truth, raw) is raw
+    assert KIND.served(raw)["next"][0][0] == raw[0, 0].argmax()
 
 
 def test_length_is_declared_and_empty_texts_are_no_labels():

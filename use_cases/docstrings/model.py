@@ -70,6 +70,7 @@ class TextNetwork(nn.Module):
         self.tables = nn.ModuleList(nn.Embedding(size, width) for _ in ORDERS)
         for table in self.tables:
             nn.init.normal_(table.weight, std=0.1)
+        self.dropout = nn.Dropout(hyperparameters["dropout"])
         self.joined = nn.Linear(channels + width * len(ORDERS), channels)
         self.blocks = nn.Sequential(*(Causal(channels, gap) for gap in hyperparameters["gaps"]))
         self.logits = nn.Sequential(nn.LayerNorm(channels), nn.Linear(channels, symbols))
@@ -82,7 +83,7 @@ class TextNetwork(nn.Module):
             earlier = nn.functional.pad(before[:, : 1 - order], (order - 1, 0), value=START)
             hashed = (hashed * FACTOR + earlier + 1) % MODULUS
             found.append(table(hashed % self.entries))
-        joined = torch.relu(self.joined(torch.cat(found, dim=2)))
+        joined = torch.relu(self.joined(self.dropout(torch.cat(found, dim=2))))
         return self.logits(self.blocks(joined.transpose(1, 2)).transpose(1, 2))
 
 

@@ -17,6 +17,7 @@ from lifecycle.preflight.overfit.fit import (
     WARM_UP,
     Fit,
     batch_statistics,
+    fewer_texts,
     fit,
     full_batches,
     judged,
@@ -191,7 +192,7 @@ def _alike(subject: Subject, data: TrainData, batches: list[Tensor]) -> tuple[Tr
 def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:
     """The rows count alike: the yardsticks know no weights."""
     data = TrainData(subject.training.inputs, subject.training.targets)
-    return data, full_batches(subject, data, BATCHES, BATCH_ROWS)
+    return data, full_batches(subject, data, BATCHES, fewer_texts(subject, BATCH_ROWS))
 
 
 def _start(subject: Subject, data: TrainData, batches: list[Tensor]) -> Outputs:

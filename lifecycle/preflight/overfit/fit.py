@@ -32,6 +32,9 @@ WARM_UP = 20
 CPU_SECONDS = 15.0
 # Of updates that are now quick and now slow by nature, no more than this many times as long.
 MOST_TIMES = 4
+# Of a text so many places weigh as much as a row: 320 texts of 128 places have 10 million outputs, and the search for
+# the lowest loss of any outputs took minutes.
+PLACES_A_ROW, FEWEST_TEXTS = 32, 4
 # Predictions that are drawn are judged by the mean of a few.
 DRAWS = 8
 # More label values than this are no classes, and rows are drawn without regard to them.
@@ -46,6 +49,14 @@ class Fit:
     loss: float
     updates: int
     late: bool = False
+
+
+def fewer_texts(subject: Subject, most: int) -> int:
+    """At most so many rows, and fewer where each is a text: its places are learned one by one, as rows are."""
+    targets = subject.training.targets
+    if subject.kind is None or subject.kind.class_axis != -1 or targets.ndim < 2:
+        return most
+    return max(FEWEST_TEXTS, min(most, most * PLACES_A_ROW // targets.shape[1]))
 
 
 def fit(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.overfit.fit import batch_statistics, fit, full_batches, judged, outputs_of
+from lifecycle.preflight.overfit.fit import batch_statistics, fewer_texts, fit, full_batches, judged, outputs_of
 from lifecycle.preflight.overfit.neighbours import labels_of_neighbours
 from lifecycle.preflight.overfit.replaced import Outputs, measuring
 from lifecycle.preflight.overfit.rise import Rise, line_rise, rise_of
@@ -41,7 +41,7 @@ def learns_for_unseen_rows(subject: Subject) -> Found:
         unused = subject.claims.labels == "unused"
         return Found("not_applicable" if unused else "insufficient", "the loss is the same for any labels")
     data = TrainData(subject.training.inputs, subject.training.targets)
-    batches = full_batches(subject, data, UPDATES, BATCH_ROWS, seed=2)
+    batches = full_batches(subject, data, UPDATES, fewer_texts(subject, BATCH_ROWS), seed=2)
     asked = FEW_UPDATES
     real, updates = _after(subject, data, batches, rows, groups, asked)
     if real.errors < 2 * SHOWN:
@@ -105,7 +105,9 @@ def _held_out(subject: Subject) -> tuple[list[Tensor], np.ndarray]:
     import numpy as np
     import torch
 
-    batches = full_batches(subject, subject.held_out, HELD_OUT_ROWS // BATCH_ROWS, BATCH_ROWS, seed=3)
+    batches = full_batches(
+        subject, subject.held_out, HELD_OUT_ROWS // BATCH_ROWS, fewer_texts(subject, BATCH_ROWS), seed=3
+    )
     rows = torch.cat(batches).cpu().numpy()
     return batches, rows if subject.groups is None else np.asarray(subject.groups)[rows]
 

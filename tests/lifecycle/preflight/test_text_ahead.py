@@ -21,7 +21,7 @@ from use_cases.docstrings import model as sound
 TARGET = Target(kind="language_model", length=24)
 KIND = kind_of(TARGET)
 STATE = {"target": {"length": 24, "bytes": 256}}
-SMALL = {"channels": 8, "entries": 64, "width": 4, "gaps": [1, 2]}
+SMALL = {"channels": 8, "entries": 64, "width": 4, "dropout": 0.1, "gaps": [1, 2]}
 TEXTS = [f"the {name} of row {at} is 'ä'" for at, name in enumerate(["mean", "median of it", "mode"] * 4)]
 
 
