@@ -24,6 +24,7 @@ from lifecycle.identity import canonical_json, python_sources, sha256_file
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.task import load_task
 from lifecycle.tasks import Kind, kind_of
+from lifecycle.tasks.kind import parts_of
 from lifecycle.tasks.target import Target
 
 if TYPE_CHECKING:
@@ -149,10 +150,13 @@ class Scorer:
     def figures(
         self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
     ) -> np.ndarray:
-        """What `made` makes of truth, whole answers and numbers of labelled rows, chunk by chunk."""
-        return self.answer(
-            rows, lambda raw, some: made(columns.truth(rows.iloc[some]), self._whole(raw), some)
-        )  # fmt: skip
+        """What `made` makes of truth, whole answers and numbers of labelled rows, by parts_of."""
+        import numpy as np
+
+        parts = parts_of(self.kind, len(rows))
+        return np.concatenate(
+            [made(columns.truth(rows.iloc[some]), self.whole(rows.iloc[some]), some) for some in parts]
+        )
 
     def _whole(self, raw: np.ndarray) -> np.ndarray:
         return self.kind.calibrated(self.kind.of_predict(raw, whole=True), self.calibration)

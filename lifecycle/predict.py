@@ -21,7 +21,7 @@ from lifecycle.latency import CALLS, Latency, measure_latency
 from lifecycle.progress import say
 from lifecycle.records import StoredFile
 from lifecycle.task import load_module, load_task
-from lifecycle.tasks.kind import Kind, as_columns
+from lifecycle.tasks.kind import Kind, as_columns, parts_of
 from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lifecycle.tasks.kind import Predictor
-
-# Rows whose whole answers of a baseline are held at once: of texts of 4,096 bytes they are 512 MiB.
-WHOLE_ROWS = 64
 
 
 def run_predict(job: PredictJob) -> PredictResult:
@@ -139,10 +136,10 @@ def _stored(path: Path) -> StoredFile:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A baseline's calibrated answers to the rows of a slice; all at once, or `at_once` rows where each is large."""
+    """A baseline's calibrated answers to the rows of a slice."""
 
+    kind: Kind
     answers: Callable[[slice], np.ndarray]
-    at_once: int | None = None
 
     def figures(
         self, rows: pd.DataFrame, columns: Rows, made: Callable[[np.ndarray, np.ndarray, slice], np.ndarray]
@@ -150,8 +147,7 @@ class _Fitted:
         """As Scorer.figures."""
         import numpy as np
 
-        size = self.at_once or max(1, len(rows))
-        parts = [slice(start, start + size) for start in range(0, max(1, len(rows)), size)]
+        parts = parts_of(self.kind, len(rows))
         return np.concatenate([made(columns.truth(rows.iloc[some]), self.answers(some), some) for some in parts])
 
 
@@ -188,9 +184,9 @@ def _fitted(kind: Kind, predict: Predictor, state: Mapping[str, Any], rows: pd.D
     """Of whole answers, where the predictor gives such."""
     whole: Predictor | None = getattr(predict, "whole", None)
     if whole is not None:
-        return _Fitted(lambda some: kind.calibrated(whole(rows.iloc[some]), state), WHOLE_ROWS)
+        return _Fitted(kind, lambda some: kind.calibrated(whole(rows.iloc[some]), state))
     answers = kind.calibrated(predict(rows), state)
-    return _Fitted(lambda some: answers[some])
+    return _Fitted(kind, lambda some: answers[some])
 
 
 def _latency(score: Callable[[pd.DataFrame], np.ndarray], rows: pd.DataFrame, limit_ms: float | None = None) -> Latency:

@@ -16,9 +16,9 @@ from lifecycle.storage.state import write_atomic
 from lifecycle.tasks.target import KIND_OF_LABEL
 from resources.settings import read_settings, use_case_folder
 
-_LABELS: dict[LabelType, str] = {
+LABEL_WORDS: dict[LabelType, str] = {
     "event": "is an event", "class": "is one of several classes", "labels": "is any number of several",
-    "number": "is a number",
+    "number": "is a number", "mask": "is a class for each pixel", "text": "is a text's next byte",
 }  # fmt: skip
 
 
@@ -35,13 +35,17 @@ def mend(name: str) -> str:
     contract = _contract(folder)
     if contract is None:
         return "nothing mended: the kind of task follows from the contract's label, and contract.yaml has problems"
+    if contract.label.type == "text":
+        return "nothing mended: write how many bytes are predicted: task: {kind: language_model, length: 256}"
     task = {"kind": KIND_OF_LABEL[contract.label.type]}
     line = f"task: {inline(task)}"
     changed = with_line(text, line)
     if _values(changed) != values | {"task": task}:
         return f"nothing mended: add this line to use_case.yaml by hand: {line}"
     write_atomic(path, changed.encode())
-    return f"wrote    {path}: {line}, since the contract's label {contract.label.name} {_LABELS[contract.label.type]}"
+    return (
+        f"wrote    {path}: {line}, since the contract's label {contract.label.name} {LABEL_WORDS[contract.label.type]}"
+    )
 
 
 def with_line(text: str, line: str) -> str:

@@ -362,6 +362,16 @@ class FewNumbers(OneAnswer):
         return self.checked(labels, statistics)
 
 
+# Rows whose whole answers are held at once where each has many places: 64 texts of 4,096 bytes are 512 MiB.
+AT_ONCE = 64
+
+
+def parts_of(kind: Kind, rows: int) -> list[slice]:
+    """All of so many rows, or AT_ONCE of them at a time where an answer has many places."""
+    size = max(1, rows) if len(kind.answer_shape) < 2 else AT_ONCE
+    return [slice(start, start + size) for start in range(0, max(1, rows), size)]
+
+
 def statistic_columns(kind: Kind, model: str) -> list[str]:
     """Columns of a table that hold a model's statistics."""
     return [column_of(model, name) for name in kind.statistic_names]

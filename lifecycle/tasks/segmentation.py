@@ -241,7 +241,6 @@ class Segmentation(OneAnswer):
         import numpy as np
 
         same_length(truth, answers)
-        self._check_probabilities(answers[:1])
         return np.stack([self._of_row(mask, answer) for mask, answer in zip(truth, answers, strict=True)])
 
     def _of_row(self, mask: np.ndarray, answer: np.ndarray) -> np.ndarray:
@@ -273,6 +272,7 @@ class Segmentation(OneAnswer):
         if not np.isfinite(answer).all():
             fix = "find the rows from which they come; a missing value is never scored"
             raise EvaluationError("answers of pixels are not finite", value=int((~np.isfinite(answer)).sum()), fix=fix)
+        self._check_probabilities(answer[None, None])
 
     def checked_statistics(self, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
         """Labels, and finite statistics of as many rows."""

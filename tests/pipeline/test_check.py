@@ -152,6 +152,11 @@ OTHER_LABELS = {
         "role, value: target_source": "role, value: target",
         "- name: score\n        logicalType: number": "- name: score\n        logicalType: string",
     },
+    "segmentation": {
+        "greaterThan: 0": "type: mask, classes: [a, b]",
+        "role, value: target_source}": "role, value: target}, {property: file, value: mask}",
+        "- name: score\n        logicalType: number": "- name: score\n        logicalType: string",
+    },
 }  # fmt: skip
 
 

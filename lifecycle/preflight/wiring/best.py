@@ -25,6 +25,7 @@ def of_places(answers: Tensor, targets: Tensor, most: int | None = None, axis: i
     below 0 count nowhere."""
     import torch
 
+    answers = of_size(answers, targets, axis)
     flat, places = answers.movedim(axis, -1).reshape(-1, answers.shape[axis]), targets.reshape(-1)
     if bool((places < 0).any()):
         flat, places = flat[places >= 0], places[places >= 0]
@@ -32,6 +33,21 @@ def of_places(answers: Tensor, targets: Tensor, most: int | None = None, axis: i
         return flat, places
     chosen = torch.linspace(0, len(places) - 1, most, device=places.device).long()
     return flat[chosen], places[chosen]
+
+
+def of_size(answers: Tensor, targets: Tensor, axis: int = 1) -> Tensor:
+    """Answers with the classes along `axis` of as many places as the targets have, by the nearest one."""
+    import torch
+
+    if answers.ndim != targets.ndim + 1:
+        return answers
+    found = answers.movedim(axis, -1)
+    for dimension in range(1, targets.ndim):
+        have, wanted = found.shape[dimension], targets.shape[dimension]
+        if have != wanted:
+            nearest = ((torch.arange(wanted, device=found.device) + 0.5) * have / wanted).long()
+            found = found.index_select(dimension, nearest)
+    return found.movedim(-1, axis)
 
 
 def liked_best(loss_fn: LossFn, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lifecycle.outputs.free import link_along, lowest_loss, same
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places
+from lifecycle.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places, of_size
 from lifecycle.preflight.wiring.labels import predicted_labels
 from lifecycle.preflight.wiring.numbers import falls_without_end, predicted_numbers
 from lifecycle.preflight.wiring.passes import few, forward
@@ -60,6 +60,7 @@ def _predicted_classes(subject: Subject) -> Found:
     if several and subject.kind is not None:
         along, wanted = subject.kind.class_axis, [*targets.shape]
         wanted.insert(along % (len(wanted) + 1), len(subject.kind.classes))
+        ats = [of_size(at, targets, along) for at in ats]
         if any(list(at.shape) != wanted for at in ats):
             return Found("not_applicable", "predict gives no probability of each class")
         # A pixel of a mask is judged as a row.

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.networks import cnn, mlp
-from benchmarks.setup import ForwardOf
+from benchmarks.networks import cnn, mlp, shapes, split
+from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.wiring.predictions import predictions
+from lifecycle.tasks.segmentation import Segmentation
 
 BINARY = nn.functional.binary_cross_entropy_with_logits
 
@@ -65,3 +66,31 @@ def test_predictions_that_mean_something_else_fail(name):
 
 def test_predictions_of_ten_classes_are_not_judged():
     assert predictions(cnn(0).subject()).status == "not_applicable"
+
+
+def masks_at_half_the_size(predict):
+    """Outputs of 8 × 8 for masks of 16 × 16: the loss looks at every other pixel."""
+    inputs, targets = shapes(0)
+    (name,) = inputs
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Conv2d(1, 2, 3, padding=1, stride=2)
+
+        def forward(self, inputs):
+            return self.layers(inputs[name])
+
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets[:, ::2, ::2], reduction="none").mean(dim=(1, 2))
+
+    masks = targets.reshape(len(targets), 16, 16).long()
+    setup = Setup(network=Half, loss_fn=loss, seed=0, predict=predict, **split((inputs, masks)))
+    return replace(setup.subject(), kind=Segmentation(("ground", "shape")))
+
+
+def test_predictions_of_masks_at_half_the_size_are_held_against_the_nearest_pixels():
+    assert predictions(masks_at_half_the_size(lambda outputs: outputs.softmax(dim=1))).status == "pass"
+    other = predictions(masks_at_half_the_size(lambda outputs: outputs.flip(1).softmax(dim=1)))
+    assert other.status == "fail"
+    assert "different orders" in other.cause

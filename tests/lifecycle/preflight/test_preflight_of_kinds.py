@@ -268,6 +268,10 @@ def test_right_pairs_of_classes_and_of_numbers():
     classes: Any = Outputs(torch.eye(3), torch.tensor([0, 1, 2]))
     assert right_pairs(lambda one: one, classes) == 1
     assert right_pairs(lambda one: one.flip(1), classes) == 0.5
+    masks = torch.arange(64).reshape(1, 8, 8) // 32
+    half: Any = Outputs(torch.eye(2)[masks[:, ::2, ::2]].movedim(3, 1), masks)
+    assert right_pairs(lambda one: one, half) == 1
+    assert right_pairs(lambda one: one.flip(1), half) == 0
     labels: Any = Outputs(torch.tensor([[0.9, 0.2], [0.1, 0.8]]), torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
     assert right_pairs(lambda one: one, labels) == 0.5
 
