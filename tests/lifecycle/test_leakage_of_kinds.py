@@ -122,3 +122,24 @@ def test_what_one_class_alone_is_asked_for_is_a_warning_that_names_it(tmp_path):
     (found,) = [one for one in findings if one.family == "null_mask"]
     assert (found.status, found.columns) == ("warning", ("x",))
     assert "of the training rows of class b" in found.evidence
+
+
+def test_text_is_no_leak_of_its_next_bytes_and_texts_that_come_again_are_found(tmp_path):
+    rows, random = tables.table(3, next(iter(tables.HEALTHY.values()))), np.random.default_rng(0)
+    words = np.array(["mean", "of", "the", "rows", "and", "axis", "scale", "eigenvalue"])
+    texts = np.array([" ".join(words[random.integers(8, size=12)]) for _ in range(len(rows))], dtype=object)
+    label = Label(name="label", version=1, column="text", type="text")
+
+    def findings(texts: np.ndarray, folder) -> dict[str, str]:
+        folder.mkdir()
+        some = rows[["row_id", "day"]].assign(text=texts, label=texts)
+        contract = tables.contract_of(some).model_copy(update={"label": label})
+        found = leakage_findings(tables.written(some, folder), contract, tables.SPLIT)
+        return {one.family: one.status for one in found}
+
+    sound = findings(texts, tmp_path / "sound")
+    assert not {"fail", "warning"} & set(sound.values())
+    assert sound["single_feature"] == "not_applicable"
+    again = texts.copy()
+    again[::-20] = texts[: len(again[::-20])]
+    assert findings(again, tmp_path / "again")["duplicates"] in ("fail", "warning")

@@ -1,13 +1,15 @@
 import math
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from lifecycle.contract.model import Label
+from lifecycle.contract.model import Label, contract_problems, load_contract
 from lifecycle.data.snapshot import with_label
 from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.tasks import kind_of
@@ -17,6 +19,7 @@ from lifecycle.tasks.metric import estimate, value
 from lifecycle.tasks.ngram import ORDER
 from lifecycle.tasks.target import Target, TaskSpec
 from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
+from lifecycle.use_case import UseCaseSpec
 
 LENGTH = 80
 KIND = kind_of(Target(kind="language_model", length=LENGTH))
@@ -248,3 +251,45 @@ def test_length_is_declared_and_empty_texts_are_no_labels():
     assert rows["next_bytes"].tolist() == ["one", "two"]
     with pytest.raises(DatasetError, match="empty texts"):
         with_label(pd.DataFrame({"text": ["one", " \n"]}), label)
+
+
+FOLDER = Path(__file__).parents[2] / "use_cases" / "docstrings"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("role, value: feature", "role, value: target"), "is not the role of the label's column"),
+        (("name: next_bytes", "name: text"), "is the name of the label's column"),
+        (
+            (
+                "[{property: role, value: feature}",
+                "[{property: sensitive, value: true}, {property: role, value: feature}",
+            ),
+            "a text that is predicted must not be sensitive",
+        ),
+        (("column: text", "column: piece"), "can't make a label of type text"),
+        (("type: text}", "type: text, classes: [a, b]}"), "classes belong to type"),
+    ],
+)
+def test_contract_of_a_text_says_what_does_not_fit(tmp_path, change, told):
+    text = (FOLDER / "contract.yaml").read_text()
+    assert change[0] in text
+    (tmp_path / "contract.yaml").write_text(text.replace(*change))
+    assert told in " ".join(problem.problem for problem in contract_problems(tmp_path / "contract.yaml"))
+
+
+def test_contract_of_a_text_has_a_rule_against_empty_ones():
+    (rule,) = [rule for rule in load_contract(FOLDER / "contract.yaml").rules if rule.id == "label.values"]
+    assert (rule.kind, rule.columns) == ("pattern", ("text",))
+
+
+def test_boosted_trees_and_weights_of_classes_are_refused():
+    values = yaml.safe_load((FOLDER / "use_case.yaml").read_text())
+    assert UseCaseSpec.model_validate(values).task.length == 128
+    trees = values | {"benchmark": values["benchmark"] | {"baselines": ["prior", "linear", "gradient_boosting"]}}
+    with pytest.raises(ValueError, match="language_model has no baseline gradient_boosting"):
+        UseCaseSpec.model_validate(trees)
+    weighed = values | {"training": values["training"] | {"class_weights": "balanced"}}
+    with pytest.raises(ValueError, match="a text has a byte at each place"):
+        UseCaseSpec.model_validate(weighed)
