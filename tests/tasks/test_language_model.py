@@ -16,7 +16,7 @@ from lifecycle.tasks import kind_of
 from lifecycle.tasks.kind import as_columns, from_columns
 from lifecycle.tasks.language_model import PLACES
 from lifecycle.tasks.metric import estimate, value
-from lifecycle.tasks.ngram import ORDER
+from lifecycle.tasks.ngram import ORDER, ByteNgram
 from lifecycle.tasks.target import Target, TaskSpec
 from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
 from lifecycle.use_case import UseCaseSpec
@@ -126,6 +126,7 @@ def test_ngram_is_witten_bells_and_sums_to_one():
     some = texts(60)
     training, asked = pd.DataFrame({"text": some[:50]}), pd.DataFrame({"text": some[50:]})
     predict = KIND.fit_baseline("linear", training, ["text"], KIND.checked_labels(some[:50]), 0)
+    assert isinstance(predict, ByteNgram)
     found = predict.whole(asked)
     assert found.sum(axis=2) == pytest.approx(np.ones(found.shape[:2]), abs=1e-12)
     assert np.array_equal(predict(asked), KIND.of_predict(found))
@@ -190,7 +191,9 @@ def test_labels_are_told_by_their_bytes_and_lengths():
 
 def test_changed_texts_keep_the_bytes_before_the_place():
     some = texts()
-    changed, places = KIND.later_changed(some, KIND.checked_labels(some), 0.5)
+    found = KIND.later_changed(some, KIND.checked_labels(some), 0.5)
+    assert found is not None
+    changed, places = found
     before, after = bytes_of(some, LENGTH), bytes_of(changed, LENGTH)
     for row, place in enumerate(places):
         assert np.array_equal(before[row, :place], after[row, :place])

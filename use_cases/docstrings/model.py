@@ -67,9 +67,7 @@ class TextNetwork(nn.Module):
         channels, size, width = (hyperparameters[name] for name in ("channels", "entries", "width"))
         self.entries = size
         self.last = nn.Embedding(symbols + 1, channels)
-        self.tables = nn.ModuleList(nn.Embedding(size, width) for _ in ORDERS)
-        for table in self.tables:
-            nn.init.normal_(table.weight, std=0.1)
+        self.tables = nn.ModuleList(_table(size, width) for _ in ORDERS)
         self.dropout = nn.Dropout(hyperparameters["dropout"])
         self.joined = nn.Linear(channels + width * len(ORDERS), channels)
         self.blocks = nn.Sequential(*(Causal(channels, gap) for gap in hyperparameters["gaps"]))
@@ -85,6 +83,12 @@ class TextNetwork(nn.Module):
             found.append(table(hashed % self.entries))
         joined = torch.relu(self.joined(self.dropout(torch.cat(found, dim=2))))
         return self.logits(self.blocks(joined.transpose(1, 2)).transpose(1, 2))
+
+
+def _table(entries: int, width: int) -> nn.Embedding:
+    table = nn.Embedding(entries, width)
+    nn.init.normal_(table.weight, std=0.1)
+    return table
 
 
 def build_model(preprocessing: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> nn.Module:

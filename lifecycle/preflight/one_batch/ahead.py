@@ -37,7 +37,7 @@ def blind_ahead(seen: Seen) -> Found:
             if changed is None:
                 break
             before = _answers(seen, features) if before is None else before
-            after = _answers(seen, features.assign(**{name: changed[0]}))
+            after = _answers(seen, features.assign(**{str(name): changed[0]}))
             known, later = _apart(before, after, changed[1])
             if not later > 0:
                 told = [f"answers do not change with {name} from {share:.0%} of the way on"]
