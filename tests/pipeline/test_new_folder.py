@@ -268,6 +268,18 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
     assert TrainingSpec.model_validate(values["training"]).tensors == "per_batch"
 
 
+def test_masks_count_among_the_tensors_in_their_own_size(tmp_path, data, monkeypatch):
+    # 80 rows of 3 x 16 x 16 float32 are 245,760 bytes, and 9 x 10 int64 of masks 57,600 more.
+    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 300_000)
+    result, _ = found(scenes(data), tmp_path / "work")
+    assert result is not None
+    assert result.plan.per_batch
+    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 310_000)
+    result, _ = found(data, tmp_path / "two")
+    assert result is not None
+    assert not result.plan.per_batch
+
+
 def test_grey_pictures_of_sixteen_bits_keep_their_upper_eight(tmp_path, data, monkeypatch):
     for one in range(80):
         save(data / "ab"[one % 2] / f"{one}.png", noise(one, colours=()).astype(np.uint16) * 256)
