@@ -153,6 +153,7 @@ def test_folder_for_each_class_becomes_a_use_case_that_passes_its_check(tmp_path
         "shop@v1: 120 rows, 3 classes",
         "a copy of the folder lies in data/shop_source/",
         "3 folders, a class each: kind multiclass",
+        "--group prefix or --group folder if several rows are about the same thing",
         "all are 8 × 8 pixels, in colours; the network reads them as 16 × 16",
         "not seen: whether several pictures are of one patient",
     ):
@@ -437,3 +438,5 @@ def test_options_of_tables_are_refused_for_a_folder(tmp_path, monkeypatch, data,
     for option in ("--target", "--time", "--key", "--quantiles"):
         assert f"{option}: is for tables, and --data is a folder" in text
     assert "--kind: a folder gives each file one class" in text
+    assert main(["new", "shop", "--data", str(data), "--split", "group", "--positive", "a"]) == 1
+    assert "write --group prefix or --group folder" in capsys.readouterr().err
