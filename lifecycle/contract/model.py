@@ -106,7 +106,7 @@ class Label(Frozen):
         return self
 
     def _separated(self) -> None:
-        """Raises ValueError unless labels have a separator that none of their names holds, and nothing else has one."""
+        """Raises ValueError unless labels have a separator that texts can be cut at, and nothing else has one."""
         if self.type != "labels":
             if self.separator is not None:
                 raise ValueError(
@@ -125,6 +125,14 @@ class Label(Frozen):
         holding = [one for one in self.classes if self.separator in str(one)]
         if holding:
             raise ValueError(f"the class {holding[0]!r} holds the separator {self.separator!r}: rename one of the two")
+        # Of a- and b with -- between them, a---b is cut after a, where the separator is found first.
+        begun = tuple(self.separator[:end] for end in range(1, len(self.separator)))
+        early = [one for one in self.classes if str(one).endswith(begun)]
+        if early:
+            raise ValueError(
+                f"the class {early[0]!r} ends as the separator {self.separator!r} begins, so that texts can't be taken "
+                "apart: rename one of the two"
+            )
 
     @property
     def target(self) -> Target:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.contract.model import Contract, Label
 from lifecycle.data.content import content_hash
 from lifecycle.data.file_rows import sha_column
+from lifecycle.data.file_tree import in_threads
 from lifecycle.data.files import SplitFiles, write_split_files
 from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.identity import sha256_file
@@ -124,8 +125,6 @@ def _texts(values: pd.Series, label: Label) -> pd.Series:
 
 def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:
     """Texts of the masks of files, `(N,)`, read in parallel."""
-    from concurrent.futures import ThreadPoolExecutor
-
     import numpy as np
 
     from lifecycle.tasks.masks import read_mask
@@ -137,8 +136,7 @@ def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:
         return str(kind.column(read_mask(folder / value, len(label.classes))[None])[0])
 
     try:
-        with ThreadPoolExecutor() as threads:
-            return np.array(list(threads.map(text, values)), dtype=object)
+        return np.array(in_threads(text, values.tolist(), "reading masks"), dtype=object)
     except EvaluationError as error:
         raise DatasetError(error.problem, value=error.value, fix=error.fix) from None
 

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 20_000
 # Rows worth a loader take about a millisecond to decode each.
 SAMPLE_OF_LOADED = 2_000
+# Inputs and targets of the training rows, and of the held-out ones: fewer rows where one is large, such as a mask, but
+# no fewer than LEAST_ROWS and an update's. overfit.held_out needs 225 held-out rows to see that something was learned.
+SAMPLE_BYTES, LEAST_ROWS = 512 * 2**20, 256
+# A text's tensors may be as long as the longest among them, so that one row does not tell.
+MEASURED_ROWS = 8
 # Held-out rows that early stopping evaluates in a trial: whether it goes through and comes back, not what it costs.
 EVALUATED_ROWS = 256
 
@@ -52,7 +57,7 @@ class Sample:
 
 
 def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
-    """At most about SAMPLE_ROWS rows, or SAMPLE_OF_LOADED, stratified by label.
+    """At most about SAMPLE_ROWS rows, or SAMPLE_OF_LOADED, or SAMPLE_BYTES, stratified by label.
 
     Errors of model.py pass through with their line. `rows` are all of training; the held-out ones of the subject are of
     the validation split.
@@ -61,11 +66,13 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
 
     task, per_batch = load_task(Path(job.use_case_folder)), job.training.tensors == "per_batch"
     validation = read_rows(job.validation_file, job.rows)
-    drawn, held_out = _drawn(job, rows), _drawn(job, validation)
+    drawn = _drawn(job, rows, _most(job))
     seed_everything(job.training.seed)
     kind = job.rows.kind
     target = kind.target_state(job.rows.labels(drawn))
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
+    fitting = _fitting_rows(job, task, drawn, preprocessing)
+    drawn, held_out = _drawn(job, drawn, fitting), _drawn(job, validation, min(_most(job), fitting))
 
     def build() -> nn.Module:
         seed_everything(job.training.seed)
@@ -137,12 +144,31 @@ def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | Non
     return drawn / drawn.mean()
 
 
-def _drawn(job: PreflightJob, rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.iloc[drawn_rows(job, rows)].reset_index(drop=True)
+def _fitting_rows(job: PreflightJob, task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any]) -> int:
+    """How many rows like these, as tensors, have SAMPLE_BYTES; LEAST_ROWS or an update's if that is more."""
+    import numpy as np
+
+    few = rows.iloc[np.linspace(0, len(rows) - 1, min(MEASURED_ROWS, len(rows))).round().astype(int)]
+    made = to_train_data(task, few, preprocessing, job, "cpu")
+    held = sum(tensor.nbytes for tensor in (*made.inputs.values(), made.targets))
+    update = job.training.batch_size * job.training.accumulate
+    return max(LEAST_ROWS, update, SAMPLE_BYTES * len(few) // max(1, held))
+
+
+def _drawn(job: PreflightJob, rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """About so many of the rows, stratified by label; in the order that they have."""
+    return rows.iloc[_numbers(job, rows, most)].reset_index(drop=True)
 
 
 def drawn_rows(job: PreflightJob, rows: pd.DataFrame) -> np.ndarray:
-    """Numbers of the sample's rows."""
-    most = SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
-    fraction = min(1.0, most / len(rows))
-    return stage_rows(job.rows.kind.strata(job.rows.labels(rows)), fraction, job.training.seed)
+    """Numbers of the sample's rows, as far as their count alone is bounded."""
+    return _numbers(job, rows, _most(job))
+
+
+def _most(job: PreflightJob) -> int:
+    return SAMPLE_OF_LOADED if job.training.tensors == "per_batch" else SAMPLE_ROWS
+
+
+def _numbers(job: PreflightJob, rows: pd.DataFrame, most: int) -> np.ndarray:
+    strata, fraction = job.rows.kind.strata(job.rows.labels(rows)), min(1.0, most / len(rows))
+    return stage_rows(strata, fraction, job.training.seed)

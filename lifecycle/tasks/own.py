@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 FILE, BASELINE = "metrics.py", "baseline_"
 # Columns of the table of predictions.
 RESERVED = ("row", "group", "label", "weight", "candidate", "champion", "slice", "metric")
+# Rows that metrics are tried on where answers have places: with all of them, as large as masks, 2,000 rows of 256 x 256
+# and two classes would be 2 GB of float64.
+TRIED_ROWS = 64
 _FIX = "give one finite number for each row, shape (N,), or two, shape (N, 2): the metric is the ratio of their sums"
 
 
@@ -132,19 +135,22 @@ def try_own(
 ) -> None:
     """Call each once on some rows, before anything is trained. Raises UseCaseError for the first that gives nothing.
 
-    `seen` are the columns of `rows` that metrics see.
+    `seen` are the columns of `rows` that metrics see. Where answers have places, metrics are given TRIED_ROWS rows.
     """
     from lifecycle.task import load_module, load_task
     from lifecycle.tasks.baselines import BASELINES
 
     kind, sensitive, features = columns.kind, bool(columns.sensitive), list(columns.features)
-    truth = columns.truth(rows)
-    labels = kind.checked_labels(truth)
+    labels = columns.labels(rows)
     own = [name for name in baselines if name not in BASELINES]
     task = load_task(folder) if own else None
     for name in own:
         own_baseline(task, name, rows, features, columns.label, kind, sensitive=sensitive)(rows)
-    answers = kind.beside(truth, kind.fit_baseline("prior", rows, features, labels, 0)(rows))
+    prior = kind.fit_baseline("prior", rows, features, labels, 0)
+    if len(kind.answer_shape) >= 2:
+        rows = rows.iloc[:TRIED_ROWS]
+    truth = columns.truth(rows)
+    answers = kind.beside(truth, prior(rows))
     shown = rows[[name for name in seen if name in rows and name not in columns.sensitive]]
     for name in metrics:
         own_figures(load_module(folder, "metrics"), name, truth, answers, shown.copy(), sensitive=sensitive)

@@ -95,7 +95,7 @@ def _told(name: str, source: str, created: Created) -> str:
             f"         a copy of the {created.copied} lies in {source}/: keep it, v1 is rebuilt from it",
             f"         Primary key: {key}",
             f"task     {created.why}",
-            f"split    {_split_told(created.windows.split, created.kind)}",
+            f"split    {_split_told(created.windows.split, created.kind, created.copied)}",
             *(["", f"Seen in the {created.copied}:", *(f"  {line}" for line in created.seen)] if created.seen else []),
             *(["", "These columns are no inputs of the model:", *no_inputs] if no_inputs else []),
             "",
@@ -110,8 +110,8 @@ def _told(name: str, source: str, created: Created) -> str:
     )
 
 
-def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kind: KindName) -> str:
-    """Which rows are the benchmark, and why."""
+def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kind: KindName, copied: str) -> str:
+    """Which rows are the benchmark, and why; `copied` is what --data names."""
     if split.by == "time":
         return (
             f"the newest {split.benchmark.window} are the benchmark; before it lie {split.calibration} of calibration, "
@@ -125,4 +125,5 @@ def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kin
     from pipeline.scaffold.project import STRATA
 
     why = f"exactly so in each {STRATA.get(kind, 'class')}" if split.by == "stratified" else "by chance"
-    return f"no times: {share} rows are the benchmark, {why}; --group COLUMN if several rows are about the same thing"
+    group = "--group prefix or --group folder" if copied == "folder" else "--group COLUMN"
+    return f"no times: {share} rows are the benchmark, {why}; {group} if several rows are about the same thing"

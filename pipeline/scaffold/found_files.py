@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,10 +61,11 @@ class FoundFiles:
 
     @property
     def row_bytes(self) -> int:
-        """What the network is given of a row, as float32."""
+        """What a row's tensors take: what the network is given as float32, and a mask as int64 in its own size."""
         if self.folder.form == "texts":
             return 4 * WORDS
-        return 4 * self.size[0] * self.size[1] * (3 if self.contents.is_coloured else 1)
+        inputs = 4 * self.size[0] * self.size[1] * (3 if self.contents.is_coloured else 1)
+        return inputs + (8 * math.prod(self.contents.usual_size) if self.folder.form == "masks" else 0)
 
     def place(self, folder: Path) -> None:
         """Lay the first part out below `folder`: links to the user's files, since whoever reads them makes a copy."""

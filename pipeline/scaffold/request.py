@@ -76,7 +76,8 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
         fix = "leave out --time, or leave out --split and --group: with times, rows are split by time"
         yield Problem("--split", "and --time exclude each other", fix, request.split or request.group)
     if request.split == "group" and request.group is None:
-        yield Problem("--group", "is missing", "write --group COLUMN: whole groups lie in one split")
+        written = "--group prefix or --group folder" if request.data.is_dir() else "--group COLUMN"
+        yield Problem("--group", "is missing", f"write {written}: whole groups lie in one split")
     if request.split not in (None, "group") and request.group is not None:
         yield Problem("--group", f"has no effect with --split {request.split}", "write --split group", request.group)
 

@@ -153,6 +153,7 @@ def test_folder_for_each_class_becomes_a_use_case_that_passes_its_check(tmp_path
         "shop@v1: 120 rows, 3 classes",
         "a copy of the folder lies in data/shop_source/",
         "3 folders, a class each: kind multiclass",
+        "--group prefix or --group folder if several rows are about the same thing",
         "all are 8 × 8 pixels, in colours; the network reads them as 16 × 16",
         "not seen: whether several pictures are of one patient",
     ):
@@ -266,6 +267,18 @@ def test_tensors_are_made_by_batch_where_they_are_too_large(tmp_path, data, monk
     folder, _, _ = laid_out(data, tmp_path, monkeypatch, positive="a")
     values = yaml.safe_load((folder / "use_case.yaml").read_text())
     assert TrainingSpec.model_validate(values["training"]).tensors == "per_batch"
+
+
+def test_masks_count_among_the_tensors_in_their_own_size(tmp_path, data, monkeypatch):
+    # 80 rows of 3 x 16 x 16 float32 are 245,760 bytes, and 9 x 10 int64 of masks 57,600 more.
+    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 300_000)
+    result, _ = found(scenes(data), tmp_path / "work")
+    assert result is not None
+    assert result.plan.per_batch
+    monkeypatch.setattr(found_files, "MOST_TENSOR_BYTES", 310_000)
+    result, _ = found(data, tmp_path / "two")
+    assert result is not None
+    assert not result.plan.per_batch
 
 
 def test_grey_pictures_of_sixteen_bits_keep_their_upper_eight(tmp_path, data, monkeypatch):
@@ -425,3 +438,5 @@ def test_options_of_tables_are_refused_for_a_folder(tmp_path, monkeypatch, data,
     for option in ("--target", "--time", "--key", "--quantiles"):
         assert f"{option}: is for tables, and --data is a folder" in text
     assert "--kind: a folder gives each file one class" in text
+    assert main(["new", "shop", "--data", str(data), "--split", "group", "--positive", "a"]) == 1
+    assert "write --group prefix or --group folder" in capsys.readouterr().err

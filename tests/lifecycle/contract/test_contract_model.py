@@ -237,6 +237,7 @@ LABELS = {"name": "t", "version": 1, "column": "sex", "type": "labels", "classes
         ({"name": "t", "version": 1, "column": "sex", "type": "labels", "separator": "|"}, "at least two classes"),
         ({"name": "t", "version": 1, "column": "sex", "type": "labels", "classes": ["a", "b"]}, "write separator"),
         ({**LABELS, "classes": ["a|b", "c"]}, "'a|b' holds the separator '|'"),
+        ({**LABELS, "classes": ["a-", "b"], "separator": "--"}, "'a-' ends as the separator '--' begins"),
         ({**LABELS, "classes": ["a", 1]}, "1 is a number"),
         ({**LABELS, "classes": ["a", "a"]}, "a class is named twice"),
         ({**LABELS, "separator": ""}, "label.separator"),

@@ -7,6 +7,7 @@ import torch
 import toy_jobs
 
 from lifecycle.data.rows import read_rows
+from lifecycle.preflight import sample
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.one_batch import interrupted, saved
 from lifecycle.preflight.one_batch.checks import CHECKS
@@ -20,8 +21,8 @@ ALL = [check.id for check in CHECKS if check.id != "one_batch.ahead"]
 def tried(splits, tmp_path, *replacements, **job):
     use_case = toy_jobs.changed_use_case(tmp_path / "toy", *replacements)
     job = toy_jobs.preflight_job(splits, tmp_path, use_case=use_case, **job)
-    sample = draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
-    found = run_checks(CHECKS, (job, sample), device="cpu", not_applicable={})
+    drawn = draw_sample(job, read_rows(job.training_file, job.rows), "cpu")
+    found = run_checks(CHECKS, (job, drawn), device="cpu", not_applicable={})
     # A label that is no text has no places that could be seen ahead.
     return {trial.check: trial for trial in found if trial.status != "not_applicable"}
 
@@ -39,6 +40,23 @@ def test_sample_has_the_weights_that_a_stage_trains_with(splits, tmp_path):
     positive, negative = (data.weights[data.targets == label].mean() for label in (1, 0))
     assert float(positive / negative) == pytest.approx(5.0)
     assert float(data.weights.mean()) == pytest.approx(1.0)
+
+
+def test_sample_has_fewer_rows_where_a_row_is_large(splits, tmp_path, monkeypatch):
+    job = toy_jobs.preflight_job(splits, tmp_path)
+    rows = read_rows(job.training_file, job.rows)
+    whole = draw_sample(job, rows, "cpu")
+    row_bytes = sum(tensor[0].nbytes for tensor in (*whole.data.inputs.values(), whole.data.targets))
+    assert len(whole.rows) == len(rows)
+    monkeypatch.setattr(sample, "LEAST_ROWS", 100)
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 300 * row_bytes)
+    few = draw_sample(job, rows, "cpu")
+    assert len(few.data.targets) == pytest.approx(300, abs=1)
+    assert len(few.subject.held_out.targets) == len(few.subject.groups) == pytest.approx(300, abs=1)
+    assert few.preprocessing == whole.preprocessing
+    monkeypatch.setattr(sample, "SAMPLE_BYTES", 1)
+    update = job.training.batch_size * job.training.accumulate
+    assert len(draw_sample(job, rows, "cpu").data.targets) == pytest.approx(max(100, update), abs=1)
 
 
 def test_batch_norm_with_parts_of_two_rows_passes(splits, tmp_path):
