@@ -24,8 +24,8 @@ def test_a_picture_that_is_no_feature_any_more_stays_a_path_for_the_champion_tha
     contract = Contract(
         name="toy", version="1", rules=(), primary_key=("row_id",), label=Label(name="late", version=1, column="label"),
         columns=(
-            column("row_id", "key", None), column("picture", "other"), column("depth", "feature"), column("film", "other"),
-            column("label", "target", None),
+            column("row_id", "key", None), column("picture", "other"), column("depth", "feature"),
+            column("film", "other"), column("label", "target", None),
         ),
     )  # fmt: skip
     found = _files(run, contract, SimpleNamespace(parents={"dataset": "d1"}))  # pyright: ignore[reportArgumentType]
