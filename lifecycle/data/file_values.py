@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Of a request; what lies in a dataset may be larger.
 MOST_CONTENT = 64 * 2**20
 _DATA = "data:"
+_MOST_SHOWN = 60
 _FIX = "send a path that the server can open, or data:image/png;base64,… with the file's content"
 
 
@@ -83,15 +84,31 @@ def opened_files(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.Data
 
 
 def _opened(name: str, value: object, target: Path) -> Path | None:
+    import pandas as pd
+
     if isinstance(value, str) and value.startswith(_DATA):
         return _written(name, value, target)
     if isinstance(value, str | Path):
-        if not Path(value).is_file():
-            raise EvaluationError(f"{name} names no file that can be opened here", value=str(value)[:200], fix=_FIX)
+        if not _is_file(value):
+            raise EvaluationError(f"{name} names no file that can be opened here", value=_short(value), fix=_FIX)
         return Path(value).absolute()
-    if value is None or value != value:
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
-    raise EvaluationError(f"{name} is a column of files, and a value is none", value=str(value)[:200], fix=_FIX)
+    raise EvaluationError(f"{name} is a column of files, and a value is none", value=_short(value), fix=_FIX)
+
+
+def _is_file(value: str | Path) -> bool:
+    try:
+        return Path(value).is_file()
+    except (OSError, ValueError):
+        # Content without data: is too long a name.
+        return False
+
+
+def _short(value: object) -> str:
+    """A value as an error shows it: content that was sent may be long, and says little."""
+    text = str(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} letters)"
 
 
 def _written(name: str, value: str, target: Path) -> Path:
@@ -105,7 +122,9 @@ def _written(name: str, value: str, target: Path) -> Path:
             raise ValueError(f"it has more than {MOST_CONTENT:,} bytes")
         data = base64.b64decode(content, validate=True)
     except ValueError as error:
-        raise EvaluationError(f"{name} holds content that can't be read: {error}", value=value[:60], fix=_FIX) from None
+        raise EvaluationError(
+            f"{name} holds content that can't be read: {error}", value=_short(value), fix=_FIX
+        ) from None
     path = target.with_suffix(mimetypes.guess_extension(kind) or "")
     path.write_bytes(data)
     return path

@@ -12,7 +12,7 @@ from file_datasets import picture_dataset
 from PIL import Image
 
 from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact, verify_artifact, write_artifact
-from lifecycle.data.file_values import with_paths
+from lifecycle.data.file_values import opened_files, with_paths
 from lifecycle.errors import CheckpointError, EvaluationError
 from lifecycle.golden import answer_golden, draw_requests, read_golden
 from lifecycle.golden_files import made_files
@@ -176,6 +176,25 @@ def test_a_request_is_a_path_or_content_and_anything_else_a_clear_error(tmp_path
     }.items():  # fmt: skip
         with pytest.raises(EvaluationError, match=told):
             score(pd.DataFrame({"picture": [value]}))
+
+
+def test_content_without_data_is_told_in_a_short_error_and_nulls_of_pandas_are_none():
+    content = base64.b64encode(bytes(range(256)) * 40).decode()
+    with (
+        pytest.raises(EvaluationError, match="names no file") as caught,
+        opened_files(of_picture(content), ["picture"]),
+    ):
+        pass
+    assert len(str(caught.value.value)) < 90
+    for value in ("a\0b", [1, 2]):
+        with pytest.raises(EvaluationError, match="picture"), opened_files(of_picture(value), ["picture"]):
+            pass
+    with opened_files(of_picture(pd.NA), ["picture"]) as rows:
+        assert rows["picture"][0] is None
+
+
+def of_picture(value: object) -> pd.DataFrame:
+    return pd.DataFrame({"picture": pd.Series([value], dtype=object)})
 
 
 def test_files_json_names_the_columns_and_is_left_out_without_any(tmp_path, rows):
