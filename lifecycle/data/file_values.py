@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Of a request; what lies in a dataset may be larger.
 MOST_CONTENT = 64 * 2**20
+_SEND_DATA = "send data:image/png;base64,… with the file's content"
 _DATA = "data:"
 _MOST_SHOWN = 60
 _FIX = "send a path that the server can open, or data:image/png;base64,… with the file's content"
@@ -57,6 +58,38 @@ def as_texts(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows with paths as texts, which Parquet and JSON can hold."""
     columns = [str(name) for name in frame if is_file_column(frame[name])]
     return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("str") for name in columns})
+
+
+def of_strangers(rows: pd.DataFrame, columns: Iterable[str], folder: Path | None) -> pd.DataFrame:
+    """Requests to a service: content and nulls as they are, paths only of files in `folder`, and then absolute.
+
+    A path is taken as lying below `folder`. Raises EvaluationError for any path without a folder, and for one that
+    leads out of it, by a link too.
+    """
+    import pandas as pd
+
+    def allowed(name: str, value: Any) -> Any:
+        if not isinstance(value, str | Path) or (isinstance(value, str) and value.startswith(_DATA)):
+            return value
+        if folder is None:
+            raise EvaluationError(f"{name} is a path, and this service opens none", value=_short(value), fix=_SEND_DATA)
+        root = folder.resolve()
+        try:
+            path = (root / value).resolve()
+        except (OSError, ValueError):
+            # Content without data: is too long a name.
+            path = None
+        if path is None or not path.is_relative_to(root):
+            told = f"{name} names a file outside the folder that this service reads"
+            raise EvaluationError(told, value=_short(value), fix=_SEND_DATA)
+        # As text, which opened_files looks at.
+        return str(path)
+
+    made = {
+        name: pd.Series([allowed(name, value) for value in rows[name]], index=rows.index, dtype=object)
+        for name in columns
+    }
+    return rows.assign(**made) if made else rows
 
 
 @contextmanager

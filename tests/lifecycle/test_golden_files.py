@@ -12,7 +12,7 @@ from file_datasets import picture_dataset
 from PIL import Image
 
 from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact, verify_artifact, write_artifact
-from lifecycle.data.file_values import opened_files, with_paths
+from lifecycle.data.file_values import of_strangers, opened_files, with_paths
 from lifecycle.errors import CheckpointError, EvaluationError
 from lifecycle.golden import answer_golden, draw_requests, read_golden
 from lifecycle.golden_files import made_files
@@ -200,3 +200,22 @@ def of_picture(value: object) -> pd.DataFrame:
 def test_files_json_names_the_columns_and_is_left_out_without_any(tmp_path, rows):
     folder = written(tmp_path / "a", rows[["picture"]])
     assert json.loads((folder / "files.json").read_text()) == ["picture"]
+
+
+def test_requests_of_strangers_hold_content_or_files_below_the_folder_that_is_served(tmp_path):
+    served, content = tmp_path / "served", of_picture("data:image/png;base64,AAAA")
+    (served / "may").mkdir(parents=True)
+    (served / "may" / "a.png").write_bytes(b"x")
+    (tmp_path / "secret.png").write_bytes(b"x")
+    (served / "link.png").symlink_to(tmp_path / "secret.png")
+    assert of_strangers(content, ["picture"], None).equals(content)
+    assert of_strangers(of_picture(None), ["picture"], None)["picture"][0] is None
+    for value in ("may/a.png", str(served / "may" / "a.png")):
+        found = of_strangers(of_picture(value), ["picture"], served)["picture"][0]
+        assert found == str(served.resolve() / "may" / "a.png")
+        with pytest.raises(EvaluationError, match="this service opens none"):
+            of_strangers(of_picture(value), ["picture"], None)
+    for value in ("../secret.png", str(tmp_path / "secret.png"), "link.png", "/etc/hosts", "A" * 9000, "a\0b"):
+        with pytest.raises(EvaluationError, match=r"outside the folder|names no file"):  # noqa: SIM117
+            with opened_files(of_strangers(of_picture(value), ["picture"], served), ["picture"]):
+                pass
