@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import mimetypes
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.file_column import outside
+from lifecycle.contract.file_column import FileKind, outside
+from lifecycle.data.file_content import wrong_content
 from lifecycle.errors import DatasetError, EvaluationError
 
 if TYPE_CHECKING:
@@ -93,11 +94,12 @@ def of_strangers(rows: pd.DataFrame, columns: Iterable[str], folder: Path | None
 
 
 @contextmanager
-def opened_files(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+def opened_files(rows: pd.DataFrame, columns: Mapping[str, FileKind | None]) -> Iterator[pd.DataFrame]:
     """Requests with Paths in these columns: of a path as text, or of a `data:` URI with base64 content.
 
     Content lies in a temporary folder, which is gone after the block. A null stays None. Raises EvaluationError for any
-    other value, a path that is no file, and content that is not base64.
+    other value, a path that is no file, and content that is not base64 or that the snapshot would not let pass as a
+    file of the column's kind, if that is known.
     """
     import pandas as pd
 
@@ -107,20 +109,23 @@ def opened_files(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.Data
     with tempfile.TemporaryDirectory() as folder:
         made = {
             name: pd.Series(
-                [_opened(name, value, Path(folder, f"{number}_{place}")) for place, value in enumerate(rows[name])],
+                [
+                    _opened(name, value, kind, Path(folder, f"{number}_{place}"))
+                    for place, value in enumerate(rows[name])
+                ],
                 index=rows.index,
                 dtype=object,
             )
-            for number, name in enumerate(columns)
+            for number, (name, kind) in enumerate(columns.items())
         }
         yield rows.assign(**made)
 
 
-def _opened(name: str, value: object, target: Path) -> Path | None:
+def _opened(name: str, value: object, kind: FileKind | None, target: Path) -> Path | None:
     import pandas as pd
 
     if isinstance(value, str) and value.startswith(_DATA):
-        return _written(name, value, target)
+        return _written(name, value, kind, target)
     if isinstance(value, str | Path):
         if not _is_file(value):
             raise EvaluationError(f"{name} names no file that can be opened here", value=_short(value), fix=_FIX)
@@ -144,7 +149,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} letters)"
 
 
-def _written(name: str, value: str, target: Path) -> Path:
+def _written(name: str, value: str, file: FileKind | None, target: Path) -> Path:
     """The content of a data: URI, in a file with the ending of its type."""
     head, comma, content = value[len(_DATA) :].partition(",")
     kind, *others = head.split(";")
@@ -154,6 +159,8 @@ def _written(name: str, value: str, target: Path) -> Path:
         if len(content) > 4 * MOST_CONTENT // 3 + 4:
             raise ValueError(f"it has more than {MOST_CONTENT:,} bytes")
         data = base64.b64decode(content, validate=True)
+        if file is not None and (wrong := wrong_content(data, file)[0]):
+            raise ValueError(wrong)
     except ValueError as error:
         raise EvaluationError(
             f"{name} holds content that can't be read: {error}", value=_short(value), fix=_FIX
