@@ -223,8 +223,14 @@ def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
 
 
 def _files(run: StepRun, contract: Contract, snapshot: Snapshot) -> dict[str, Any]:
-    """The columns of files, and the dataset's folder that they lie in; {} without any."""
-    columns = tuple(column.name for column in contract.file_columns)
+    """The columns of files, and the dataset's folder that they lie in; {} without any.
+
+    Those of any role: a champion may read a column that is no feature any more. What names a row's group is stored with
+    the predictions, as the text that it is.
+    """
+    read, group = {column.name for column in contract.file_columns}, run.use_case.spec.split.resample_by
+    files = (column.name for column in contract.columns if column.file)
+    columns = tuple(name for name in files if name in read or name != group)
     if not columns:
         return {}
     dataset = run.workspace.records.get(run.use_case.name, "dataset", snapshot.parents["dataset"])

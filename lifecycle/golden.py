@@ -12,8 +12,9 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lifecycle.contract.file_column import FileKind
 from lifecycle.data.file_values import is_file_column
 from lifecycle.golden_files import MadeFile, made_files
 from lifecycle.promotion.controls import largest_difference
@@ -125,9 +126,10 @@ def write_golden(folder: Path, requests: pd.DataFrame, score: Score, kind: Kind)
     pd.concat([named, pd.DataFrame(answers, index=named.index)], axis=1).to_parquet(folder / FILE, index=False)
 
 
-def made_columns(requests: pd.DataFrame) -> list[str]:
-    """The columns of files that are made and not yet written."""
-    return [str(name) for name in requests if any(isinstance(value, MadeFile) for value in requests[name].head(1))]
+def made_columns(requests: pd.DataFrame) -> dict[str, FileKind]:
+    """The columns of files that are made and not yet written, with what the files are."""
+    firsts = {str(name): value for name in requests for value in requests[name].head(1)}
+    return {name: value.kind for name, value in firsts.items() if isinstance(value, MadeFile)}
 
 
 def _write_files(folder: Path, requests: pd.DataFrame) -> pd.DataFrame:
@@ -156,10 +158,11 @@ def _paths(folder: Path, names: pd.Series) -> pd.Series:
     return pd.Series([folder.resolve() / name for name in names], index=names.index, dtype=object)
 
 
-def file_columns(folder: Path) -> list[str]:
-    """The features of an artifact that are files."""
+def file_columns(folder: Path) -> dict[str, FileKind | None]:
+    """The features of an artifact that are files, with what they are: None in artifacts from before that was kept."""
     path = folder / FILE_COLUMNS
-    return json.loads(path.read_text()) if path.is_file() else []
+    found: Any = json.loads(path.read_text()) if path.is_file() else {}
+    return dict.fromkeys(found) if isinstance(found, list) else found
 
 
 def read_golden(folder: Path, kind: Kind) -> Golden | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from lifecycle.contract.file_column import FileKind
 from lifecycle.data.pictures import open_picture
 from lifecycle.tasks.file_numbers import form_of
 
@@ -30,23 +31,24 @@ _BLANK_TEXT = "blank"
 
 
 class MadeFile(NamedTuple):
-    """A file that is not written yet: its bytes, and what its name ends in."""
+    """A file that is not written yet: its bytes, what its name ends in, and what it is; a mask is a picture."""
 
     data: bytes
     suffix: str
+    kind: FileKind
 
 
 def made_files(paths: Sequence[Path], count: int, generator: np.random.Generator, *, blank: bool) -> list[MadeFile]:
     """At most `count` files of the form of these, fewer where they are large; one without any content if `blank`."""
     form, suffix = form_of(paths), paths[0].suffix
     if form.kind == "text":
-        return [MadeFile(text.encode(), suffix) for text in _texts(paths, count, generator, blank=blank)]
+        return [MadeFile(text.encode(), suffix, "text") for text in _texts(paths, count, generator, blank=blank)]
     picture = form.kind != "array"
     sources, write = _pictures(paths) if picture else _arrays(paths)
     made, size = [], 0
     while len(made) < count and size < MADE_BYTES:
         data = write(_mixed(sources, generator, channels=picture and sources.ndim == 4, blank=blank))
-        made.append(MadeFile(data, suffix))
+        made.append(MadeFile(data, suffix, "picture" if picture else "array"))
         size += len(data)
         if blank:
             break

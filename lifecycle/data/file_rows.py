@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.checks import CheckResult
-from lifecycle.contract.file_column import FileKind, outside
+from lifecycle.contract.file_column import outside
 from lifecycle.contract.model import Column, Contract
+from lifecycle.data.file_content import wrong_content
 from lifecycle.data.file_tree import in_threads
 from lifecycle.data.files import read_columns
-from lifecycle.data.pictures import open_picture
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Read whole, in several threads at once. A larger picture is below the size from which Pillow warns of a bomb.
-MOST_BYTES, MOST_PIXELS = 256 * 2**20, 64 * 2**20
+# Read whole, in several threads at once.
+MOST_BYTES = 256 * 2**20
 NAMED_ROWS = 20
 _SHA = ":sha256"
-# A mask holds a whole number a pixel: black and white, grey, or places in a palette.
-_MASK_MODES = ("1", "L", "P", "I", "I;16", "I;16L", "I;16B")
 _FIX = "mend or remove these rows, or put the files there, in dataset.py; then publish the next version"
 
 
@@ -181,73 +178,5 @@ def look_at(source: Path, column: Column, name: str, classes: int | None = None)
         return Seen(wrong=f"the file has {size:,} bytes, more than {MOST_BYTES:,}")
     data = path.read_bytes()
     assert column.file is not None
-    wrong, found = _wrong(data, column.file, column.size, classes)
+    wrong, found = wrong_content(data, column.file, column.size, classes)
     return Seen(sha256=hashlib.sha256(data).hexdigest(), wrong=wrong, size=found)
-
-
-def _wrong(
-    data: bytes, kind: FileKind, size: tuple[int, ...] | None, classes: int | None
-) -> tuple[str, tuple[int, ...]]:
-    """What is wrong with a file's bytes, and height and width of a picture or mask."""
-    if not data:
-        return "the file is empty (0 bytes)", ()
-    try:
-        if kind in ("picture", "mask"):
-            return _image(data, size, mask=kind == "mask", classes=classes)
-        return _READERS[kind](data, size), ()
-    except Exception as error:  # Decoders of damaged bytes raise whatever they like.
-        return f"no {kind} can be read from it ({type(error).__name__}: {' '.join(str(error).split())[:200]})", ()
-
-
-def _image(
-    data: bytes, size: tuple[int, ...] | None, *, mask: bool, classes: int | None
-) -> tuple[str, tuple[int, ...]]:
-    import numpy as np
-
-    with open_picture(io.BytesIO(data)) as image:
-        width, height = image.size
-        found = (height, width)
-        if width * height > MOST_PIXELS:
-            return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}", found
-        if size is not None and found != size:
-            return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}", found
-        if mask and image.mode not in _MASK_MODES:
-            return f"a mask holds one whole number a pixel, and its mode is {image.mode}", found
-        image.load()
-        most = int(np.asarray(image).max()) if classes is not None else 0
-    if classes is not None and most >= classes:
-        return f"a pixel of the mask is {most}, and the {classes} classes are 0 to {classes - 1}", found
-    return "", found
-
-
-def _array(data: bytes, size: tuple[int, ...] | None) -> str:
-    """Of a .npy file; no pickle is read, and nothing larger than the file is ever allocated."""
-    from numpy.lib import format as npy
-
-    file = io.BytesIO(data)
-    version = npy.read_magic(file)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, kind = read_header(file)
-    if kind.kind not in "biuf":
-        return f"an array holds numbers, and its type is {kind}"
-    expected = kind.itemsize
-    for side in shape:
-        expected *= side
-    if expected != len(data) - file.tell():
-        return f"its header tells of {expected:,} bytes, and it has {len(data) - file.tell():,}"
-    if size is not None and shape != size:
-        return f"its shape is {_sides(shape)}, and the contract pins {_sides(size)}"
-    return "" if expected else "the array is empty"
-
-
-def _sides(shape: tuple[int, ...]) -> str:
-    return "(" + ", ".join(map(str, shape)) + ")"
-
-
-def _text(data: bytes, size: tuple[int, ...] | None) -> str:
-    return "" if data.decode("utf-8").strip() else "the text is empty (only white space)"
-
-
-_READERS: dict[FileKind, Callable[[bytes, tuple[int, ...] | None], str]] = {
-    "array": _array, "text": _text,
-}  # fmt: skip

@@ -31,8 +31,10 @@ def is_file_name(name: str) -> bool:
 def tree_files(folder: Path) -> dict[str, Path]:
     """The files below `files/` of a dataset's folder by relative name, in order; {} if there are none.
 
-    Raises DatasetError for a link that leaves the folder, and for one to a folder, which no walk would follow.
+    Raises DatasetError for a link that leaves the folder, and for one to a folder, `files` itself included.
     """
+    if (folder / FILES).is_symlink():
+        raise _linked(FILES)
     found = dict(_walk(folder / FILES, folder)) if (folder / FILES).is_dir() else {}
     return dict(sorted(found.items()))
 
@@ -45,9 +47,13 @@ def _walk(start: Path, folder: Path) -> Iterator[tuple[str, Path]]:
             path = Path(parent, name)
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink() and (name in linked or not path.resolve().is_relative_to(inside)):
-                fix = "put the files themselves there, not links"
-                raise DatasetError("a file outside the dataset's folder: a link leads there", value=relative, fix=fix)
+                raise _linked(relative)
             yield relative, path
+
+
+def _linked(name: str) -> DatasetError:
+    fix = "put the files themselves there, not links"
+    return DatasetError("a file outside the dataset's folder: a link leads there", value=name, fix=fix)
 
 
 def tree_hashes(files: Iterable[Path], title: str = "hashing files") -> list[str]:

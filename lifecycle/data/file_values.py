@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import mimetypes
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.file_column import outside
+from lifecycle.contract.file_column import FileKind, outside
+from lifecycle.data.file_content import wrong_content
 from lifecycle.errors import DatasetError, EvaluationError
 
 if TYPE_CHECKING:
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 # Of a request; what lies in a dataset may be larger.
 MOST_CONTENT = 64 * 2**20
+_SEND_DATA = "send data:image/png;base64,… with the file's content"
 _DATA = "data:"
+_MOST_SHOWN = 60
 _FIX = "send a path that the server can open, or data:image/png;base64,… with the file's content"
 
 
@@ -58,12 +61,45 @@ def as_texts(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].map(str, na_action="ignore").astype("str") for name in columns})
 
 
+def of_strangers(rows: pd.DataFrame, columns: Iterable[str], folder: Path | None) -> pd.DataFrame:
+    """Requests to a service: content and nulls as they are, paths only of files in `folder`, and then absolute.
+
+    A path is taken as lying below `folder`. Raises EvaluationError for any path without a folder, and for one that
+    leads out of it, by a link too.
+    """
+    import pandas as pd
+
+    def allowed(name: str, value: Any) -> Any:
+        if not isinstance(value, str | Path) or (isinstance(value, str) and value.startswith(_DATA)):
+            return value
+        if folder is None:
+            raise EvaluationError(f"{name} is a path, and this service opens none", value=_short(value), fix=_SEND_DATA)
+        root = folder.resolve()
+        try:
+            path = (root / value).resolve()
+        except (OSError, ValueError):
+            # Content without data: is too long a name.
+            path = None
+        if path is None or not path.is_relative_to(root):
+            told = f"{name} names a file outside the folder that this service reads"
+            raise EvaluationError(told, value=_short(value), fix=_SEND_DATA)
+        # As text, which opened_files looks at.
+        return str(path)
+
+    made = {
+        name: pd.Series([allowed(name, value) for value in rows[name]], index=rows.index, dtype=object)
+        for name in columns
+    }
+    return rows.assign(**made) if made else rows
+
+
 @contextmanager
-def opened_files(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+def opened_files(rows: pd.DataFrame, columns: Mapping[str, FileKind | None]) -> Iterator[pd.DataFrame]:
     """Requests with Paths in these columns: of a path as text, or of a `data:` URI with base64 content.
 
     Content lies in a temporary folder, which is gone after the block. A null stays None. Raises EvaluationError for any
-    other value, a path that is no file, and content that is not base64.
+    other value, a path that is no file, and content that is not base64 or that the snapshot would not let pass as a
+    file of the column's kind, if that is known.
     """
     import pandas as pd
 
@@ -73,28 +109,47 @@ def opened_files(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.Data
     with tempfile.TemporaryDirectory() as folder:
         made = {
             name: pd.Series(
-                [_opened(name, value, Path(folder, f"{number}_{place}")) for place, value in enumerate(rows[name])],
+                [
+                    _opened(name, value, kind, Path(folder, f"{number}_{place}"))
+                    for place, value in enumerate(rows[name])
+                ],
                 index=rows.index,
                 dtype=object,
             )
-            for number, name in enumerate(columns)
+            for number, (name, kind) in enumerate(columns.items())
         }
         yield rows.assign(**made)
 
 
-def _opened(name: str, value: object, target: Path) -> Path | None:
+def _opened(name: str, value: object, kind: FileKind | None, target: Path) -> Path | None:
+    import pandas as pd
+
     if isinstance(value, str) and value.startswith(_DATA):
-        return _written(name, value, target)
+        return _written(name, value, kind, target)
     if isinstance(value, str | Path):
-        if not Path(value).is_file():
-            raise EvaluationError(f"{name} names no file that can be opened here", value=str(value)[:200], fix=_FIX)
+        if not _is_file(value):
+            raise EvaluationError(f"{name} names no file that can be opened here", value=_short(value), fix=_FIX)
         return Path(value).absolute()
-    if value is None or value != value:
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
-    raise EvaluationError(f"{name} is a column of files, and a value is none", value=str(value)[:200], fix=_FIX)
+    raise EvaluationError(f"{name} is a column of files, and a value is none", value=_short(value), fix=_FIX)
 
 
-def _written(name: str, value: str, target: Path) -> Path:
+def _is_file(value: str | Path) -> bool:
+    try:
+        return Path(value).is_file()
+    except (OSError, ValueError):
+        # Content without data: is too long a name.
+        return False
+
+
+def _short(value: object) -> str:
+    """A value as an error shows it: content that was sent may be long, and says little."""
+    text = str(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}… ({len(text):,} letters)"
+
+
+def _written(name: str, value: str, file: FileKind | None, target: Path) -> Path:
     """The content of a data: URI, in a file with the ending of its type."""
     head, comma, content = value[len(_DATA) :].partition(",")
     kind, *others = head.split(";")
@@ -104,8 +159,12 @@ def _written(name: str, value: str, target: Path) -> Path:
         if len(content) > 4 * MOST_CONTENT // 3 + 4:
             raise ValueError(f"it has more than {MOST_CONTENT:,} bytes")
         data = base64.b64decode(content, validate=True)
+        if file is not None and (wrong := wrong_content(data, file)[0]):
+            raise ValueError(wrong)
     except ValueError as error:
-        raise EvaluationError(f"{name} holds content that can't be read: {error}", value=value[:60], fix=_FIX) from None
+        raise EvaluationError(
+            f"{name} holds content that can't be read: {error}", value=_short(value), fix=_FIX
+        ) from None
     path = target.with_suffix(mimetypes.guess_extension(kind) or "")
     path.write_bytes(data)
     return path

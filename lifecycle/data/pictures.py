@@ -16,3 +16,13 @@ def open_picture(file: Path | IO[bytes]) -> Image:
     from PIL import Image
 
     return Image.open(file, formats=FORMATS)
+
+
+def in_eight_bits(image: Image, mode: str) -> Image:
+    """A picture in a mode of eight bits a point, the upper ones of sixteen: Pillow would cut these off at 255."""
+    if not image.mode.startswith("I"):
+        return image.convert(mode)
+    import numpy as np
+    from PIL.Image import fromarray
+
+    return fromarray((np.asarray(image).clip(0, 65535) // 256).astype(np.uint8)).convert(mode)

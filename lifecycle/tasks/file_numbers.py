@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import mimetypes
 import re
 import zlib
 from collections.abc import Sequence
@@ -16,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lifecycle.data.file_tree import in_threads
-from lifecycle.data.pictures import open_picture
+from lifecycle.data.pictures import in_eight_bits, open_picture
 from lifecycle.errors import EvaluationError
 
 if TYPE_CHECKING:
     import numpy as np
-    from PIL.Image import Image
 
 SIDE, MOST_VALUES, BUCKETS = 8, 64, 128
 # Of a text the first part says what it is about; Python counts some ten million letters a second.
@@ -40,12 +40,17 @@ class Form:
 
 
 def form_of(paths: Sequence[Path]) -> Form:
-    """The form of a column by its first file, and of pictures by the first few: one with colours makes all so."""
+    """The form of a column by its first file, and of pictures by the first few: one with colours makes all so.
+
+    What its name says is a text is one, and so is all that is neither an array nor a picture.
+    """
     if _is_array(paths[0]):
         return Form("array", min(MOST_VALUES, max(1, _values(paths[0]).size)))
+    if (mimetypes.guess_type(paths[0].name)[0] or "").startswith("text/"):
+        return Form("text", BUCKETS)
     try:
         coloured = any(_is_coloured(path) for path in paths[:32])
-    except OSError:
+    except Exception:  # Of a text that begins as a picture does, "P1 outage", Pillow raises whatever it likes.
         return Form("text", BUCKETS)
     return Form("colour", 3 * SIDE**2) if coloured else Form("grey", SIDE**2)
 
@@ -98,19 +103,9 @@ def _of_picture(path: Path, *, colour: bool) -> np.ndarray:
     with open_picture(path) as image:
         # A JPEG is decoded at an eighth of its size where that is enough.
         image.draft("RGB" if colour else "L", (2 * SIDE, 2 * SIDE))
-        small = _in_mode(image, "RGB" if colour else "L").resize((SIDE, SIDE), Resampling.BOX)
+        small = in_eight_bits(image, "RGB" if colour else "L").resize((SIDE, SIDE), Resampling.BOX)
         points = np.asarray(small, dtype=np.float32) / 255
     return points.transpose(2, 0, 1).ravel() if colour else points.ravel()
-
-
-def _in_mode(image: Image, mode: str) -> Image:
-    """Eight bits a point: Pillow would cut the sixteen of others off at 255."""
-    if not image.mode.startswith("I"):
-        return image.convert(mode)
-    import numpy as np
-    from PIL.Image import fromarray
-
-    return fromarray((np.asarray(image).clip(0, 65535) // 256).astype(np.uint8)).convert(mode)
 
 
 def _values(path: Path) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.pictures import open_picture
+from lifecycle.data.pictures import in_eight_bits, open_picture
 from lifecycle.errors import EvaluationError
 
 if TYPE_CHECKING:
@@ -70,9 +70,12 @@ def _model(name: str, seed: int) -> Any:
 
 
 def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
+    """Columns whose files are pictures; arrays and texts beside them have no pixels."""
     from lifecycle.data.file_values import is_file_column
+    from lifecycle.tasks.file_numbers import form_of
 
-    found = [name for name in columns if is_file_column(rows[name])]
+    files = [name for name in columns if is_file_column(rows[name])]
+    found = [name for name in files if form_of(rows[name].dropna().to_list()).kind in ("grey", "colour")]
     if not found:
         raise EvaluationError(
             "no feature is a picture", value=columns, fix="give the picture's column customProperty file: picture"
@@ -96,13 +99,16 @@ def _numbers(rows: pd.DataFrame, columns: list[str], side: int) -> np.ndarray:
 
 
 def _grids(paths: pd.Series, side: int) -> np.ndarray:
-    """Pictures as colours from 0 to 1, `(N, side, side, 3)`."""
+    """Pictures as colours from 0 to 1, `(N, side, side, 3)`; all grey where there is none."""
     import numpy as np
     from PIL import Image
 
     found = []
     for path in paths:
+        if path is None:
+            found.append(np.full((side, side, 3), 0.5, dtype=np.float32))
+            continue
         with open_picture(path) as picture:
-            small = picture.convert("RGB").resize((side, side), Image.Resampling.BOX)
+            small = in_eight_bits(picture, "RGB").resize((side, side), Image.Resampling.BOX)
         found.append(np.asarray(small, dtype=np.float32) / 255)
     return np.stack(found)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from lifecycle.data.file_rows import MOST_BYTES, MOST_PIXELS
+from lifecycle.data.file_content import MOST_PIXELS
+from lifecycle.data.file_rows import MOST_BYTES
 from lifecycle.data.file_tree import in_threads
 from lifecycle.data.pictures import open_picture
 from lifecycle.errors import Problem

@@ -36,6 +36,14 @@ def test_content_hash_without_files_is_that_of_the_parquet_files_alone(folder):
     assert content_hash(folder) == combined(file for file in whole.files if file.rows)
 
 
+def test_a_folder_of_files_that_is_a_link_is_refused(folder, tmp_path):
+    (folder / "files").rename(tmp_path / "outside")
+    (folder / "files").symlink_to(tmp_path / "outside")
+    with pytest.raises(DatasetError, match="a link leads there") as caught:
+        content_hash(folder)
+    assert caught.value.value == "files"
+
+
 def test_a_foreign_file_beside_files_is_still_refused(folder):
     (folder / "notes.txt").write_text("x")
     with pytest.raises(DatasetError, match="not Parquet"):

@@ -12,9 +12,10 @@ from file_datasets import picture_dataset
 from PIL import Image
 
 from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact, verify_artifact, write_artifact
-from lifecycle.data.file_values import with_paths
+from lifecycle.contract.file_column import FileKind
+from lifecycle.data.file_values import of_strangers, opened_files, with_paths
 from lifecycle.errors import CheckpointError, EvaluationError
-from lifecycle.golden import answer_golden, draw_requests, read_golden
+from lifecycle.golden import answer_golden, draw_requests, file_columns, read_golden
 from lifecycle.golden_files import made_files
 from lifecycle.task import load_task
 from lifecycle.tasks.binary import BINARY
@@ -173,11 +174,55 @@ def test_a_request_is_a_path_or_content_and_anything_else_a_clear_error(tmp_path
     for value, told in {
         "no/such.png": "names no file that can be opened here", 3: "a column of files",
         "data:image/png,x": "content that can't be read", "data:image/png;base64,***": "content that can't be read",
+        "data:image/png;base64,JSFQUy1BZG9iZS0zLjA=": "no picture can be read from it",
     }.items():  # fmt: skip
         with pytest.raises(EvaluationError, match=told):
             score(pd.DataFrame({"picture": [value]}))
 
 
+def test_content_without_data_is_told_in_a_short_error_and_nulls_of_pandas_are_none():
+    content = base64.b64encode(bytes(range(256)) * 40).decode()
+    with (
+        pytest.raises(EvaluationError, match="names no file") as caught,
+        opened_files(of_picture(content), PICTURE),
+    ):
+        pass
+    assert len(str(caught.value.value)) < 90
+    for value in ("a\0b", [1, 2]):
+        with pytest.raises(EvaluationError, match="picture"), opened_files(of_picture(value), PICTURE):
+            pass
+    with opened_files(of_picture(pd.NA), PICTURE) as rows:
+        assert rows["picture"][0] is None
+
+
+PICTURE: dict[str, FileKind | None] = {"picture": "picture"}
+
+
+def of_picture(value: object) -> pd.DataFrame:
+    return pd.DataFrame({"picture": pd.Series([value], dtype=object)})
+
+
 def test_files_json_names_the_columns_and_is_left_out_without_any(tmp_path, rows):
     folder = written(tmp_path / "a", rows[["picture"]])
-    assert json.loads((folder / "files.json").read_text()) == ["picture"]
+    assert json.loads((folder / "files.json").read_text()) == {"picture": "picture"}
+    (folder / "files.json").write_text('["picture"]')
+    assert file_columns(folder) == {"picture": None}
+
+
+def test_requests_of_strangers_hold_content_or_files_below_the_folder_that_is_served(tmp_path):
+    served, content = tmp_path / "served", of_picture("data:image/png;base64,AAAA")
+    (served / "may").mkdir(parents=True)
+    (served / "may" / "a.png").write_bytes(b"x")
+    (tmp_path / "secret.png").write_bytes(b"x")
+    (served / "link.png").symlink_to(tmp_path / "secret.png")
+    assert of_strangers(content, ["picture"], None).equals(content)
+    assert of_strangers(of_picture(None), ["picture"], None)["picture"][0] is None
+    for value in ("may/a.png", str(served / "may" / "a.png")):
+        found = of_strangers(of_picture(value), ["picture"], served)["picture"][0]
+        assert found == str(served.resolve() / "may" / "a.png")
+        with pytest.raises(EvaluationError, match="this service opens none"):
+            of_strangers(of_picture(value), ["picture"], None)
+    for value in ("../secret.png", str(tmp_path / "secret.png"), "link.png", "/etc/hosts", "A" * 9000, "a\0b"):
+        with pytest.raises(EvaluationError, match=r"outside the folder|names no file"):  # noqa: SIM117
+            with opened_files(of_strangers(of_picture(value), ["picture"], served), PICTURE):
+                pass

@@ -12,6 +12,7 @@ from toy_project import FIRST, Toy
 
 from lifecycle.artifact import artifact_sha256
 from lifecycle.data.file_rows import sha_column
+from lifecycle.errors import EvaluationError
 from lifecycle.jobs import VerifyJob, VerifyResult
 from lifecycle.records import EvaluationReport, Snapshot, StageReport
 from resources.worker_process import run_worker
@@ -153,7 +154,7 @@ def with_pictures(toy: Toy) -> Toy:
 
 
 @pytest.mark.slow
-def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_path):
+def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_path, monkeypatch):
     toy = with_pictures(fresh)
     assert (check := toy.call("-m", "pipeline.cli", "check", "toy")).code == 0, check.out
     done = toy.execute(intent=FIRST)
@@ -188,6 +189,9 @@ def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_pat
         served = mlflow.pyfunc.load_model(registered.source)
     picture = toy.var / next(iter(sorted((toy.var / "datasets" / "pictures").glob("*/files/files/shown/*.png"))))
     content = f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
-    answers = served.predict(pd.DataFrame({"picture": [str(picture), content]}))
+    with pytest.raises(EvaluationError, match="this service opens none"):
+        served.predict(pd.DataFrame({"picture": [str(picture)]}))
+    monkeypatch.setenv("TRAINWORTHY_SERVED_FILES", str(picture.parent))
+    answers = served.predict(pd.DataFrame({"picture": [picture.name, content]}))
     assert list(answers.columns) == ["top", "middle", "bottom"]
     assert np.array_equal(answers.iloc[0], answers.iloc[1])

@@ -1,15 +1,19 @@
 """The registered model of each kind, loaded as a service loads it, answers as its artifact does."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from lifecycle.artifact import artifact_kind, load_artifact, write_artifact
+from lifecycle.errors import EvaluationError
 from lifecycle.task import load_task
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.target import Target
 from resources.mlflow import _save_pyfunc
+from resources.served_model import SERVED_FILES, ServedModel
 
 MODEL = """
 import torch
@@ -111,3 +115,19 @@ def test_served_model_answers_as_its_artifact_with_a_named_column_for_each_class
     else:
         assert list(found.columns) == list(kind.answer_names)
         assert list(found.index) == list(rows.index)
+
+
+def test_served_model_of_files_opens_no_path_unless_a_folder_is_named(tmp_path, monkeypatch):
+    served = ServedModel()
+    seen: list[object] = []
+    score = SimpleNamespace(whole=lambda rows: seen.extend(rows["picture"]) or np.zeros(len(rows)))
+    served._score, served._files = score, {"picture": "picture"}  # pyright: ignore[reportAttributeAccessIssue]
+    asked = pd.DataFrame({"picture": [str(tmp_path / "a.png"), "data:image/png;base64,AAAA"]})
+    with pytest.raises(EvaluationError, match="this service opens none"):
+        served.predict(None, asked)
+    monkeypatch.setenv(SERVED_FILES, str(tmp_path))
+    assert served.predict(None, asked).tolist() == [0, 0]
+    assert seen == [str(tmp_path.resolve() / "a.png"), "data:image/png;base64,AAAA"]
+    monkeypatch.setenv(SERVED_FILES, str(tmp_path / "other"))
+    with pytest.raises(EvaluationError, match="outside the folder"):
+        served.predict(None, asked)

@@ -112,3 +112,11 @@ def test_paths_become_texts_for_parquet(rows, tmp_path):
     found = pd.read_parquet(tmp_path / "a.parquet")["picture"]
     assert found[0] == str(tmp_path / "files" / "0000.png")
     assert pd.isna(found[1])
+
+
+@pytest.mark.parametrize("text", ["P1 outage at noon", "P6 note: call back", "P6 99999 99999 255 calls", "BM is away"])
+def test_a_text_that_begins_as_a_picture_does_is_a_text(tmp_path, text):
+    (tmp_path / "a").write_text(text)
+    assert form_of([tmp_path / "a"]).kind == "text"
+    (tmp_path / "a.txt").write_text("P5 1 1 255 calls")
+    assert form_of([tmp_path / "a.txt"]).kind == "text"

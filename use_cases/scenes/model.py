@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SHIFT = 6
+# What dataset.py writes; a service reads no other format either.
+FORMATS = ("PNG",)
 
 
 def fit_preprocessing(training: pd.DataFrame, hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def _pictures(paths: pd.Series) -> np.ndarray:
     """The files of Paths as `(N, height, width, 3)` from 0 to 1."""
     found = []
     for path in paths:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=FORMATS) as picture:
             found.append(np.asarray(picture.convert("RGB"), dtype=np.float32) / 255)
     return np.stack(found)
 
