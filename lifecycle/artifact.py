@@ -3,8 +3,8 @@
 A folder with model.pt2 (torch.export), preprocessing.json, calibration.json, target.json (what is predicted; an
 artifact without it is of a binary label), files.json (features that are files and their kinds, if there are any), the
 use case's code, golden.parquet (requests with the artifact's own answers; golden.py) and, written last, manifest.json
-with every file's sha256. Loading verifies the manifest first. No pickle is read: pt2 holds a graph and weights. No row of the data is in
-any of these files.
+with every file's sha256. Loading verifies the manifest first. No pickle is read: pt2 holds a graph and weights. No row
+of the data is in any of these files.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def opened_files(rows: pd.DataFrame, columns: Mapping[str, FileKind | None]) -> 
         yield rows.assign(**made)
 
 
-def _opened(name: str, value: object, kind: FileKind | None, target: Path) -> Path | None:
+def _opened(name: str, value: Any, kind: FileKind | None, target: Path) -> Path | None:
     import pandas as pd
 
     if isinstance(value, str) and value.startswith(_DATA):

@@ -290,7 +290,10 @@ def _seen(files: FoundFiles, rows: pd.DataFrame, windows: Windows, request: Requ
         if contents.converts:
             yield "the masks hold 0 and 255: the copies hold 0 and 1, and so must those of a next part"
         if contents.classes[0] == "class_0":
-            yield f"the classes have no names: write them into {request.data}/classes.txt, a name a line"
+            yield (
+                f"the classes have no names: write them in contract.yaml (label: classes, in the order of the values), "
+                f"or before new into {request.data}/classes.txt, a name a line"
+            )
     else:
         counts = Counter(folder.classes).most_common()
         few = f", {counts[-1][0]!r} the fewest ({counts[-1][1]:,})" if counts[-1][1] < counts[0][1] else ""

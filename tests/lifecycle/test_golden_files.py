@@ -145,6 +145,29 @@ def test_made_pictures_have_the_size_of_the_first_and_a_mode_like_its(tmp_path, 
     assert image.mode == ("RGB" if mode == "CMYK" else mode)
 
 
+def photos(folder: Path, sizes: list[tuple[int, int]]) -> list[Path]:
+    """Pictures of these widths and heights, the points of each all of its own grey."""
+    paths = [folder / f"{place}.png" for place in range(len(sizes))]
+    for place, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        Image.new("RGB", size, (place, place, place)).save(path)
+    return paths
+
+
+def test_large_pictures_are_mixed_of_many_and_few_are_made(tmp_path):
+    made = made_files(photos(tmp_path, [(700, 600)] * 40), 50, np.random.default_rng(0), blank=False)
+    points = np.asarray(opened(made[0].data))
+    assert (len(made), points.shape) == (1, (600, 700, 3))
+    shares = np.bincount(points[..., 0].ravel(), minlength=40) / (600 * 700)
+    assert len(shares) == 40
+    assert np.abs(shares - 1 / 40).max() < 0.005
+
+
+def test_pictures_of_several_sizes_are_made_small(tmp_path):
+    made = made_files(photos(tmp_path, [(700, 90), (64, 64)]), 50, np.random.default_rng(0), blank=False)
+    assert {opened(one.data).size for one in made} == {(256, 90)}
+    assert 10 < len(made) < 20
+
+
 def test_made_arrays_and_texts_hold_values_and_words_of_all(tmp_path):
     for place in range(4):
         np.save(tmp_path / f"{place}.npy", np.full((3, 2), place, dtype=np.int16))

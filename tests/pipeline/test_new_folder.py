@@ -351,6 +351,14 @@ def two_sizes(data: Path) -> None:
         save(data / top / "s 000.png", values)
 
 
+def test_classes_of_masks_without_names_are_named_in_the_contract(tmp_path, data):
+    result, problems = found(scenes(data), tmp_path / "found")
+    assert problems == []
+    assert result is not None
+    (line,) = (line for line in result.seen if "have no names" in line)
+    assert "write them in contract.yaml (label: classes" in line
+
+
 def alone(data: Path) -> None:
     (scenes(data) / "masks" / "s 000.png").unlink()
     (data / "images" / "s 001.png").unlink()

@@ -126,7 +126,7 @@ def test_served_model_of_files_opens_no_path_unless_a_folder_is_named(tmp_path, 
     with pytest.raises(EvaluationError, match="this service opens none"):
         served.predict(None, asked)
     monkeypatch.setenv(SERVED_FILES, str(tmp_path))
-    assert served.predict(None, asked).tolist() == [0, 0]
+    assert np.asarray(served.predict(None, asked)).tolist() == [0, 0]
     assert seen == [str(tmp_path.resolve() / "a.png"), "data:image/png;base64,AAAA"]
     monkeypatch.setenv(SERVED_FILES, str(tmp_path / "other"))
     with pytest.raises(EvaluationError, match="outside the folder"):
