@@ -301,5 +301,5 @@ def test_sound_masks_pass_and_a_label_of_masks_needs_a_name_of_its_own(tmp_path)
     assert look_at_files(tmp_path / "data", contract).check.status == "pass"
     text = (tmp_path / "contract.yaml").read_text().replace("name: classes", "name: mask")
     (tmp_path / "contract.yaml").write_text(text)
-    with pytest.raises(UseCaseError, match="is the name of the masks' column"):
+    with pytest.raises(UseCaseError, match="is the name of the label's column"):
         load_contract(tmp_path / "contract.yaml")
