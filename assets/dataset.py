@@ -11,10 +11,12 @@ from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from lifecycle.checks import CheckResult, holds, stopping
 from lifecycle.data.backfill import backfill_check
+from lifecycle.data.materialised import tree_here
 from lifecycle.data.versions import published_version, read_versions
 from lifecycle.declarations import refuse_declarations
+from lifecycle.errors import DatasetError
 from lifecycle.identity import sha256_file
-from lifecycle.records import DatasetVersion, Record
+from lifecycle.records import DatasetVersion, Record, StoredTree
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore
 from resources.workspace import Workspace
@@ -66,6 +68,7 @@ def fetch_dataset(run: StepRun) -> Outcome:
             "rows": found.rows,
             "path": state.relative(Path(found.path)),
             "files": found.files,
+            "tree": found.tree,
             "backfill": published_version(run.use_case.project, declared.name, declared.version).backfill,
         },
     )
@@ -88,4 +91,13 @@ def dataset_is_whole(run: StepRun, record: Record) -> bool:
     paths = ((run.workspace.state.absolute(file.path), file.sha256) for file in record.files)
     if not all(path.is_file() and sha256_file(path) == sha256 for path, sha256 in paths):
         return False
+    if record.tree is not None and not _has_tree(run.workspace.state.absolute(record.path), record.tree):
+        return False
     return before is not None and kept_history(run).status == before.status
+
+
+def _has_tree(folder: Path, tree: StoredTree) -> bool:
+    try:
+        return tree_here(folder) == tree
+    except (DatasetError, OSError):
+        return False

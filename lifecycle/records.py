@@ -81,6 +81,14 @@ class StoredFile(Frozen):
     bytes: int
 
 
+class StoredTree(Frozen):
+    """Files that a record does not name one by one: how many, their bytes together, the hash of names and contents."""
+
+    files: int
+    bytes: int
+    sha256: str
+
+
 @dataclass(frozen=True, eq=False)
 class Written:
     """The bytes that a record was read from, and the hash of what it is dumped to as long as nobody changes it.
@@ -156,7 +164,10 @@ class Backfill(Frozen):
 
 
 class DatasetVersion(Record):
-    """A published version of a dataset, with its bytes at `path`, checked against both hashes."""
+    """A published version of a dataset, with its bytes at `path`, checked against both hashes.
+
+    `tree` are the files that rows name, below `path`; a record of before it names them among `files`.
+    """
 
     kind: Literal["dataset"] = "dataset"  # pyright: ignore[reportIncompatibleVariableOverride]
     name: str
@@ -167,6 +178,12 @@ class DatasetVersion(Record):
     path: str
     files: tuple[StoredFile, ...]
     backfill: Backfill | None = None
+    tree: StoredTree | None = None
+
+    @property
+    def file_count(self) -> int:
+        """How many files it holds, those that rows name among them."""
+        return len(self.files) + (self.tree.files if self.tree else 0)
 
 
 class Split(Frozen):

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from lifecycle.errors import Problem, did_you_mean
+from lifecycle.tasks.target import KINDS
 
 _HOW_TO = "docs/how-to/use-case.md explains each key"
 
 # How keys are added that somebody meets in a file of before there were such.
 _ADDED = {
-    "task": "write task: {kind: binary}, multiclass, multilabel or regression, or let `trainworthy check --mend` write "
-    "what the contract's label is",
+    "task": f"write task: {{kind: {KINDS[0]}}}, {', '.join(KINDS[1:-1])} or {KINDS[-1]}, or let `trainworthy check "
+    "--mend` write what the contract's label is",
 }
 
 

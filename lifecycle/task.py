@@ -56,16 +56,19 @@ class Task(Protocol):
         ...
 
     def loss_fn(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Loss of each row, shape (N,). Targets have shape (N,): float32, of classes int64 places among them.
+        """Loss of each row, shape (N,). Targets by kind of task:
 
-        Of several labels a row they are float32 0 and 1, (N, labels).
+        binary: float32 0 and 1, (N,). multiclass: int64 places among the classes, (N,). multilabel: float32 0 and 1,
+        (N, labels). regression: float32, (N,). segmentation: int64 places among the classes, (N, height, width).
+        language_model: int64 bytes, (N, length), and -100 beyond a text's end.
         """
         ...
 
     def predict(self, outputs: torch.Tensor) -> torch.Tensor:
         """The answer of each row. binary: the probability of label 1, (N,). multiclass: a probability of each class,
         (N, classes), which add up to 1. multilabel: a probability of each label, (N, labels). regression: a number,
-        (N,), or rising quantiles, (N, quantiles).
+        (N,), or rising quantiles, (N, quantiles). segmentation: a probability of each class at each pixel,
+        (N, classes, height, width). language_model: a probability of each byte at each place, (N, length, 256).
         """
         ...
 

@@ -11,7 +11,7 @@ from lifecycle.data.pictures import open_picture
 # A larger picture is below the size from which Pillow warns of a bomb.
 MOST_PIXELS = 64 * 2**20
 # A mask holds a whole number a pixel: black and white, grey, or places in a palette.
-_MASK_MODES = ("1", "L", "P", "I", "I;16", "I;16L", "I;16B")
+MASK_MODES = ("1", "L", "P", "I", "I;16", "I;16L", "I;16B")
 
 
 def wrong_content(
@@ -40,13 +40,16 @@ def _image(
             return f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}", found
         if size is not None and found != size:
             return f"it is {height} × {width} pixels, and the contract pins {size[0]} × {size[1]}", found
-        if mask and image.mode not in _MASK_MODES:
+        if mask and image.mode not in MASK_MODES:
             return f"a mask holds one whole number a pixel, and its mode is {image.mode}", found
         image.load()
-        most = int(np.asarray(image).max()) if classes is not None else 0
-    if classes is not None and most >= classes:
-        return f"a pixel of the mask is {most}, and the {classes} classes are 0 to {classes - 1}", found
-    return "", found
+        values = None if classes is None else np.asarray(image)
+    if classes is None or values is None:
+        return "", found
+    # TIFF holds numbers below 0 too.
+    wrong = [value for value in (int(values.max()), int(values.min())) if not 0 <= value < classes]
+    told = f"a pixel of the mask is {wrong[0]}, and the {classes} classes are 0 to {classes - 1}" if wrong else ""
+    return told, found
 
 
 def _array(data: bytes, size: tuple[int, ...] | None) -> str:

@@ -13,9 +13,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lifecycle.data.content import ContentHash, FileContent, all_files, combined
-from lifecycle.data.file_tree import tree_hashes
+from lifecycle.data.file_tree import is_file_name, tree_files, tree_hashes
 from lifecycle.errors import DatasetError
-from lifecycle.records import Frozen, StoredFile
+from lifecycle.identity import sha256_json
+from lifecycle.records import Frozen, StoredFile, StoredTree
 
 
 class ManifestFile(Frozen):
@@ -35,6 +36,11 @@ class Manifest(Frozen):
     def content(self) -> ContentHash:
         """The dataset's logical content, from that of its files."""
         return combined(file.content for file in self.files)
+
+    @property
+    def tree(self) -> StoredTree | None:
+        """The files that rows name, all together; None where there are none."""
+        return _together([file.stored for file in self.files if is_file_name(file.stored.path)])
 
 
 def files_folder(target: Path) -> Path:
@@ -93,6 +99,18 @@ def read_manifest(target: Path) -> Manifest:
         return Manifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise _damaged(target, "the manifest can't be read", str(error)) from error
+
+
+def tree_here(folder: Path) -> StoredTree | None:
+    """The files that rows name as they lie in a folder of files; each is read. Raises DatasetError for a link."""
+    return _together([*_stored(tree_files(folder)).values()])
+
+
+def _together(files: list[StoredFile]) -> StoredTree | None:
+    if not files:
+        return None
+    sha256 = sha256_json({file.path: file.sha256 for file in files})
+    return StoredTree(files=len(files), bytes=sum(file.bytes for file in files), sha256=sha256)
 
 
 def _stored(files: dict[str, Path]) -> dict[str, StoredFile]:

@@ -71,7 +71,7 @@ def as_markdown(text: str) -> str:
 
 
 def _dataset(record: DatasetVersion) -> tuple[str, ...]:
-    told = f"{record.name}@{record.revision}: {count(record.rows)} rows in {len(record.files)} files."
+    told = f"{record.name}@{record.revision}: {count(record.rows)} rows in {count(record.file_count)} files."
     return (told, f"Every row was read: the content hash is the published one, {record.content_hash[:12]}.")
 
 

@@ -50,8 +50,9 @@ class Flight:
     `stage` is smoke, pilot or full, `device` cpu or cuda. `steps` are the updates that use_case.yaml plans (epochs and
     batch_size), each of `batch_size` rows. `training` and `hyperparameters` are its sections: what of them has an
     effect is up to the script. `seed` has seeded torch, numpy and random. `preprocessing` was learned from the stage's
-    rows. `inputs` are these rows as to_tensors gives them, each (N, ...), `targets` their labels, (N,): float32,
-    of classes int64 places among them; both on the device. `has_weights`: rows do not count the same.
+    rows. `inputs` are these rows as to_tensors gives them, each (N, ...), `targets` their labels as loss_fn gets
+    them, (N, ...) float32 or int64 (Task.loss_fn in lifecycle/task.py); both on the device. `has_weights`: rows do not
+    count the same.
     """
 
     def __init__(self, log: Logbook, prepared: Prepared, checkpoints: ScriptCheckpoints, device: str) -> None:

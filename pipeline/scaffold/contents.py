@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from lifecycle.data.file_content import MOST_PIXELS
+from lifecycle.data.file_content import MASK_MODES, MOST_PIXELS
 from lifecycle.data.file_rows import MOST_BYTES
 from lifecycle.data.file_tree import in_threads
 from lifecycle.data.pictures import open_picture
@@ -22,8 +22,6 @@ from pipeline.scaffold.folder import CLASSES_FILE, Folder, shown
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Of masks: what Pillow calls pictures of one whole number a point.
-_MASK_MODES = ("1", "L", "P", "I", "I;16", "I;16L", "I;16B")
 _GREY = ("1", "L", "LA", "I", "I;16", "I;16L", "I;16B", "F")
 # A number of a mask is the place of a class, and so many classes fit into a byte.
 MOST_CLASSES = 256
@@ -127,7 +125,7 @@ def _picture(data: bytes, *, is_mask: bool) -> Seen:
         if width * height > MOST_PIXELS:
             return Seen(f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}")
         image.load()
-        values = _values(image) if is_mask and image.mode in _MASK_MODES else ()
+        values = _values(image) if is_mask and image.mode in MASK_MODES else ()
         return Seen("", "", (height, width), image.mode, values)
 
 
@@ -192,7 +190,7 @@ def _classes(
     path: Path, folder: Folder, masks: Sequence[Seen], names: tuple[str, ...]
 ) -> tuple[tuple[str, ...], bool, list[Problem]]:
     """The classes in the order of the pixels' values, whether the masks are to be converted, and what is wrong."""
-    coloured = [(name, one.mode) for name, one in zip(folder.masks, masks, strict=True) if one.mode not in _MASK_MODES]
+    coloured = [(name, one.mode) for name, one in zip(folder.masks, masks, strict=True) if one.mode not in MASK_MODES]
     if coloured:
         modes = ", ".join(sorted({mode for _, mode in coloured}))
         counted = f"{len(coloured):,} of {len(masks):,} masks hold colours ({modes}), not a class a pixel"

@@ -286,6 +286,16 @@ def test_masks_of_another_size_than_their_picture_or_with_an_unknown_class_are_t
     }
 
 
+def test_pixel_below_0_is_told_by_row(tmp_path):
+    contract = masked(tmp_path / "data", [np.arange(48).reshape(6, 8) % 2] * 2)
+    with io.BytesIO() as file:
+        Image.fromarray((np.arange(48).reshape(6, 8) % 2 - 1).astype(np.int32)).save(file, format="TIFF")
+        (tmp_path / "data" / "files" / "1m.png").write_bytes(file.getvalue())
+    found = look_at_files(tmp_path / "data", contract).check
+    told = {detail["row"]["row_id"]: detail["problem"] for detail in found.details if "row" in detail}
+    assert told == {1: "a pixel of the mask is -1, and the 2 classes are 0 to 1"}
+
+
 def test_sound_masks_pass_and_a_label_of_masks_needs_a_name_of_its_own(tmp_path):
     contract = masked(tmp_path / "data", [np.arange(48).reshape(6, 8) % 2] * 3)
     assert look_at_files(tmp_path / "data", contract).check.status == "pass"

@@ -5,6 +5,7 @@ import yaml
 from trips_project import DVC_YAML, assert_right
 
 from lifecycle.data.contents import contents_path, read_contents
+from lifecycle.data.materialised import tree_here
 from lifecycle.data.versions import read_versions, versions_path
 from lifecycle.errors import DatasetError
 
@@ -40,6 +41,9 @@ def test_publish_keeps_files_that_rows_name_and_fetch_brings_them_back(unpublish
     fetched = unpublished.fetch("v1")
     assert_right(fetched, unpublished, "v1")
     assert (fetched.path / "files" / "b" / "2.png").read_bytes() == b"b/2.png"
+    assert fetched.tree is not None
+    assert (fetched.tree.files, fetched.tree.bytes) == (2, len("1.png") + len("b/2.png"))
+    assert fetched.tree == tree_here(fetched.path)
     assert unpublished.num_builds == 1
     unpublished.write_builder(
         "out.mkdir(parents=True)",

@@ -111,4 +111,4 @@ def assert_right(fetched: FetchedDataset, trips: Trips, revision: str = "v3") ->
     assert (fetched.content_hash, fetched.rows) == (version.content_hash, version.rows)
     for file in fetched.files:
         assert sha256_file(trips.store.state / file.path) == file.sha256
-    assert len(fetched.files) == len(found.files)
+    assert len(fetched.files) + (fetched.tree.files if fetched.tree else 0) == len(found.files)

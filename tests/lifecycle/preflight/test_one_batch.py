@@ -52,6 +52,7 @@ def test_sample_has_fewer_rows_where_a_row_is_large(splits, tmp_path, monkeypatc
     monkeypatch.setattr(sample, "SAMPLE_BYTES", 300 * row_bytes)
     few = draw_sample(job, rows, "cpu")
     assert len(few.data.targets) == pytest.approx(300, abs=1)
+    assert few.subject.groups is not None
     assert len(few.subject.held_out.targets) == len(few.subject.groups) == pytest.approx(300, abs=1)
     assert few.preprocessing == whole.preprocessing
     monkeypatch.setattr(sample, "SAMPLE_BYTES", 1)
