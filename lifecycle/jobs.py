@@ -259,7 +259,8 @@ class Learned(Frozen):
     of `stage_reference`, one fitted on the stage's rows. All are stretched alike, and standard errors resample groups.
     `own` is the network's on rows that it learned from, as a share of their own labels' entropy, None where they lie in
     too few groups.
-    `beyond_linear` is the network's rise less the stage reference's. `label_entropy` is the loss of the validation
+    `beyond_linear` is the network's rise less the stage reference's, `below_linear` the stage reference's loss less the
+    network's, both stretched. `label_entropy` is the loss of the validation
     rows' own best constant answer: what there is to explain. `network_loss` and `prior_loss` are the losses of the
     network and of the training rows' best constant answer.
     """
@@ -269,6 +270,7 @@ class Learned(Frozen):
     stage_reference: Estimate | None = None
     own: Estimate | None = None
     beyond_linear: Estimate | None = None
+    below_linear: Estimate | None = None
     label_entropy: float
     network_loss: float
     prior_loss: float

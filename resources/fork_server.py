@@ -117,7 +117,7 @@ class ForkServer:
 
 @dataclass
 class Forked:
-    """A child of the server; its end comes over the socket."""
+    """A child of the server; its end comes over the socket, with the CPU seconds that it and its children took."""
 
     pid: int
     channel: socket.socket
@@ -141,7 +141,12 @@ class Forked:
             with contextlib.suppress(OSError):
                 told = self.channel.recv(64)
             # A server that is gone took its child along.
-            self.code = int(told) if told else -signal.SIGKILL
+            # Not at the top: the server imports other people's packages only.
+            from lifecycle.cost.meter import count_worker
+
+            code, _, seconds = told.decode().partition(" ")
+            count_worker(float(seconds or 0.0))
+            self.code = int(code) if code else -signal.SIGKILL
         return self.code
 
 
@@ -199,8 +204,9 @@ def main() -> int:
             for descriptor in (ready, *descriptors):
                 os.close(descriptor)
             channel.sendall(str(pid).encode())
-            _, status = os.waitpid(pid, 0)
-            channel.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+            _, status, usage = os.wait4(pid, 0)
+            ended = f"{os.waitstatus_to_exitcode(status)} {usage.ru_utime + usage.ru_stime:.3f}"
+            channel.sendall(ended.encode())
     os.close(is_ready)
     return _work(json.loads(told), descriptors, path)
 

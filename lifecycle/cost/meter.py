@@ -12,6 +12,14 @@ from lifecycle.records import Cost
 
 # Seconds that this process has waited for others, as the kernel counts its CPU seconds: only ever more.
 _queued_seconds = 0.0
+# CPU seconds of ended workers that are another process's children: the kernel counts them there.
+_workers_seconds = 0.0
+
+
+def count_worker(cpu_seconds: float) -> None:
+    """A worker of this process's run has ended whose parent is another process."""
+    global _workers_seconds
+    _workers_seconds += cpu_seconds
 
 
 @contextlib.contextmanager
@@ -26,7 +34,7 @@ def queued() -> Iterator[None]:
 
 
 class Meter:
-    """Counts from its making on. CPU seconds are this process's and its waited-for children's."""
+    """Counts from its making on. CPU seconds are this process's, its waited-for children's and its workers'."""
 
     def __init__(self) -> None:
         self._wall, self._cpu, self._queued = time.perf_counter(), _cpu_seconds(), _queued_seconds
@@ -58,4 +66,4 @@ class Meter:
 
 def _cpu_seconds() -> float:
     usages = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return _workers_seconds + sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lifecycle.cost.meter import Meter
+from lifecycle.cost.prices import Sku
 from resources import fork_server
 from resources.fork_server import Forked, start_worker
 
@@ -30,6 +32,8 @@ def main(arguments):
     out.with_suffix(".tmp").write_text(repr(seen))
     out.with_suffix(".tmp").rename(out)
     print("told on stdout", flush=True)
+    while "works" in out.name and time.process_time() < 0.5:
+        sum(range(1000))
     while "waits" in out.name:
         time.sleep(0.05)
     return 65 if "fails" in out.name else 0
@@ -90,6 +94,14 @@ def test_workers_of_a_run_are_forked_and_see_what_a_process_of_their_own_would(p
     assert one[5] != two[5]
     assert one[6] != two[6]
     assert one[7] == two[7]
+
+
+def test_cpu_seconds_of_a_forked_worker_are_those_of_its_run(place):
+    meter = Meter()
+    worker, _ = begun(place, "works")
+    assert isinstance(worker, Forked)
+    assert worker.wait(60) == 0
+    assert meter.cost(Sku(usd_per_hour=1.0)).cpu_seconds > 0.5
 
 
 def test_worker_that_has_to_be_fresh_shares_nothing_not_even_the_order_of_sets(place):

@@ -15,7 +15,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best
 from lifecycle.preflight.wiring.bounded import is_softmax
 from lifecycle.preflight.wiring.numbers import falls_without_end
-from lifecycle.preflight.wiring.passes import few, forward
+from lifecycle.preflight.wiring.passes import forward, spread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +31,7 @@ def predicted_labels(subject: Subject, kind: Kind) -> Found:
     import torch
 
     assert subject.predict is not None
-    data, loss_fn = few(subject, ROWS), subject.recipe.loss_fn
+    data, loss_fn = spread(subject, ROWS), subject.recipe.loss_fn
     targets = data.targets
     columns = targets.T if targets.ndim == 2 else ()
     varied = [place for place, column in enumerate(columns) if bool((column != column[0]).any())]

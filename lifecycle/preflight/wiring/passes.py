@@ -33,6 +33,13 @@ def few(subject: Subject, rows: int = FEW_ROWS) -> TrainData:
     return _augmented(subject, torch.arange(min(rows, len(subject.training.targets)), device=subject.device))
 
 
+def spread(subject: Subject, rows: int) -> TrainData:
+    """As `few`, of rows that are evenly spread: rows may be sorted by their label."""
+    from lifecycle.training.rows.spread import spread_rows
+
+    return _augmented(subject, spread_rows(subject.training, rows).to(subject.device))
+
+
 def others(subject: Subject, rows: int) -> TrainData:
     """As many other rows of training, from its middle on, and so that none is in its own place."""
     import torch

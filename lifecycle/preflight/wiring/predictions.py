@@ -13,7 +13,7 @@ from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places, of_size
 from lifecycle.preflight.wiring.labels import predicted_labels
 from lifecycle.preflight.wiring.numbers import falls_without_end, predicted_numbers
-from lifecycle.preflight.wiring.passes import few, forward
+from lifecycle.preflight.wiring.passes import forward, spread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ def _predicted_classes(subject: Subject) -> Found:
     import torch
 
     assert subject.predict is not None
-    data = few(subject, ROWS)
+    data = spread(subject, ROWS)
     targets = data.targets
     several = subject.kind is not None and subject.kind.name != "binary"
     if not several and (targets.ndim != 1 or not bool(((targets == 0) | (targets == 1)).all())):

@@ -64,13 +64,16 @@ def measure_learned(
         judged["trained_linear"] = trained_linear
     judged = {name: stretched(kind, labels, answers, groups) for name, answers in judged.items()}
     rises = permutation_rises(kind, labels, judged, groups, seed)
+    losses = {name: kind.row_loss(labels, answers) for name, answers in judged.items()}
     beyond = None if trained_linear is None else rises["network"] - rises["trained_linear"]
+    less = None if trained_linear is None else losses["trained_linear"] - losses["network"]
     return Learned(
         network=mean_estimate(rises["network"], groups),
         reference=mean_estimate(rises["reference"], groups),
         stage_reference=_over_fits([rises[str(number)] for number in range(len(refits))], groups) if refits else None,
         own=own,
         beyond_linear=None if beyond is None else mean_estimate(beyond, groups),
+        below_linear=None if less is None else mean_estimate(less, groups),
         label_entropy=float(kind.row_loss(labels, constant_answers(kind.prior(labels), len(labels))).mean()),
         network_loss=float(kind.row_loss(labels, network).mean()),
         prior_loss=float(kind.row_loss(labels, constant_answers(prior, len(labels))).mean()),
