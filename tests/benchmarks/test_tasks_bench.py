@@ -8,10 +8,28 @@ import pytest
 
 from benchmarks import tasks
 from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED
+from benchmarks.tasks_pictures import (
+    DISC,
+    GROUND,
+    SQUARE,
+    each,
+    exchanged,
+    fewer_with,
+    ground_alike,
+    held_out_arrays,
+    in_second_half_of_training,
+    mask_in_blue,
+    masks_of,
+    opened,
+    shapes,
+    shapes_moved,
+    stored,
+)
 from benchmarks.tasks_rows import (
     Rows,
     copied,
     digits_moved,
+    fewer_names,
     flats,
     flats_moved,
     flights_moved,
@@ -19,8 +37,12 @@ from benchmarks.tasks_rows import (
     in_second_half,
     of_next_row,
     rarer,
+    renamed,
     shuffled,
+    sky,
+    sky_moved,
     twice,
+    without,
 )
 from lifecycle.checks import CheckResult
 from resources.settings import PROJECT
@@ -99,6 +121,75 @@ def test_a_rare_class_is_thinned_and_no_other():
     counts = mutated(rarer("digit", 8, 0.2), digits)["digit"].value_counts()
     assert counts[3] == 1000
     assert 150 < counts[8] < 250
+
+
+def test_texts_of_labels_lose_or_exchange_one_name():
+    texts = pd.DataFrame({"sky": ["rain|wind", "wind", "", "rain"] * 500})
+    assert without("rain")(texts["sky"]).tolist()[:4] == ["wind", "wind", "", ""]
+    assert renamed({"rain": "wind", "wind": "rain"})(texts["sky"]).tolist()[:4] == ["wind|rain", "rain", "", "wind"]
+    fewer = fewer_names("rain", 0.3)(texts)
+    assert fewer.str.contains("wind").sum() == 1000
+    assert 250 < fewer.str.contains("rain").sum() < 350
+
+
+def test_hours_know_their_own_weather_and_that_of_three_hours_later():
+    table = sky()
+    assert len(table) > 2800
+    assert table["moment"].is_unique
+    # Of one day the hour at hand shows what was named three hours before.
+    pairs = (table["hour"].shift(-1) - table["hour"] == 3) & (table["date"].shift(-1) == table["date"])
+    windy = table["sky"].str.contains("wind")
+    assert (windy[pairs] == (table["wind_speed"].shift(-1) > 15)[pairs]).all()
+    copies = sky_moved(table[2000:2100].copy(), table[:1000], np.random.default_rng(0))
+    assert set(copies["date"]) <= set(table["date"][:1000])
+    assert not set(copies["moment"]) & set(table["moment"])
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Rows:
+    table = shapes()
+    return Rows(table, {"training": table.index[:300], "benchmark": table.index[300:]})
+
+
+def test_pictures_are_stored_and_opened_as_they_were(pictures, tmp_path):
+    stored(pictures.frame[:9], tmp_path).to_parquet(tmp_path / "part-0001.parquet")
+    found = opened(tmp_path)
+    assert found["name"].tolist() == pictures.frame["name"].tolist()[:9]
+    for column in ("picture", "mask"):
+        assert np.array_equal(np.stack(found[column]), np.stack(pictures.frame[column][:9]))
+
+
+def test_masks_are_exchanged_turned_or_given_to_other_pictures(pictures):
+    before = np.stack(pictures.frame["mask"])
+    assert set(np.unique(before)) == {GROUND, SQUARE, DISC}
+    assert np.array_equal(np.stack(mutated(each("mask", np.transpose), pictures)["mask"]), before.transpose(0, 2, 1))
+    turned = np.array([GROUND, DISC, SQUARE])[before]
+    late, held_out_ones = in_second_half_of_training("mask", exchanged), held_out_arrays("mask", exchanged)
+    for mutation, first, last in ((late, 150, 300), (held_out_ones, 300, len(before))):
+        found = np.stack(mutated(mutation, pictures)["mask"])
+        assert np.array_equal(found[first:last], turned[first:last])
+        assert np.array_equal(np.delete(found, slice(first, last), 0), np.delete(before, slice(first, last), 0))
+    next_ones = mutated(masks_of(lambda rows, _: np.roll(np.arange(len(rows.frame)), -1)), pictures)["mask"]
+    assert np.array_equal(np.stack(next_ones)[:-1], before[1:])
+
+
+def test_blue_tells_the_mask_and_copies_of_pictures_lie_on_sheets_of_training(pictures):
+    blue = np.stack(mutated(mask_in_blue, pictures)["picture"])[..., 2]
+    assert np.array_equal(blue // 100, np.stack(pictures.frame["mask"]))
+    copies = shapes_moved(pictures.frame[400:].copy(), pictures.frame[:300], np.random.default_rng(0))
+    assert set(copies["prefix"]) <= set(pictures.frame["prefix"][:300])
+    assert not set(copies["name"]) & set(pictures.frame["name"])
+
+
+def test_a_rare_shape_is_thinned_and_a_ground_is_of_one_colour(pictures):
+    def with_disc(frame: pd.DataFrame) -> np.ndarray:
+        return np.array([(mask == DISC).any() for mask in frame["mask"]])
+
+    before, after = with_disc(pictures.frame), with_disc(mutated(fewer_with(DISC, 0.4), pictures))
+    assert (~after).sum() == (~before).sum()
+    assert 0.3 < after.sum() / before.sum() < 0.5
+    grounds = np.stack(mutated(ground_alike, pictures)["picture"])[np.stack(pictures.frame["mask"]) == GROUND]
+    assert np.unique(grounds).tolist() == [110]
 
 
 def test_a_mistake_is_found_by_what_stops_and_a_warning_is_counted_apart(capsys):

@@ -178,6 +178,8 @@ def test_pictures_beside_masks_become_a_segmentation_with_places_of_classes(tmp_
     folder, built, result = laid_out(scenes(data, yes=255), tmp_path, monkeypatch)
     assert "the masks hold 0 and 255: the copies hold 0 and 1, and so must those of a next part" in result.seen
     assert "80 pictures, each with its mask; of all pixels ground 86.7%, house 13.3%" in result.seen
+    first = (folder / "model.py").read_text().splitlines()[0]
+    assert first.endswith(": a small U-Net over pictures of one size, a logit of each class at each pixel.")
     values = yaml.safe_load((folder / "use_case.yaml").read_text())
     assert (values["task"], values["target"], values["split"]["by"]) == (
         {"kind": "segmentation"}, "mask_classes", "stratified",
