@@ -332,9 +332,10 @@ SEGMENTATION = (
          in_second_half_of_training("mask", exchanged)),
     Case("shapes", "classes exchanged after training", (), "drift|label|class", held_out_arrays("mask", exchanged)),
     Case("shapes", "the mask in the blue of its picture", (), "decide|single_feature|leak", mask_in_blue),
-    Case("shapes", "benchmark pictures in training", (), "duplicate|copied|equal",
+    Case("shapes", "benchmark pictures in training", (), "duplicate|copied|equal|byte for byte",
          copied("benchmark", shapes_moved)),
-    Case("shapes", "each picture twice, on two sheets", (), "duplicate|copied|equal", twice(shapes_moved)),
+    Case("shapes", "each picture twice, on two sheets", (), "duplicate|copied|equal|byte for byte",
+         twice(shapes_moved)),
 )  # fmt: skip
 PLANTED = (*BINARY, *MULTICLASS, *REGRESSION, *QUANTILES, *MULTILABEL, *SEGMENTATION)
 

@@ -67,13 +67,20 @@ def opened(files: Path) -> pd.DataFrame:
     """The table of a dataset's folder, with the arrays of its files."""
     frame = pd.concat([pd.read_parquet(path) for path in sorted(files.glob("*.parquet"))], ignore_index=True)
     for column in FOLDERS:
-        frame[column] = [np.asarray(Image.open(files / path)) for path in frame[column]]
+        frame[column] = _arrays([np.asarray(Image.open(files / path)) for path in frame[column]], frame)
     return frame
+
+
+def _arrays(arrays: list[np.ndarray], frame: pd.DataFrame) -> pd.Series:
+    """A column of arrays, one of each row of the table."""
+    return pd.Series(arrays, index=frame.index, dtype=object)
 
 
 def each(column: str, arrays: Arrays) -> Mutation:
     """Each array of the column made anew."""
-    return lambda rows, _: rows.frame.assign(**{column: [arrays(one) for one in rows.frame[column]]})
+    return lambda rows, _: rows.frame.assign(
+        **{column: _arrays([arrays(one) for one in rows.frame[column]], rows.frame)}
+    )
 
 
 def masks_of(order: Callable[[Rows, np.random.Generator], np.ndarray]) -> Mutation:
@@ -93,7 +100,9 @@ def in_second_half_of_training(column: str, arrays: Arrays) -> Mutation:
         training = rows.splits["training"]
         later = rows.frame.index.isin(training[len(training) // 2 :])
         pairs = zip(rows.frame[column], later, strict=True)
-        return rows.frame.assign(**{column: [arrays(one) if changed else one for one, changed in pairs]})
+        return rows.frame.assign(
+            **{column: _arrays([arrays(one) if changed else one for one, changed in pairs], rows.frame)}
+        )
 
     return mutate
 
@@ -103,7 +112,9 @@ def held_out_arrays(column: str, arrays: Arrays) -> Mutation:
 
     def mutate(rows: Rows, random: np.random.Generator) -> pd.DataFrame:
         pairs = zip(rows.frame[column], rows.frame.index.isin(rows.splits["training"]), strict=True)
-        return rows.frame.assign(**{column: [one if training else arrays(one) for one, training in pairs]})
+        return rows.frame.assign(
+            **{column: _arrays([one if training else arrays(one) for one, training in pairs], rows.frame)}
+        )
 
     return mutate
 
@@ -112,7 +123,7 @@ def mask_in_blue(rows: Rows, random: np.random.Generator) -> pd.DataFrame:
     """The blue of each pixel tells its class, as of pictures that were saved with their annotation."""
     pairs = zip(rows.frame["picture"], rows.frame["mask"], strict=True)
     pictures = [np.dstack([picture[..., :2], 100 * mask]).astype(np.uint8) for picture, mask in pairs]
-    return rows.frame.assign(picture=pictures)
+    return rows.frame.assign(picture=_arrays(pictures, rows.frame))
 
 
 def shapes_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
@@ -136,4 +147,4 @@ def ground_alike(rows: Rows, random: np.random.Generator) -> pd.DataFrame:
     """Where nothing lies, every pixel of every picture has the same colour."""
     pairs = zip(rows.frame["picture"], rows.frame["mask"], strict=True)
     pictures = [np.where(mask[..., None] == GROUND, 110, picture).astype(np.uint8) for picture, mask in pairs]
-    return rows.frame.assign(picture=pictures)
+    return rows.frame.assign(picture=_arrays(pictures, rows.frame))

