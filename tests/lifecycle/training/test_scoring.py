@@ -1,5 +1,7 @@
 """Rows are scored in chunks that fit into memory, and the chunks change no probability."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -31,5 +33,6 @@ def test_rows_are_scored_in_chunks_by_the_bytes_of_one(width, most):
 
 
 def test_no_rows_give_no_probabilities():
-    none, task = pd.DataFrame({"x": []}), Wide(1)
+    none = pd.DataFrame({"x": []})
+    task: Any = Wide(1)
     assert scoring.in_chunks(none, task, {}, lambda inputs: inputs["x"], "cpu", lambda raw, _: raw).shape == (0,)
