@@ -287,8 +287,8 @@ def _several_told(held: Held, found: Several) -> str:
     if not empty:
         return told
     return (
-        f"{told}; {empty:,} rows are empty and train nothing: if these have none of the labels, say so: write empty texts "
-        "into a Parquet file and start again, or fill them in dataset.py and publish the next version"
+        f"{told}; {empty:,} rows are empty and train nothing: if these have none of the labels, say so: write empty "
+        "texts into a Parquet file and start again, or fill them in dataset.py and publish the next version"
     )
 
 
