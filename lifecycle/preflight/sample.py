@@ -14,6 +14,7 @@ from lifecycle.preflight.throughput.blocked import spent
 from lifecycle.task import Task, fit_preprocessing, load_task
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
+from lifecycle.training.random_state import random_kept
 from lifecycle.training.recipe import make_optimizers, make_recipe
 from lifecycle.training.rows.oversampling import oversample
 from lifecycle.training.rows.spread import spread_rows
@@ -149,7 +150,13 @@ def _fitting_rows(job: PreflightJob, task: Task, rows: pd.DataFrame, preprocessi
     import numpy as np
 
     few = rows.iloc[np.linspace(0, len(rows) - 1, min(MEASURED_ROWS, len(rows))).round().astype(int)]
-    made = to_train_data(task, few, preprocessing, job, "cpu")
+    try:
+        # What to_tensors draws here must not move what it draws for the sample.
+        with random_kept():
+            made = to_train_data(task, few, preprocessing, job, "cpu")
+    except Exception:
+        # The sample itself, or a check of few rows, meets the error and tells it.
+        return _most(job)
     held = sum(tensor.nbytes for tensor in (*made.inputs.values(), made.targets))
     update = job.training.batch_size * job.training.accumulate
     return max(LEAST_ROWS, update, SAMPLE_BYTES * len(few) // max(1, held))

@@ -45,7 +45,7 @@ def outcome_of(checks, fields):
 
 @pytest.mark.parametrize(("history", "stopped"), [("fail", ["backfill"]), ("pass", [])])
 def test_dataset_whose_past_was_rewritten_gives_no_version(monkeypatch, history, stopped):
-    found = SimpleNamespace(rows=3, content_hash="c" * 64, dvc_hash="d", path="/state/rows", files=())
+    found = SimpleNamespace(rows=3, content_hash="c" * 64, dvc_hash="d", path="/state/rows", files=(), tree=None)
     monkeypatch.setattr(dataset, "DatasetStore", lambda root: SimpleNamespace(fetch=lambda *given, **how: found))
     monkeypatch.setattr(dataset, "kept_history", lambda run: check("backfill", history))
     monkeypatch.setattr(dataset, "published_version", lambda *given: SimpleNamespace(backfill=None))

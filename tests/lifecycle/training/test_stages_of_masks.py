@@ -131,5 +131,6 @@ def test_masks_that_are_read_batch_by_batch_train_the_same(files, tmp_path):
     whole, loaded = (
         run_stage(job(files, tmp_path / tensors, tensors=tensors, epochs=1)) for tensors in ("ahead", "per_batch")
     )
-    assert loaded.metrics == whole.metrics
+    for name in ("val_loss", "val_mean_iou"):
+        assert loaded.metrics[name] == whole.metrics[name]
     assert loaded.prefix_sha256 == whole.prefix_sha256
