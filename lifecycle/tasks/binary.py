@@ -149,11 +149,6 @@ class Binary(FewNumbers):
         raised = float(shift[1] - shift[0])
         return self.calibrated(answers, {"slope": 1.0, "intercept": -raised}) if raised else answers
 
-    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        return np.ones_like(answers)
-
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
     ) -> Predictor:

@@ -310,12 +310,21 @@ class Kind(Protocol):
         ...
 
 
-class OneAnswer:
-    """What kinds share that answer a row at once, not place by place."""
+class Usual:
+    """What most kinds say; the others say otherwise."""
 
     declares_classes = True
     class_axis = 1
     baselines = BASELINES
+
+    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        """As they are: no class weighs a row."""
+        return answers
+
+    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.ones_like(answers)
 
     def later_changed(
         self, values: np.ndarray, labels: np.ndarray, share: float
@@ -323,7 +332,7 @@ class OneAnswer:
         return None
 
 
-class FewNumbers(OneAnswer):
+class FewNumbers(Usual):
     """What kinds share whose answer of a row is one number or a few: labels and answers are kept as they are."""
 
     @property

@@ -17,16 +17,22 @@ spread over its own ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import ReliabilityBin
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
-from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
+from lifecycle.tasks.metric import TaskMetric, ratio
 from lifecycle.tasks.multiclass import SUM_TOLERANCE
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY
+from lifecycle.tasks.places import (
+    CALIBRATION_ERROR,
+    CALIBRATION_NAMES,
+    UNSCORED,
+    Places,
+    calibration_statistics,
+    sums_of,
+)
+from lifecycle.tasks.probabilities import logarithms
 from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of, later_changed
 from lifecycle.tasks.words import Words
 
@@ -35,20 +41,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lifecycle.tasks.kind import Predictor
-    from lifecycle.training_spec import TrainingSpec
 
 # Of each document while training: 32 places of 256 probabilities are 64 KiB a row.
 PLACES = 32
-# Of the probability of the byte that is answered; the bins are fixed, so that they can be summed over rows.
-CALIBRATION_BINS = 10
 # Places that a calibration is fitted on: a slope is one number, and more places change no digit shown.
 CALIBRATION_PLACES = 20_000
 STRATA, MOST_EVENTS, FREQUENT = 4, 4, 12
 _FIX = "let predict() give outputs.softmax(dim=-1) of outputs of shape (N, length, 256)"
-_UNSCORED = "find the rows from which they come; a missing value is never scored"
 
 
-class LanguageModel:
+class LanguageModel(Places):
     """A label that is a text, of which the next byte is predicted."""
 
     name = "language_model"
@@ -61,20 +63,17 @@ class LanguageModel:
         predicted="mean probability of the most probable byte",
         observed="share of bytes that are it",
     )
-    row_classes = 0
     classes: tuple[Any, ...] = tuple(range(BYTES))
     declares_classes = False
     class_axis = -1
     baselines = ("prior", "linear")
+    why_unfit = "and a text has a byte at each place (kind: language_model); remove it"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "bits_per_byte"
     per_class: tuple[str, ...] = ()
     reported = ("log_loss", "bits_per_byte", "perplexity", "accuracy", "calibration_error")
     sliced = ("log_loss", "bits_per_byte")
-    statistic_names = (
-        "nats", "bytes", "hits", "entropy",
-        *(f"bin_{what}[{at}]" for what in ("rows", "right", "sure") for at in range(CALIBRATION_BINS)),
-    )  # fmt: skip
+    statistic_names = ("nats", "bytes", "hits", "entropy", *CALIBRATION_NAMES)
     # What is answered, whatever is true: how unsure the model is, in nats a byte.
     drifting = ("entropy",)
 
@@ -196,18 +195,6 @@ class LanguageModel:
         """`next`: the most probable byte at each place, that behind the last one among them; and its `probability`."""
         return {"next": answers.argmax(axis=2).tolist(), "probability": answers.max(axis=2).tolist()}
 
-    def checked_statistics(self, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Labels, and finite statistics of as many rows."""
-        import numpy as np
-
-        labels, statistics = self.checked_labels(labels), np.asarray(statistics, dtype=np.float64)
-        same_length(labels, statistics)
-        wrong = ~np.isfinite(statistics).all(axis=1)
-        if wrong.any():
-            problem = f"{int(wrong.sum())} of {len(wrong)} rows have answers that are not finite"
-            raise EvaluationError(problem, fix=_UNSCORED)
-        return labels, statistics
-
     def prior(self, labels: np.ndarray) -> np.ndarray:
         """The share of each byte, each counted once more, so that none costs infinitely much; `(P, 256)`."""
         import numpy as np
@@ -221,7 +208,7 @@ class LanguageModel:
 
         known = labels >= 0
         of_byte = np.take_along_axis(answers, np.maximum(labels, 0)[..., None].astype(np.int64), axis=2)[..., 0]
-        nats = -np.log(np.clip(of_byte, SMALLEST_PROBABILITY, 1.0))
+        nats = -logarithms(of_byte)
         return np.where(known, nats, 0.0).sum(axis=1) / known.sum(axis=1)
 
     def shortage(self, labels: Any, groups: Any, minimum_rows: int = 1) -> str:
@@ -279,41 +266,11 @@ class LanguageModel:
         rows, places = np.nonzero(labels >= 0)
         chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), CALIBRATION_PLACES)).astype(np.int64))
         rows, places = rows[chosen], places[chosen]
-        return {"slope": _fit_slope(_logarithms(answers[rows, places]), labels[rows, places].astype(np.int64))}
+        return {"slope": _fit_slope(logarithms(answers[rows, places]), labels[rows, places].astype(np.int64))}
 
     @property
     def uncalibrated(self) -> dict[str, Any]:
         return {"slope": 1.0}
-
-    def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
-        """Of the judged places or of all, in the type of the answers."""
-        import numpy as np
-
-        answers = np.asarray(answers)
-        if not len(answers):
-            return answers
-        found = _logarithms(answers)
-        found *= answers.dtype.type(state["slope"])
-        found -= found.max(axis=-1, keepdims=True)
-        np.exp(found, out=found)
-        found /= found.sum(axis=-1, keepdims=True)
-        return found
-
-    def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
-        """The calibration, if its slope is above 0."""
-        if self.one_valued(labels):
-            return None
-        state = self.fit_calibration(labels, answers)
-        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
-
-    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """As they are: rows have no class that could weigh them."""
-        return answers
-
-    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        return np.ones_like(answers)
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -353,20 +310,6 @@ class LanguageModel:
             return None
         return later_changed(values, self.length, share) if same else None
 
-    def reliability(
-        self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
-    ) -> tuple[ReliabilityBin, ...]:
-        """Mean probability of the answered byte against the share of bytes that are it; `answers` are statistics."""
-        import numpy as np
-
-        sums = np.average(answers[:, 4:], axis=0, weights=weights) * len(answers)
-        places, right, sure = sums.reshape(3, CALIBRATION_BINS)
-        return tuple(
-            ReliabilityBin(predicted=float(sure[i] / n), observed=float(right[i] / n), rows=max(1, round(n)))
-            for i, n in enumerate(places)
-            if n > 0
-        )
-
     def sample_labels(self, rows: int) -> np.ndarray:
         return self.checked_labels(self.sample_truth(rows, None))
 
@@ -378,16 +321,6 @@ class LanguageModel:
         found = ord("a") + (np.arange(rows)[:, None] + np.arange(length)) % 26
         found[rows // 2 :, max(1, length // 2) :] = NOTHING
         return found.astype(np.int16)
-
-    def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
-        """What weighs rows by their class."""
-        declared = {
-            "class_weights": training.class_weights not in (None, "none"),
-            "oversampling": training.oversampling is not None,
-            "focal_gamma": training.focal_gamma is not None,
-        }
-        why = "weighs rows by their class, and a text has a byte at each place (kind: language_model); remove it"
-        return tuple(f"training.{name} {why}" for name, given in declared.items() if given)
 
     def in_words(self, labels: Any) -> str:
         """Of texts, by all of their bytes: `median 231 bytes, 98 different`."""
@@ -409,12 +342,6 @@ def _lengths(texts: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return np.array([len(text.encode()) for text in texts])
-
-
-def _logarithms(answers: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.log(np.clip(answers, SMALLEST_PROBABILITY, 1.0))
 
 
 def _check_probabilities(answers: np.ndarray) -> None:
@@ -439,16 +366,14 @@ def _of_row(known: np.ndarray, answer: np.ndarray) -> np.ndarray:
     truth, answer = known[places].astype(np.int64), answer[places].astype(np.float64)
     if not np.isfinite(answer).all():
         wrong = int((~np.isfinite(answer)).sum())
-        raise EvaluationError("answers at places of a text are not finite", value=wrong, fix=_UNSCORED)
+        raise EvaluationError("answers at places of a text are not finite", value=wrong, fix=UNSCORED)
     _check_probabilities(answer)
     predicted = answer.argmax(axis=1)
     of_byte, sure = (np.take_along_axis(answer, at[:, None], axis=1)[:, 0] for at in (truth, predicted))
-    right, each = predicted == truth, np.clip(answer, SMALLEST_PROBABILITY, 1.0)
-    nats = -np.log(np.clip(of_byte, SMALLEST_PROBABILITY, 1.0)).sum()
-    bins = np.minimum((sure * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
-    calibration = [np.bincount(bins, weights=some, minlength=CALIBRATION_BINS) for some in (None, right, sure)]
-    entropy = -(answer * np.log(each)).sum(axis=1).mean()
-    return np.concatenate([[nats, len(places), right.sum(), entropy], *calibration])
+    right = predicted == truth
+    nats = -logarithms(of_byte).sum()
+    entropy = -(answer * logarithms(answer)).sum(axis=1).mean()
+    return np.concatenate([[nats, len(places), right.sum(), entropy], *calibration_statistics(sure, right)])
 
 
 def _fit_slope(logarithms: np.ndarray, labels: np.ndarray) -> float:
@@ -481,14 +406,6 @@ def _fit_slope(logarithms: np.ndarray, labels: np.ndarray) -> float:
     return float(slope)
 
 
-def _sums(
-    labels: np.ndarray, statistics: np.ndarray, codes: np.ndarray, weights: np.ndarray | None, first: int,
-    last: int | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Sums over each group of the statistics from `first` on."""
-    return group_sums(list(statistics[:, first:last].T), codes, weights)
-
-
 def _a_byte(sums: np.ndarray) -> np.ndarray:
     return ratio(sums[..., 0], sums[..., 1])
 
@@ -499,15 +416,7 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
     return np.exp(_a_byte(sums))
 
 
-def _calibration(sums: np.ndarray) -> np.ndarray:
-    """Mean distance of probability and share that is right, over bins."""
-    import numpy as np
-
-    places, right, sure = (sums[..., at * CALIBRATION_BINS : (at + 1) * CALIBRATION_BINS] for at in range(3))
-    return ratio(np.abs(sure - right).sum(axis=-1), places.sum(axis=-1))
-
-
-_OF_NATS = partial(_sums, first=0, last=2)
+_OF_NATS = sums_of(0, 2)
 _METRICS: Mapping[str, TaskMetric] = {
     metric.name: metric
     for metric in (
@@ -515,11 +424,9 @@ _METRICS: Mapping[str, TaskMetric] = {
         TaskMetric("bits_per_byte", False, sums=_OF_NATS, of_sums=lambda sums: _a_byte(sums) / math.log(2), low=0.0),
         TaskMetric("perplexity", False, sums=_OF_NATS, of_sums=_perplexity, low=1.0),
         TaskMetric(
-            "accuracy", True, sums=partial(_sums, first=1, last=3),
+            "accuracy", True, sums=sums_of(1, 3),
             of_sums=lambda sums: ratio(sums[..., 1], sums[..., 0]), low=0.0, high=1.0,
         ),
-        TaskMetric(
-            "calibration_error", False, sums=partial(_sums, first=4), of_sums=_calibration, low=0.0, high=1.0
-        ),
+        CALIBRATION_ERROR,
     )
 }  # fmt: skip

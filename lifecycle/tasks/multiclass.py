@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.errors import EvaluationError
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, reliability
+from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, logarithms, reliability
 from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Multiclass(FewNumbers):
         Source: Alexandari, Kundaje & Shrikumar 2020.
         """
         labels, answers = self.checked(labels, answers)
-        return fit_slope_and_intercepts(_logarithms(answers), labels)
+        return fit_slope_and_intercepts(logarithms(answers), labels)
 
     @property
     def uncalibrated(self) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class Multiclass(FewNumbers):
         answers = np.asarray(answers, dtype=np.float64)
         if not len(answers):
             return answers
-        return softmax(state["slope"] * _logarithms(answers) + np.asarray(state["intercepts"]), axis=1)
+        return softmax(state["slope"] * logarithms(answers) + np.asarray(state["intercepts"]), axis=1)
 
     def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
         """The calibration, if its slope is above 0."""
@@ -203,12 +203,7 @@ class Multiclass(FewNumbers):
         """Probabilities divided by the weight of their class."""
         from scipy.special import softmax
 
-        return softmax(_logarithms(answers) - shift, axis=1)
-
-    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        return np.ones_like(answers)
+        return softmax(logarithms(answers) - shift, axis=1)
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -342,12 +337,6 @@ def _calibration(
 ) -> tuple[float, np.ndarray]:
     """Of the probability of the class that is predicted."""
     return calibration_error_left_out(answers.max(axis=1), _right(labels, answers), codes, weights)
-
-
-def _logarithms(answers: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.log(np.clip(answers, SMALLEST_PROBABILITY, 1.0))
 
 
 def fit_slope_and_intercepts(logarithms: np.ndarray, labels: np.ndarray) -> dict[str, Any]:

@@ -218,15 +218,6 @@ class Multilabel(FewNumbers):
             return None
         return lambda others: np.where(turned, prior, self.calibrated(others, state))
 
-    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """As they are: weights by class belong to classes of which a row has one."""
-        return answers
-
-    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        return np.ones_like(answers)
-
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
     ) -> Predictor:

@@ -146,6 +146,13 @@ def require_both_classes(labels: np.ndarray) -> None:
         )
 
 
+def logarithms(probabilities: np.ndarray) -> np.ndarray:
+    """Of probabilities that are clipped to [1e-7, 1], in their type."""
+    import numpy as np
+
+    return np.log(np.clip(probabilities, SMALLEST_PROBABILITY, 1.0))
+
+
 def calibration_error_left_out(
     expected: np.ndarray, observed: np.ndarray, codes: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[float, np.ndarray]:

@@ -242,10 +242,6 @@ class Regression(FewNumbers):
         level = float(labels.mean())
         return lambda others: level + slope * (others - center)
 
-    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """As they are: weights by class belong to classes."""
-        return answers
-
     def answer_scale(self, answers: np.ndarray) -> np.ndarray:
         """How far answers lie apart, and a twentieth of each answer's size: float32 knows so many digits of it."""
         import numpy as np

@@ -16,15 +16,22 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import ReliabilityBin
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, OneAnswer, few_groups, same_length
-from lifecycle.tasks.metric import TaskMetric, group_sums, mean_of_known, ratio
+from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
+from lifecycle.tasks.metric import TaskMetric, mean_of_known, ratio
 from lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY
+from lifecycle.tasks.places import (
+    CALIBRATION_ERROR,
+    CALIBRATION_NAMES,
+    UNSCORED,
+    Places,
+    calibration_statistics,
+    sums_of,
+)
+from lifecycle.tasks.probabilities import logarithms
 from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
@@ -32,19 +39,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lifecycle.tasks.kind import Predictor
-    from lifecycle.training_spec import TrainingSpec
 
 # Pixels in each direction that a mask is judged by while training.
 GRID = 32
-# Of the probability of the class that is answered; the bins are fixed, so that they can be summed over rows.
-CALIBRATION_BINS = 10
 # Pixels that a calibration is fitted on: one of 200,000 took 0.9 s with five classes, and more change no digit shown.
 CALIBRATION_PIXELS = 200_000
 # Masks of the training rows that class sizes are told from in strata: quarters by the share of the first class.
 STRATA = 4
 
 
-class Segmentation(OneAnswer):
+class Segmentation(Places):
     """A label of one class for each pixel."""
 
     name = "segmentation"
@@ -57,7 +61,7 @@ class Segmentation(OneAnswer):
         predicted="mean probability of the predicted class of a pixel",
         observed="share of pixels of that class",
     )
-    row_classes = 0
+    why_unfit = "and a mask holds many (kind: segmentation); weigh pixels in loss_fn instead"
     copy = COPY_OF_CLASSES
     loss, score = "log_loss", "mean_iou"
     per_class = ("iou", "dice", "recall", "precision")
@@ -90,8 +94,7 @@ class Segmentation(OneAnswer):
         """A row's mean loss and Brier score, its pixels; of each class the pixels of the mask, of the answer and of
         both; of each bin of the answered class's probability its pixels, those that are right, and the sum."""
         counts = tuple(f"{what}[{name}]" for what in ("mask", "answer", "both") for name in self.answer_names)
-        bins = tuple(f"{what}[{at}]" for what in ("rows", "right", "sure") for at in range(CALIBRATION_BINS))
-        return ("log_loss", "brier", "pixels", *counts, *(f"bin_{name}" for name in bins))
+        return ("log_loss", "brier", "pixels", *counts, *CALIBRATION_NAMES)
 
     @property
     def drifting(self) -> tuple[str, ...]:
@@ -105,7 +108,6 @@ class Segmentation(OneAnswer):
     @cached_property
     def _metrics(self) -> Mapping[str, TaskMetric]:
         """Of statistics `(N, K)`: losses, shares of pixels, overlaps over all classes and of one."""
-        count = len(self.classes)
         found = [
             TaskMetric("log_loss", False, rows=lambda _, statistics: statistics[:, 0]),
             TaskMetric("brier", False, rows=lambda _, statistics: statistics[:, 1]),
@@ -114,11 +116,8 @@ class Segmentation(OneAnswer):
             self._of_counts("dice", _mean_dice),
             TaskMetric("mean_iou_per_picture", True, rows=self._by_row(_mean_iou), low=0.0, high=1.0),
             TaskMetric("dice_per_picture", True, rows=self._by_row(_mean_dice), low=0.0, high=1.0),
-            TaskMetric(
-                "calibration_error", False, sums=partial(_sums_from, first=3 + 3 * count), of_sums=_calibration,
-                low=0.0, high=1.0,
-            ),
-        ]  # fmt: skip
+            CALIBRATION_ERROR,
+        ]
         for place, name in enumerate(self.answer_names):
             found += [
                 self._of_counts(f"{metric}[{name}]", lambda counts, of=of, place=place: of(counts)[..., place])
@@ -135,7 +134,7 @@ class Segmentation(OneAnswer):
 
         last = 3 + 3 * count
         return TaskMetric(
-            name, True, sums=partial(_sums_from, first=3, last=last), of_sums=of_sums, low=0.0, high=1.0
+            name, True, sums=sums_of(3, last), of_sums=of_sums, low=0.0, high=1.0
         )  # fmt: skip
 
     def _by_row(self, formula: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
@@ -254,15 +253,13 @@ class Segmentation(OneAnswer):
         of_mask = np.take_along_axis(answer, mask[:, None], axis=1)[:, 0]
         sure = np.take_along_axis(answer, predicted[:, None], axis=1)[:, 0]
         right = predicted == mask
-        losses = -np.log(np.clip(of_mask, SMALLEST_PROBABILITY, 1.0))
+        losses = -logarithms(of_mask)
         square = np.einsum("pc,pc->p", answer, answer, optimize=False) - 2 * of_mask + 1
-        bins = np.minimum((sure * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
-        calibration = [np.bincount(bins, weights=some, minlength=CALIBRATION_BINS) for some in (None, right, sure)]
         return np.concatenate(
             [
                 [losses.mean(dtype=np.float64), square.mean(dtype=np.float64), len(mask)],
                 *overlap_counts(mask, predicted, count),
-                *calibration,
+                *calibration_statistics(sure, right),
             ]
         )
 
@@ -270,21 +267,9 @@ class Segmentation(OneAnswer):
         import numpy as np
 
         if not np.isfinite(answer).all():
-            fix = "find the rows from which they come; a missing value is never scored"
-            raise EvaluationError("answers of pixels are not finite", value=int((~np.isfinite(answer)).sum()), fix=fix)
+            wrong = int((~np.isfinite(answer)).sum())
+            raise EvaluationError("answers of pixels are not finite", value=wrong, fix=UNSCORED)
         self._check_probabilities(answer[None, None])
-
-    def checked_statistics(self, labels: Any, statistics: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Labels, and finite statistics of as many rows."""
-        import numpy as np
-
-        labels, statistics = self.checked_labels(labels), np.asarray(statistics, dtype=np.float64)
-        same_length(labels, statistics)
-        wrong = ~np.isfinite(statistics).all(axis=1)
-        if wrong.any():
-            fix = "find the rows from which they come; a missing value is never scored"
-            raise EvaluationError(f"{int(wrong.sum())} of {len(wrong)} rows have answers that are not finite", fix=fix)
-        return labels, statistics
 
     def served(self, answers: np.ndarray) -> dict[str, Any]:
         """`mask`: the place of the most probable class at each pixel; `probability`: its mean over the pixels."""
@@ -303,7 +288,7 @@ class Segmentation(OneAnswer):
         import numpy as np
 
         of_mask = np.take_along_axis(answers, labels[..., None].astype(np.int64), axis=3)
-        return -np.log(np.clip(of_mask, SMALLEST_PROBABILITY, 1.0)).mean(axis=(1, 2, 3))
+        return -logarithms(of_mask).mean(axis=(1, 2, 3))
 
     def shortage(self, labels: Any, groups: Any, minimum_rows: int = 1) -> str:
         """Two classes must each lie in two groups, so that no group alone holds what the others differ from."""
@@ -362,43 +347,11 @@ class Segmentation(OneAnswer):
         labels, answers = self.checked(labels, answers)
         chosen = np.unique(np.linspace(0, labels.size - 1, min(labels.size, CALIBRATION_PIXELS)).astype(np.int64))
         pixels = answers.reshape(-1, len(self.classes))[chosen]
-        return fit_slope_and_intercepts(_logarithms(pixels), labels.reshape(-1)[chosen].astype(np.int64))
+        return fit_slope_and_intercepts(logarithms(pixels), labels.reshape(-1)[chosen].astype(np.int64))
 
     @property
     def uncalibrated(self) -> dict[str, Any]:
         return {"slope": 1.0, "intercepts": [0.0] * len(self.classes)}
-
-    def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
-        """Of the grid or of all pixels, in the type of the answers."""
-        import numpy as np
-
-        answers = np.asarray(answers)
-        if not len(answers):
-            return answers
-        intercepts = np.asarray(state["intercepts"], dtype=answers.dtype)
-        found = _logarithms(answers)
-        found *= answers.dtype.type(state["slope"])
-        found += intercepts
-        found -= found.max(axis=-1, keepdims=True)
-        np.exp(found, out=found)
-        found /= found.sum(axis=-1, keepdims=True)
-        return found
-
-    def stretched(self, labels: np.ndarray, answers: np.ndarray) -> Callable[[np.ndarray], np.ndarray] | None:
-        """The calibration, if its slope is above 0."""
-        if labels.min() == labels.max():
-            return None
-        state = self.fit_calibration(labels, answers)
-        return (lambda others: self.calibrated(others, state)) if state["slope"] > 0 else None
-
-    def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """As they are: rows have no class that could weigh them."""
-        return answers
-
-    def answer_scale(self, answers: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        return np.ones_like(answers)
 
     def fit_baseline(
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
@@ -414,23 +367,8 @@ class Segmentation(OneAnswer):
             return lambda rows: np.broadcast_to(constant, (len(rows), *constant.shape)).copy()
         return predict
 
-    def reliability(
-        self, labels: np.ndarray, answers: np.ndarray, weights: np.ndarray | None = None
-    ) -> tuple[ReliabilityBin, ...]:
-        """Mean probability of the answered class of a pixel against the share that has it; `answers` are statistics."""
-        import numpy as np
-
-        sums = np.average(answers[:, 3 + 3 * len(self.classes) :], axis=0, weights=weights) * len(answers)
-        pixels, right, sure = sums.reshape(3, CALIBRATION_BINS)
-        return tuple(
-            ReliabilityBin(predicted=float(sure[i] / n), observed=float(right[i] / n), rows=max(1, round(n)))
-            for i, n in enumerate(pixels)
-            if n > 0
-        )
-
     def sample_labels(self, rows: int) -> np.ndarray:
         """Masks whose classes take turns, another one at the corner of each."""
-
         return self.sample_truth(rows, (GRID, GRID))
 
     def sample_truth(self, rows: int, size: tuple[int, ...] | None) -> np.ndarray:
@@ -439,16 +377,6 @@ class Segmentation(OneAnswer):
         height, width = size or (GRID, GRID)
         places = np.arange(rows)[:, None, None] + np.arange(height)[None, :, None] + np.arange(width)[None, None]
         return (places % len(self.classes)).astype(np.uint8)
-
-    def unfit_settings(self, training: TrainingSpec) -> tuple[str, ...]:
-        """What weighs rows by their class."""
-        declared = {
-            "class_weights": training.class_weights not in (None, "none"),
-            "oversampling": training.oversampling is not None,
-            "focal_gamma": training.focal_gamma is not None,
-        }
-        why = "weighs rows by their class, and a mask holds many (kind: segmentation); weigh pixels in loss_fn instead"
-        return tuple(f"training.{name} {why}" for name, given in declared.items() if given)
 
     def in_words(self, labels: Any) -> str:
         shares = self._shares(self.checked_labels(labels)).mean(axis=0)
@@ -496,20 +424,6 @@ def _resized(values: np.ndarray, height: int, width: int) -> np.ndarray:
     return values[:, rows][:, :, columns]
 
 
-def _logarithms(answers: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    return np.log(np.clip(answers, SMALLEST_PROBABILITY, 1.0))
-
-
-def _sums_from(
-    labels: np.ndarray, statistics: np.ndarray, codes: np.ndarray, weights: np.ndarray | None, first: int,
-    last: int | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Sums over each group of the statistics from `first` on."""
-    return group_sums(list(statistics[:, first:last].T), codes, weights)
-
-
 def _ious(counts: np.ndarray) -> np.ndarray:
     mask, answer, both = (counts[..., at, :] for at in range(3))
     return ratio(both, mask + answer - both)
@@ -537,11 +451,3 @@ def _mean_dice(counts: np.ndarray) -> np.ndarray:
 
 def _accuracy(counts: np.ndarray) -> np.ndarray:
     return ratio(counts[..., 2, :].sum(axis=-1), counts[..., 0, :].sum(axis=-1))
-
-
-def _calibration(sums: np.ndarray) -> np.ndarray:
-    """Mean distance of probability and share that is right, over bins."""
-    import numpy as np
-
-    pixels, right, sure = (sums[..., at * CALIBRATION_BINS : (at + 1) * CALIBRATION_BINS] for at in range(3))
-    return ratio(np.abs(sure - right).sum(axis=-1), pixels.sum(axis=-1))
