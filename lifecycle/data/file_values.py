@@ -22,7 +22,7 @@ MOST_CONTENT = 64 * 2**20
 _SEND_DATA = "send data:image/png;base64,… with the file's content"
 _DATA = "data:"
 _MOST_SHOWN = 60
-_FIX = "send a path that the server can open, or data:image/png;base64,… with the file's content"
+_FIX = f"{_SEND_DATA}, or a path that can be opened here"
 
 
 def with_paths(frame: pd.DataFrame, columns: Iterable[str], root: Path) -> pd.DataFrame:

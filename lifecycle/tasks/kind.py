@@ -91,6 +91,11 @@ class Kind(Protocol):
         ...
 
     @property
+    def ragged(self) -> bool:
+        """Whether a row may have fewer places than another; targets beyond its end are below 0."""
+        ...
+
+    @property
     def baselines(self) -> tuple[str, ...]:
         """The baselines that there are: prior, linear, and gradient_boosting where the kind has a peer of it."""
         ...
@@ -315,6 +320,7 @@ class Usual:
 
     declares_classes = True
     class_axis = 1
+    ragged = False
     baselines = BASELINES
 
     def without_weights(self, answers: np.ndarray, shift: np.ndarray) -> np.ndarray:

@@ -66,6 +66,7 @@ class LanguageModel(Places):
     classes: tuple[Any, ...] = tuple(range(BYTES))
     declares_classes = False
     class_axis = -1
+    ragged = True
     baselines = ("prior", "linear")
     why_unfit = "and a text has a byte at each place (kind: language_model); remove it"
     copy = COPY_OF_CLASSES

@@ -228,13 +228,18 @@ def _other_values(
 ) -> Problem:
     most = len(names) - 1 if names else len(values) - 1
     beyond = [value for value in values if not 0 <= value <= most]
-    files = [
-        name for name, one in zip(folder.masks, masks, strict=True) if any(value in beyond for value, _ in one.values)
-    ]
-    told = (
-        f"pixels of masks are the places of their classes, here 0 to {most}, and {len(files):,} of {len(masks):,} "
-        f"masks hold {', '.join(map(str, beyond[:5]))}{' …' if len(beyond) > 5 else ''}: {shown(files)}"
+    held = {
+        value: [name for name, one in zip(folder.masks, masks, strict=True) if value in dict(one.values)]
+        for value in beyond
+    }
+    # The rarest value first: a slip in one mask lies beside one that all others hold.
+    rarest = sorted(held.items(), key=lambda item: len(item[1]))
+    files = [name for _, names_of in rarest for name in names_of]
+    counted = "; ".join(
+        f"{len(names_of):,} of {len(masks):,} masks hold {value}: {shown(names_of)}" for value, names_of in rarest[:5]
     )
+    more = f"; and {len(rarest) - 5:,} more values" if len(rarest) > 5 else ""
+    told = f"pixels of masks are the places of their classes, here 0 to {most}, and {counted}{more}"
     fix = f"write 0, 1, … for the classes, without gaps; or name every value's class in {CLASSES_FILE}, a name a line"
     if values[-1] == 255:
         fix += "; 255 often means that nobody has looked there: give these pixels a class"

@@ -336,6 +336,14 @@ def other_values(data: Path) -> None:
         save(data / "masks" / f"s {one:03}.png", np.full((9, 10), 255, dtype=np.uint8))
 
 
+def one_slip(data: Path) -> None:
+    """Black and white masks, and in one of them a pixel that is neither."""
+    scenes(data, yes=255)
+    mask = np.zeros((9, 10), dtype=np.uint8)
+    mask[0, 0] = 128
+    save(data / "masks" / "s 005.png", mask)
+
+
 def bare(data: Path) -> None:
     classes(data, "a", "b")
     (data / "c").mkdir()
@@ -397,6 +405,7 @@ WRONG = [
     (two_sizes, {}, "the masks have 2 sizes, height × width: 9 × 10 (79), 4 × 4 (1)"),
     (alone, {}, "1 of 79 pictures have no mask: 'images/s 000.png'; 1 of 79 masks have no picture: 'masks/s 001.png'"),
     (lambda data: scenes(data, yes=0), {}, "all pixels of all 80 masks are 0"),
+    (one_slip, {}, "here 0 to 2, and 1 of 80 masks hold 128: 'masks/s 005.png'; 79 of 80 masks hold 255"),
     (lambda data: scenes(data, yes=2), {}, "here 0 to 1, and 80 of 80 masks hold 2"),
     (too_few_names, {}, "here 0 to 1, and 80 of 80 masks hold 2"),
     (lambda data: scenes(data, 30), {}, "too few rows have a label (value: '30 rows')"),

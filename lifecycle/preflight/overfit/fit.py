@@ -54,7 +54,7 @@ class Fit:
 def fewer_texts(subject: Subject, most: int) -> int:
     """At most so many rows, and fewer where each is a text: its places are learned one by one, as rows are."""
     targets = subject.training.targets
-    if subject.kind is None or subject.kind.class_axis != -1 or targets.ndim < 2:
+    if subject.kind is None or not subject.kind.ragged or targets.ndim < 2:
         return most
     return max(FEWEST_TEXTS, min(most, most * PLACES_A_ROW // targets.shape[1]))
 

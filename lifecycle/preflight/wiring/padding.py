@@ -23,7 +23,7 @@ def padding(subject: Subject) -> Found:
 
     data = few(subject, ROWS)
     targets = data.targets
-    if subject.kind is None or subject.kind.class_axis != -1 or targets.ndim != 2 or targets.shape[1] < 2:
+    if subject.kind is None or not subject.kind.ragged or targets.ndim != 2 or targets.shape[1] < 2:
         return Found("not_applicable", "the label has no places that rows may lack")
     length, cut = targets.shape[1], targets.shape[1] // 2
     with torch.no_grad():
