@@ -87,7 +87,7 @@ check: $(READY)  ## what a contributor runs before a commit
 	ruff format --check .
 	ruff check .
 	lint-imports
-	basedpyright
+	basedpyright --baselinemode=lock
 
 ui: PORT ?= 3000
 ui: $(READY)  ## Dagster at http://127.0.0.1:3000, or PORT=3001
