@@ -14,10 +14,10 @@ from pathlib import Path
 import dagster as dg
 
 from lifecycle.alert import Alert, Judged, after_telling, read_told, recovered, unsent, write_told
-from lifecycle.checks import CheckResult
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import DatasetError, NotifierError
-from lifecycle.records import Step
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Step
 from lifecycle.use_case import UseCase
 from resources.notifier import LogNotifier, webhook
 from resources.workspace import Intent, Workspace

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from assets.step import StepRun
-from lifecycle.checks import CheckResult
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.evaluation.apart import seen_tags
 from lifecycle.promotion.earlier import open_checks
-from lifecycle.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
 from lifecycle.training.judging.unreviewed import NAME as REVIEWED
 
 

@@ -12,7 +12,7 @@ from lifecycle.progress import say
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.promotion.reuse import Reused, reused_verdict
-from lifecycle.records import Record, Verdict
+from lifecycle.protocol.records import Record, Verdict
 from lifecycle.use_case import UseCase
 from resources.mlflow import RegisteredModel, Tracking
 from resources.workspace import Workspace

@@ -6,17 +6,17 @@ from assets.champion import champion_of, verdict_log
 from assets.step import StepRun
 from assets.training import job_kind
 from lifecycle.artifact import artifact_kind
-from lifecycle.checks import CheckResult
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.evaluation.apart import champion_apart
 from lifecycle.promotion import log
 from lifecycle.promotion.decide import check_first_model
 from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
-from lifecycle.records import Snapshot
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Snapshot
 from lifecycle.run_config import config_text
-from lifecycle.split_spec import Windows
+from lifecycle.spec.split import Windows
 from lifecycle.tasks import Kind
 from resources.mlflow import RegisteredModel
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.checks import CheckResult
-from lifecycle.jobs import TrainResult
-from lifecycle.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
+from lifecycle.protocol.results import TrainResult
 from lifecycle.tasks import Kind
 from lifecycle.training.judging.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 

@@ -14,7 +14,7 @@ from assets.step import Read, Reusable, StepEvents, StepResources, Work, run_ste
 from lifecycle.identity import step_code_sha256
 from lifecycle.preflight.gate import CHECKS as PREFLIGHT_CHECKS
 from lifecycle.preflight.gate import TRAINER
-from lifecycle.records import PARENTS, STAGES, Step
+from lifecycle.protocol.records import PARENTS, STAGES, Step
 from lifecycle.training.judging.gate import CHECKS as STAGE_CHECKS
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher

@@ -7,15 +7,17 @@ import dagster as dg
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.evaluation.apart import candidate_apart
 from lifecycle.evaluation.comparison import metric_columns
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.identity import sha256_file
-from lifecycle.jobs import PredictJob, PredictResult
-from lifecycle.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
+from lifecycle.protocol.jobs import PredictJob
+from lifecycle.protocol.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
+from lifecycle.protocol.results import PredictResult
+from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.use_case import UseCase
 
 
@@ -57,12 +59,12 @@ def score_benchmark(run: StepRun) -> Outcome:
     body = evaluate(
         predictions,
         spec.benchmark,
-        job.rows.kind,
+        kind_of_rows(job.rows),
         benchmark_rows=benchmark.rows,
         window=candidate_apart(snapshot, spec.split, files, contract.primary_key),
     )
     file = result.predictions
-    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), job.rows.kind)
+    moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
     return Outcome(
         checks=(*body.checks, moved),
         fields={

@@ -9,14 +9,15 @@ from assets.comparable import champion_window
 from assets.step import StepRun
 from assets.training import job_base, job_kind, train_job
 from lifecycle.artifact import artifact_kind
-from lifecycle.checks import CheckResult
 from lifecycle.errors import ChampionError, WorkerError
 from lifecycle.evaluation.comparison import comparison, metric_columns
 from lifecycle.evaluation.window import NAME as WINDOW
-from lifecycle.jobs import PredictJob, PredictResult, TrainResult
 from lifecycle.lineage import training_run_id
 from lifecycle.promotion.controls import ANSWER_TOLERANCE, largest_difference
-from lifecycle.records import Comparison, EvaluationReport, Snapshot, StageReport
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.jobs import PredictJob
+from lifecycle.protocol.records import Comparison, EvaluationReport, Snapshot, StageReport
+from lifecycle.protocol.results import PredictResult, TrainResult
 from lifecycle.tasks.kind import from_columns
 from lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
 from resources.launcher import Launcher

@@ -15,12 +15,12 @@ import dagster as dg
 
 from assets.announce import announce, published_versions
 from assets.metadata import check_result
-from lifecycle.checks import CheckResult
 from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.newest import newest_value
 from lifecycle.data.versions import versions_path
 from lifecycle.errors import DatasetError, TrainworthyError
+from lifecycle.protocol.checks import CheckResult
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore
 from resources.workspace import Workspace

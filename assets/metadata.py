@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from lifecycle.checks import CheckResult
 from lifecycle.cost.forecast_error import error_figures
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import sha256_json
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import trials_of
-from lifecycle.provenance import commit_url, git_state
-from lifecycle.records import (
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import (
     STAGES,
     Cost,
     DatasetVersion,
@@ -27,6 +25,8 @@ from lifecycle.records import (
     Snapshot,
     StageReport,
 )
+from lifecycle.protocol.trial import Trial
+from lifecycle.provenance import commit_url, git_state
 from lifecycle.storage.records import record_sha256
 from lifecycle.storage.state import write_atomic
 from lifecycle.tasks import words_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lifecycle.protocol.records import STEPS, Record, Step
 from lifecycle.provenance import commit_url
-from lifecycle.records import STEPS, Record, Step
 from lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from assets.training import job_base
 from lifecycle import memory_limit
 from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.evaluation.comparison import metric_columns
-from lifecycle.jobs import PreflightJob, PreflightResult
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
 from lifecycle.preflight.gate import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
 from lifecycle.preflight.throughput.duration import measured_step
-from lifecycle.records import PreflightReport, Record, Snapshot
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.records import PreflightReport, Record, Snapshot
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.use_case import UseCase
 
 GIB = 2**30

@@ -26,11 +26,9 @@ from assets.evidence import (
     reproducibility_evidence,
 )
 from assets.step import Outcome, StepResources, StepRun
-from lifecycle.checks import CheckResult
 from lifecycle.data.content import content_hash
 from lifecycle.data.versions import parse_versions, published_version
 from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
-from lifecycle.latency import Latency
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
     benchmark_control,
@@ -45,8 +43,9 @@ from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
 from lifecycle.promotion.history import RolledBack, rolled_back
 from lifecycle.promotion.reuse import still_answers
 from lifecycle.promotion.trained_by_script import inexact_resume
-from lifecycle.provenance import changed_files, committed_text, git_state
-from lifecycle.records import (
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.records import (
     Control,
     DatasetVersion,
     EvaluationReport,
@@ -57,6 +56,7 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
+from lifecycle.provenance import changed_files, committed_text, git_state
 from lifecycle.storage.records import record_sha256
 from lifecycle.tasks import words_of
 from lifecycle.use_case import UseCase

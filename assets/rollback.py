@@ -9,12 +9,13 @@ import dagster as dg
 
 from assets.champion import champion_of, judged_alone, verdict_log
 from lifecycle.errors import ChampionError, TrainworthyError
-from lifecycle.jobs import VerifyJob, VerifyResult
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import ANSWER_TOLERANCE
 from lifecycle.promotion.history import predecessor, rollback_target
 from lifecycle.promotion.log import LogEntry
-from lifecycle.records import Verdict
+from lifecycle.protocol.jobs import VerifyJob
+from lifecycle.protocol.records import Verdict
+from lifecycle.protocol.results import VerifyResult
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
 from resources.mlflow import RegisteredModel, Tracking

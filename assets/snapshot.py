@@ -7,10 +7,10 @@ import dagster as dg
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from assets.validation import checked_contract, chosen_engine
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.progress import say
-from lifecycle.records import DatasetVersion, Record, Snapshot
+from lifecycle.protocol.records import DatasetVersion, Record, Snapshot
 from lifecycle.use_case import UseCase
 
 

@@ -19,7 +19,6 @@ from assets.champion import reused_before
 from assets.metadata import check_result, refusal_metadata, step_metadata
 from assets.output import run_records, write_report
 from assets.track import last_step, track, without_mlflow
-from lifecycle.checks import CheckResult, stopping
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
 from lifecycle.data.versions import published_version
@@ -29,8 +28,9 @@ from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.preflight.ci import rows_of, table
 from lifecycle.preflight.gate import trials_of
 from lifecycle.promotion.earlier import tell_open
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.protocol.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep, Verdict
 from lifecycle.provenance import collect_provenance
-from lifecycle.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep, Verdict
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher

@@ -14,17 +14,28 @@ from assets.declare import gpu_pool, step_asset
 from assets.mirror import mirrored, stage_folder
 from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
-from lifecycle.checks import stopping
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.remaining import remaining_cost
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError, WorkerError
-from lifecycle.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob, TrainResult
 from lifecycle.lineage import training_run_id
-from lifecycle.records import STAGES, DatasetVersion, Forecast, PreflightReport, Record, Snapshot, StageReport, Step
+from lifecycle.protocol.checks import stopping
+from lifecycle.protocol.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob
+from lifecycle.protocol.records import (
+    STAGES,
+    DatasetVersion,
+    Forecast,
+    PreflightReport,
+    Record,
+    Snapshot,
+    StageReport,
+    Step,
+)
+from lifecycle.protocol.results import TrainResult
+from lifecycle.spec.task import target_of
 from lifecycle.tasks import Kind, kind_of
-from lifecycle.tasks.target import target_of
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
 from lifecycle.training.checkpoints.interval import interruptions
 from lifecycle.training.judging.gate import stage_checks, training_checks

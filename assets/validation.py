@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from lifecycle.checks import CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.contract.result import RuleResult, contract_check
 from lifecycle.errors import SettingsError
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.spec.use_case import Engine
 from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import Engine
 
 Validate = Callable[[Path, Contract], tuple[RuleResult, ...]]
 IN_WORDS = {

@@ -21,9 +21,10 @@ from pathlib import Path
 from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.artifact import load_artifact
-from lifecycle.latency import Latency, measure_latency
+from lifecycle.latency import measure_latency
 from lifecycle.preflight.gate import trials_of
-from lifecycle.records import STEPS, Snapshot, StageReport, Verdict
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.records import STEPS, Snapshot, StageReport, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from resources.settings import PROJECT

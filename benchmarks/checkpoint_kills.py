@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.process import run
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import JobFile, Rows, TrainJob, TrainResult
+from lifecycle.protocol.jobs import JobFile, Rows, TrainJob
+from lifecycle.protocol.results import TrainResult
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import read_result
 from resources.settings import PROJECT

@@ -20,7 +20,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.task import fit_preprocessing, load_task
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.probabilities import auc, log_loss

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract import fused
 from lifecycle.contract.model import Contract
 from lifecycle.contract.result import contract_check
@@ -16,7 +15,8 @@ from lifecycle.data.content import ContentHash, combined, content_hash, parquet_
 from lifecycle.data.versions import PublishedVersion
 from lifecycle.drift.days import measure_days
 from lifecycle.drift.history import history_check
-from lifecycle.records import Cost, DatasetVersion, Provenance
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.protocol.records import Cost, DatasetVersion, Provenance
 from lifecycle.snapshot import make_snapshot
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase

@@ -13,8 +13,8 @@ import dagster as dg
 
 from assets import declare, metadata, step
 from assets.step import Outcome
-from lifecycle.checks import holds
-from lifecycle.records import STEPS, Cost, Forecast, Split, Step, StoredFile
+from lifecycle.protocol.checks import holds
+from lifecycle.protocol.records import STEPS, Cost, Forecast, Split, Step, StoredFile
 from lifecycle.use_case import UseCase
 from pipeline.console import console
 from pipeline.definitions import load_all

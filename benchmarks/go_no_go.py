@@ -21,11 +21,13 @@ import pandas as pd
 
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
-from lifecycle.checks import CheckResult, stopping
-from lifecycle.contract.model import Contract, load_contract
-from lifecycle.jobs import Rows, TrainJob, TrainResult
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.protocol.jobs import Rows, TrainJob
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.judging.gate import training_checks
-from lifecycle.training.stage import run_stage
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import PROJECT
 

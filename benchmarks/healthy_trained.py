@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from benchmarks.learned import trained
 from benchmarks.networks import GPT, cnn, convolutions, drawn, gpt, windows
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.state import TrainData
 
 State = dict[str, Tensor]

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from benchmarks.networks import CHARACTERS, GPT, cnn, drawn, feed_forward, gpt, mlp, scores, split
 from benchmarks.setup import Setup, with_inputs
-from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.state import TrainData
 
 Inputs = dict[str, Tensor]

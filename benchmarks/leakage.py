@@ -20,8 +20,8 @@ from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import Column, Contract, Label
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.finding import Leak
-from lifecycle.split_spec import BenchmarkWindow, TimeSplit
+from lifecycle.protocol.leak import Leak
+from lifecycle.spec.split import BenchmarkWindow, TimeSplit
 
 SEEDS = range(1, 60, 2)
 SHARES = {"training": 0.7, "validation": 0.1, "calibration": 0.1, "benchmark": 0.1}

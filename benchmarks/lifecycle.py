@@ -23,7 +23,7 @@ import yaml
 from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.worker_jobs import EXIT_WITHOUT_ROWS, one_step_job, without_rows_job
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 from resources.settings import PROJECT
 
 MORE_CHECKS, MORE_USE_CASES = 10, 10

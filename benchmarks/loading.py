@@ -28,7 +28,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.task import fit_preprocessing, load_task
 from lifecycle.training.loop import train_step
 from lifecycle.training.plan import Plan, make_plan

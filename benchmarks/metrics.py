@@ -23,11 +23,11 @@ from sklearn import metrics as sklearn
 
 from benchmarks.result import arguments, begin, finish
 from lifecycle.errors import EvaluationError
+from lifecycle.spec.task import Target
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.metric import TaskMetric, estimate
 from lifecycle.tasks.segmentation import overlap_counts
-from lifecycle.tasks.target import Target
 
 ROWS, GROUPS, SLICES = 327_000, 365, 30
 SHORT_ROWS, SHORT_SLICES = 4_000, 2

@@ -12,7 +12,8 @@ import torch
 
 from lifecycle.memory_limit import memory_limit_bytes
 from lifecycle.preflight.subject import Subject
-from lifecycle.records import Alarm
+from lifecycle.protocol.records import Alarm
+from lifecycle.spec.training import MonitorsSpec
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.base import Base
@@ -26,7 +27,6 @@ from lifecycle.training.monitors.watch import Watch
 from lifecycle.training.state import TrainState, Update
 from lifecycle.training.watching.clock import VALIDATION
 from lifecycle.training.watching.progressive import Progressive
-from lifecycle.training_spec import MonitorsSpec
 
 # Called before an update, which a planted fault of that update may change.
 Before = Callable[[TrainState, int], None]

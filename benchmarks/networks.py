@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.state import TrainData
 
 CHARACTERS, LENGTH = 48, 24

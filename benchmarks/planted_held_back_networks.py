@@ -23,7 +23,7 @@ from benchmarks.networks import (
     unet,
 )
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.claims import PreflightSpec
+from lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 

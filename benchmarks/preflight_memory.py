@@ -27,9 +27,10 @@ from benchmarks.preflight_memory_networks import NETWORKS, Network
 from benchmarks.preflight_memory_unseen import UNSEEN
 from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.preflight.memory.forecast import step_memory
-from lifecycle.preflight.memory.memory_forecast import RULE_BYTES, MemoryForecast
+from lifecycle.preflight.memory.memory_forecast import RULE_BYTES
 from lifecycle.preflight.memory.real_step import memory_levels
 from lifecycle.preflight.subject import Subject
+from lifecycle.protocol.forecasts import MemoryForecast
 from lifecycle.training.loop import train_step
 
 GPUS = {"l4": 24.0}

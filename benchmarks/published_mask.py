@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.causal import causal
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.plan import Plan
 from lifecycle.training.state import Recipe, TrainData
 

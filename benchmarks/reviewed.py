@@ -28,16 +28,18 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.result import arguments, begin, finish
-from lifecycle.checks import CheckResult
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.files import SplitFiles, read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows
-from lifecycle.jobs import Rows, TrainJob, UnreviewedInputs
 from lifecycle.leakage.battery import leakage
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.jobs import Rows, TrainJob
+from lifecycle.protocol.results import UnreviewedInputs
+from lifecycle.train import run_stage
 from lifecycle.training.judging.seeds import of_seed
 from lifecycle.training.judging.unreviewed import unreviewed_check
-from lifecycle.training.stage import run_stage
 from lifecycle.use_case import UseCase, load_use_case
 from pipeline.cli import main as trainworthy
 

@@ -24,9 +24,10 @@ import polars as pl
 from benchmarks.flights_rows import published
 from benchmarks.process import peak_bytes
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.content import parquet_files
-from lifecycle.records import Cost, DatasetVersion, Provenance
+from lifecycle.protocol.records import Cost, DatasetVersion, Provenance
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import PROJECT
@@ -123,7 +124,7 @@ def child(folder: Path) -> None:
 def _step(folder: Path, use_case: UseCase, contract: Contract) -> str:
     """Names of the checks that stopped the step."""
     from assets.validation import checked_contract
-    from lifecycle.checks import stopping
+    from lifecycle.protocol.checks import stopping
     from lifecycle.snapshot import make_snapshot
 
     dataset = DatasetVersion(

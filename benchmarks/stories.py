@@ -24,9 +24,9 @@ from benchmarks.flights_checks import CAN_FIND, alarms, history_after, kept_chec
 from benchmarks.flights_rows import published, thinned
 from benchmarks.result import arguments, begin, finish
 from benchmarks.stories_models import auc_alone, fitted, held_back
-from lifecycle.checks import CheckResult
 from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.content import combined, content_hash
 from lifecycle.data.difference import VersionFiles, compare
 from lifecycle.data.files import read_columns
@@ -39,7 +39,8 @@ from lifecycle.evaluation.window import window_check
 from lifecycle.leakage.battery import follows_time
 from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.split_gap import split_gap
-from lifecycle.split_spec import HashSplit, Shares, SplitSpec
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.spec.split import HashSplit, Shares, SplitSpec
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.probabilities import auc, log_loss
 from lifecycle.use_case import UseCase, load_use_case

@@ -38,11 +38,11 @@ from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED, YAML, Case, Change
 from benchmarks.tasks_pictures import stored
 from benchmarks.tasks_rows import Rows
 from benchmarks.toy_project import committed, job_command
-from lifecycle.checks import CheckResult
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows
-from lifecycle.records import STEPS
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import STEPS
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case

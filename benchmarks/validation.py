@@ -24,7 +24,8 @@ import polars as pl
 from benchmarks.flights_rows import published
 from benchmarks.process import peak_beyond
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.rule import Rule, within
 from lifecycle.data.content import parquet_files
 from resources.settings import PROJECT

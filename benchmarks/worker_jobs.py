@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import JobFile, Rows, TrainJob
+from lifecycle.protocol.jobs import JobFile, Rows, TrainJob
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import EXIT_BAD_INPUT
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from lifecycle.checks import CheckResult
 from lifecycle.identity import sha256_json
+from lifecycle.protocol.checks import CheckResult
 from lifecycle.provenance import without_credentials
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import write_atomic
 
 MOST_EVIDENCE = 800

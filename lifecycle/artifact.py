@@ -21,18 +21,19 @@ from lifecycle.data.file_values import opened_files
 from lifecycle.errors import CheckpointError
 from lifecycle.golden import file_columns, made_columns, write_golden
 from lifecycle.identity import canonical_json, python_sources, sha256_file
+from lifecycle.spec.task import Target
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.task import load_task
 from lifecycle.tasks import Kind, kind_of
 from lifecycle.tasks.kind import parts_of
-from lifecycle.tasks.target import Target
+from lifecycle.tasks.labels import truth_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import torch
 
-    from lifecycle.jobs import Rows
+    from lifecycle.protocol.jobs import Rows
 
 # What torch.export notes in each node about the source that it came from.
 _SOURCES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -155,7 +156,7 @@ class Scorer:
 
         parts = parts_of(self.kind, len(rows))
         return np.concatenate(
-            [made(columns.truth(rows.iloc[some]), self.whole(rows.iloc[some]), some) for some in parts]
+            [made(truth_of(columns, rows.iloc[some]), self.whole(rows.iloc[some]), some) for some in parts]
         )
 
     def _whole(self, raw: np.ndarray) -> np.ndarray:

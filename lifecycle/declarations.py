@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lifecycle.contract.agreement import agreement_problems
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.cost.prices import Prices
 from lifecycle.data.versions import published_version
 from lifecycle.errors import Problem, TrainworthyError, UseCaseError

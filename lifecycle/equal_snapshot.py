@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lifecycle.checks import CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.data.snapshot import install_rows, snapshot_is_whole
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import own_code_sha256, step_identity
 from lifecycle.lineage import declared_sections
-from lifecycle.records import DatasetVersion, Record, Snapshot, Split
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, Split
+from lifecycle.spec.use_case import Engine
 from lifecycle.storage.metrics import add_metrics, metrics_of
 from lifecycle.storage.records import RecordStore, record_sha256
 from lifecycle.storage.state import StateFolder, write_atomic
-from lifecycle.use_case import Engine, UseCase
+from lifecycle.use_case import UseCase
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from lifecycle.contract.file_column import FileKind
 from lifecycle.data.file_values import is_file_column
 from lifecycle.golden_files import MadeFile, made_files
 from lifecycle.promotion.controls import largest_difference
-from lifecycle.records import Frozen
+from lifecycle.protocol.results import GoldenAnswers
 from lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
@@ -43,16 +43,6 @@ class Golden(NamedTuple):
 
     requests: pd.DataFrame
     answers: np.ndarray
-
-
-class GoldenAnswers(Frozen):
-    """How many requests were answered, and the largest difference from the answers on record, at most 2.
-
-    The difference is a share of Kind.answer_scale: as it is for probabilities, of their spread for numbers.
-    """
-
-    requests: int
-    difference: float
 
 
 def draw_requests(

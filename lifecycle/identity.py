@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from lifecycle.protocol.jobs import AnyJob
+
 # The packages that decide numbers; the version of any other one is provenance.
 DECIDING_PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "torch")
 
@@ -92,3 +94,12 @@ def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str
             "packages": dict(deciding_packages()),
         }
     )
+
+
+def job_sha256(job: AnyJob) -> str:
+    """Hash that ties an answer to its job.
+
+    Without the path of the use case's code: two checkouts of equal code ask the same, and `out` names what they ask.
+    Without what a machine's interruptions are like, and when its budget ends: a training that this ended goes on.
+    """
+    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder", "interruptions", "ends_at"}))

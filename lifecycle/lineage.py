@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.errors import RecordError
 from lifecycle.identity import step_identity
-from lifecycle.records import PARENTS, DatasetVersion, Record, StageReport, Step
+from lifecycle.protocol.records import PARENTS, DatasetVersion, Record, StageReport, Step
 from lifecycle.run_config import config_text
+from lifecycle.spec.task import TaskSpec
+from lifecycle.spec.training import MonitorsSpec
+from lifecycle.spec.use_case import DatasetSpec
 from lifecycle.storage.records import RecordStore
-from lifecycle.tasks.target import TaskSpec
 from lifecycle.trainers.script import trainer_packages
-from lifecycle.training_spec import MonitorsSpec
-from lifecycle.use_case import DatasetSpec, UseCase
+from lifecycle.use_case import UseCase
 
 _LEFT_OUT = ("ema", "early_stopping", "activation_checkpointing", "focal_gamma", "oversampling", "compile")
 

@@ -16,12 +16,15 @@ from lifecycle.errors import CheckpointError
 from lifecycle.evaluation.slices import coded, coded_groups, slice_column
 from lifecycle.golden import answer_golden, read_golden
 from lifecycle.identity import sha256_file
-from lifecycle.jobs import PredictJob, PredictResult, Rows, VerifyJob, VerifyResult
-from lifecycle.latency import CALLS, Latency, measure_latency
+from lifecycle.latency import CALLS, measure_latency
 from lifecycle.progress import say
-from lifecycle.records import StoredFile
+from lifecycle.protocol.jobs import PredictJob, Rows, VerifyJob
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.records import StoredFile
+from lifecycle.protocol.results import PredictResult, VerifyResult
 from lifecycle.task import load_module, load_task
 from lifecycle.tasks.kind import Kind, as_columns, parts_of
+from lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
 from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
@@ -148,7 +151,7 @@ class _Fitted:
         import numpy as np
 
         parts = parts_of(self.kind, len(rows))
-        return np.concatenate([made(columns.truth(rows.iloc[some]), self.answers(some), some) for some in parts])
+        return np.concatenate([made(truth_of(columns, rows.iloc[some]), self.answers(some), some) for some in parts])
 
 
 def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, _Fitted]:
@@ -166,8 +169,8 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, _Fitted]:
     assert job.calibration_file is not None
     training, calibration = read_rows(job.training_file, job.rows), read_rows(job.calibration_file, job.rows)
     say(f"evaluation: fitting baselines {', '.join(job.baselines)} on {len(training):,} rows")
-    features, labels = list(job.rows.features), job.rows.labels(calibration)
-    label, kind = job.rows.label, job.rows.kind
+    features, labels = list(job.rows.features), labels_of(job.rows, calibration)
+    label, kind = job.rows.label, kind_of_rows(job.rows)
     known = [name for name in job.baselines if name in BASELINES]
     fitted = fit_baselines(training[[*features, label]], features, label, known, job.seed, kind)
     if own := [name for name in job.baselines if name not in BASELINES]:

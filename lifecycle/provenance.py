@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lifecycle.identity import python_sources, sha256_json
-from lifecycle.records import Provenance
+from lifecycle.protocol.records import Provenance
 
 # Trainworthy itself: a result is as much its code's as the use case's.
 PRODUCT = Path(__file__).resolve().parent.parent

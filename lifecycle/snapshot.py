@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lifecycle.checks import CheckResult, stopping
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract
 from lifecycle.data.class_balance import class_balance_check
@@ -22,7 +21,8 @@ from lifecycle.drift.check import drift_check
 from lifecycle.drift.history import judged_days
 from lifecycle.drift.nulls import nulls_between_splits
 from lifecycle.leakage.battery import leakage
-from lifecycle.records import DatasetVersion
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.protocol.records import DatasetVersion
 from lifecycle.storage.metrics import add_metrics
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from lifecycle.errors import Problem, did_you_mean
-from lifecycle.tasks.target import KINDS
+from lifecycle.spec.task import KINDS
 
 _HOW_TO = "docs/how-to/use-case.md explains each key"
 

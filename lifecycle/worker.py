@@ -29,23 +29,20 @@ from pydantic import ValidationError
 from lifecycle.artifact import verify_artifact
 from lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
 from lifecycle.folder_lock import Lease, locked
-from lifecycle.identity import canonical_json, sha256_file, sha256_json
-from lifecycle.jobs import (
+from lifecycle.identity import canonical_json, job_sha256, sha256_file
+from lifecycle.progress import say
+from lifecycle.protocol.jobs import (
     AnyJob,
-    AnyResult,
     FunctionsJob,
     JobFile,
     PackJob,
     PredictJob,
-    PredictResult,
     PreflightJob,
     ReplayJob,
-    ResultFile,
     TrainJob,
-    TrainResult,
     VerifyJob,
 )
-from lifecycle.progress import say
+from lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
@@ -89,15 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
         if error is not None:
             write_atomic(out / "error.json", canonical_json(error))
         return code
-
-
-def job_sha256(job: AnyJob) -> str:
-    """Hash that ties an answer to its job.
-
-    Without the path of the use case's code: two checkouts of equal code ask the same, and `out` names what they ask.
-    Without what a machine's interruptions are like, and when its budget ends: a training that this ended goes on.
-    """
-    return sha256_json(job.model_dump(mode="json", exclude={"use_case_folder", "interruptions", "ends_at"}))
 
 
 def read_result(out: Path, job: AnyJob) -> AnyResult | None:
@@ -192,7 +180,7 @@ def _do(
         case TrainJob():
             import psutil
 
-            from lifecycle.training.stage import run_stage
+            from lifecycle.train import run_stage
             from lifecycle.training.watching.clock import QUEUE, START
 
             lived = time.time() - psutil.Process().create_time()

@@ -14,13 +14,15 @@ from typing import Any
 
 import yaml
 
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.cost.prices import load_prices
 from lifecycle.data.versions import published_version
 from lifecycle.declarations import declaration_problems
 from lifecycle.errors import DatasetError, Problem, UseCaseError
-from lifecycle.jobs import FunctionsJob, FunctionsResult, Rows, TriedFunction
-from lifecycle.tasks.target import target_of
+from lifecycle.protocol.jobs import FunctionsJob, Rows
+from lifecycle.protocol.results import FunctionsResult, TriedFunction
+from lifecycle.spec.task import target_of
 from lifecycle.training.plan import make_plan
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import Settings, read_settings, use_case_folder

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lifecycle.contract.model import Contract, Label, load_contract
+from lifecycle.contract.model import Contract, Label
+from lifecycle.contract.read import load_contract
 from lifecycle.data.added_rows import ColumnShift, shifts
 from lifecycle.data.backfill import declared_between
 from lifecycle.data.changed_rows import changed_rows

@@ -15,7 +15,7 @@ from assets.rollback import rollback_job
 from assets.snapshot import snapshot_asset
 from assets.step import INTENT_TAG, VALIDATION
 from assets.training import stage_assets
-from lifecycle.records import STEPS, Step
+from lifecycle.protocol.records import STEPS, Step
 from lifecycle.run_config import run_config
 from lifecycle.use_case import UseCase
 

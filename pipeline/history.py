@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lifecycle.errors import RecordError
 from lifecycle.promotion.history import tenures
 from lifecycle.promotion.log import LogEntry
-from lifecycle.records import DatasetVersion, Verdict
+from lifecycle.protocol.records import DatasetVersion, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from pipeline.show import judge_fix, verdict_log

@@ -10,10 +10,11 @@ from pathlib import Path
 import yaml
 
 from lifecycle.contract.draft import inline
-from lifecycle.contract.model import Contract, LabelType, load_contract
+from lifecycle.contract.model import Contract, LabelType
+from lifecycle.contract.read import load_contract
 from lifecycle.errors import UseCaseError
+from lifecycle.spec.task import KIND_OF_LABEL
 from lifecycle.storage.state import write_atomic
-from lifecycle.tasks.target import KIND_OF_LABEL
 from resources.settings import read_settings, use_case_folder
 
 LABEL_WORDS: dict[LabelType, str] = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from lifecycle.contract.completed import REFERENCE_FILE
-from lifecycle.contract.model import load_contract
 from lifecycle.contract.pin import bins_of, pinned_columns
-from lifecycle.contract.reference import Bins, Reference, read_reference, reference_text
+from lifecycle.contract.read import load_contract
+from lifecycle.contract.reference import REFERENCE_FILE, Bins, Reference, read_reference, reference_text
 from lifecycle.data.files import read_columns
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.storage.state import write_atomic

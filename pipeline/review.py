@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lifecycle.contract.model import Column, Contract, load_contract
+from lifecycle.contract.model import Column, Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
 from lifecycle.data.few_rows import few_rows
 from lifecycle.data.snapshot import with_label
 from lifecycle.errors import Problem, UseCaseError
-from lifecycle.records import StageReport, Step
+from lifecycle.protocol.records import StageReport, Step
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder, write_atomic
 from lifecycle.training.judging.unreviewed import NAME, alone_aucs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lifecycle.contract.fused import validate_frame
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.sample import sample_rows
 from lifecycle.contract.trial import Claim, Trial, fix_of, try_rules
 from lifecycle.data.few_rows import few_rows

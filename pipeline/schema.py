@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lifecycle.use_case import UseCaseSpec
+from lifecycle.spec.use_case import UseCaseSpec
 from resources.settings import PROJECT
 
 # What `trainworthy schema` prints, committed, so that editors find it: tests hold both equal.

@@ -6,7 +6,7 @@ from lifecycle.errors import RecordError
 from lifecycle.promotion import log
 from lifecycle.promotion.history import rolled_back
 from lifecycle.promotion.judged import Standing, standing
-from lifecycle.records import Verdict
+from lifecycle.protocol.records import Verdict
 from lifecycle.run_config import first_model_fix
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder

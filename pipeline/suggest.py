@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract
 from lifecycle.contract.logical_type import logical_type
-from lifecycle.contract.model import Label, contract_problems
+from lifecycle.contract.model import Label
 from lifecycle.contract.observed import naming_columns
+from lifecycle.contract.read import contract_problems
 from lifecycle.contract.rule import LogicalType
 from lifecycle.data.files import read_columns
 from lifecycle.data.versions import read_versions

@@ -29,7 +29,7 @@ from lifecycle.data.versions import (
     read_versions,
 )
 from lifecycle.errors import DatasetError, SettingsError
-from lifecycle.records import StoredFile, StoredTree
+from lifecycle.protocol.records import StoredFile, StoredTree
 from resources.dvc_objects import DvcObjects
 from resources.dvc_origin import declared_entry, made, made_again
 from resources.dvc_stage import check_parameters

@@ -9,9 +9,10 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from lifecycle.jobs import AnyJob, AnyResult, TrainJob
-from lifecycle.use_case import ComputeSpec
-from lifecycle.worker import job_sha256
+from lifecycle.identity import job_sha256
+from lifecycle.protocol.jobs import AnyJob, TrainJob
+from lifecycle.protocol.results import AnyResult
+from lifecycle.spec.use_case import ComputeSpec
 from resources.supervisor import supervise
 from resources.worker_process import no_answer, run_worker
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from lifecycle.cost.meter import Meter
 from lifecycle.errors import WorkerError
-from lifecycle.jobs import AnyResult, TrainJob, TrainResult
-from lifecycle.records import Attempt
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.records import Attempt
+from lifecycle.protocol.results import AnyResult, TrainResult
 from lifecycle.training.checkpoints.checkpoint import reached_step
 from lifecycle.training.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
 

@@ -13,8 +13,9 @@ from lifecycle.cost.meter import Meter
 from lifecycle.errors import WorkerError
 from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import AnyJob, AnyResult, JobFile, TrainJob, TrainResult
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
+from lifecycle.protocol.results import AnyResult, TrainResult
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.failure import End, MemorySeen, error_of
 from lifecycle.worker import read_result

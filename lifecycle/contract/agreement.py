@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from lifecycle.contract.model import Contract
 from lifecycle.errors import Problem, did_you_mean
-from lifecycle.split_spec import HashSplit, StratifiedSplit
+from lifecycle.spec.split import HashSplit, StratifiedSplit
+from lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
+from lifecycle.spec.use_case import UseCaseSpec
 from lifecycle.tasks import kind_of
-from lifecycle.tasks.target import KIND_OF_LABEL, LABEL_TYPES, target_of
-from lifecycle.use_case import UseCase, UseCaseSpec
+from lifecycle.use_case import UseCase
 
 
 def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:

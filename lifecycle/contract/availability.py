@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.checks import CheckResult
+from lifecycle.protocol.checks import CheckResult
 
 if TYPE_CHECKING:
     from lifecycle.contract.model import Contract

@@ -16,7 +16,6 @@ from lifecycle.errors import Problem, did_you_mean
 if TYPE_CHECKING:
     from lifecycle.contract.model import Column
 
-REFERENCE_FILE = "reference.json"
 SUFFIXES = (".csv", ".parquet")
 
 
@@ -28,7 +27,7 @@ def completed_rules(
     Without `pinned`, rules of kind distribution stay as they are.
     """
     from lifecycle.contract.keys import with_keys
-    from lifecycle.contract.reference import with_reference
+    from lifecycle.contract.reference import REFERENCE_FILE, with_reference
 
     by_name = {column.name: column for column in columns}
     tables, problems = _tables(custom_properties(document.values).get("tables", {}), folder)

@@ -24,7 +24,7 @@ from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.model import Label, Role
 from lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
 from lifecycle.contract.quality import ENGINE
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.contract.result import MAX_NAMED_ROWS, RuleResult
 from lifecycle.contract.rule import Rule
 from lifecycle.contract.table import Table, read_table
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import sync_folder
 
 if TYPE_CHECKING:

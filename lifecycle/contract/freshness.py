@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lifecycle.checks import CheckResult, at_most
 from lifecycle.contract.odcs import where
 from lifecycle.errors import Problem, did_you_mean
-from lifecycle.records import Frozen
+from lifecycle.protocol.checks import CheckResult, at_most
+from lifecycle.spec.frozen import Frozen
 
 PLACE = "slaProperties"
 # The standard's name and its abbreviation; the second line are words that people write for it.

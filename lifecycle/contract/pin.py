@@ -9,11 +9,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.checks import FEWEST_ROWS
 from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.model import Column, Contract
 from lifecycle.contract.reference import Bins
 from lifecycle.errors import DatasetError
+from lifecycle.protocol.checks import FEWEST_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, model_validator
 
-from lifecycle.contract.completed import REFERENCE_FILE
 from lifecycle.contract.odcs import where
 from lifecycle.contract.rule import Rule
 from lifecycle.errors import Problem
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
     from lifecycle.contract.model import Column
+
+REFERENCE_FILE = "reference.json"
 
 Edge = StrictInt | StrictFloat | StrictStr
 Value = StrictBool | StrictStr

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from lifecycle.checks import CheckResult
 from lifecycle.contract.rule import Rule, within
-from lifecycle.records import Frozen
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.spec.frozen import Frozen
 
 MAX_NAMED_ROWS = 20
 # Rules that the check's evidence names; all of them are in its details.

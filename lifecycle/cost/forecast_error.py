@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from lifecycle.cost.interval import HIGH, LOW
 from lifecycle.preflight.throughput.duration import measured_step
-from lifecycle.records import STAGES, Forecast, Frozen, PreflightReport, StageReport
+from lifecycle.protocol.records import STAGES, Forecast, PreflightReport, StageReport
+from lifecycle.spec.frozen import Frozen
 
 
 class Reckoning(Frozen):

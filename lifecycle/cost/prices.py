@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from lifecycle.errors import PriceError, did_you_mean
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 
 # After half a year a price list is likely to have moved.
 STALE_DAYS = 180

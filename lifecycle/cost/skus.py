@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from lifecycle.cost.prices import Prices, Sku
-from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import Frozen
+from lifecycle.preflight.throughput.duration import forecast_of
+from lifecycle.protocol.forecasts import RunTime, StepTime
+from lifecycle.spec.frozen import Frozen
 from lifecycle.training.checkpoints.interval import interruptions, interval_seconds
 
 # Launching a kernel takes 3 to 10 microseconds on a CUDA device, whatever it computes (NVIDIA's own figures).
@@ -65,7 +66,7 @@ def costs(work: Work, prices: Prices, here: str, today: date) -> tuple[SkuCost, 
 def _cost(name: str, sku: Sku, work: Work, measured: bool, today: date) -> SkuCost:
     told = [sku.stale(today)] if sku.stale(today) else []
     if measured:
-        forecast = work.whole.forecast()
+        forecast = forecast_of(work.whole)
         low, high = forecast.low, forecast.high
     else:
         low, high = work.whole.updates * fastest_update(work, sku), None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lifecycle.checks import CheckResult
 from lifecycle.data.content import ContentHash
 from lifecycle.data.versions import PublishedVersion, changed_files, refuse_changes
 from lifecycle.errors import DatasetError
-from lifecycle.records import Backfill
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Backfill
 
 NAMED_FILES, MOST_DETAILS = 10, 100
 Details = tuple[dict[str, str], ...]

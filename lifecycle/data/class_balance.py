@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.checks import CheckResult
+from lifecycle.protocol.checks import CheckResult
 from lifecycle.tasks import Kind
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.file_tree import FILES, tree_files, tree_hashes
 from lifecycle.errors import DatasetError
 from lifecycle.identity import sha256_json
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
     import pyarrow as pa

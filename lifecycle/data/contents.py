@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from lifecycle.data.content import ContentHash, FileContent, combined, parquet_files
 from lifecycle.errors import DatasetError
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import write_atomic
 
 Times = dict[str, tuple[str, str]]

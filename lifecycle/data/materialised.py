@@ -16,7 +16,8 @@ from lifecycle.data.content import ContentHash, FileContent, all_files, combined
 from lifecycle.data.file_tree import is_file_name, tree_files, tree_hashes
 from lifecycle.errors import DatasetError
 from lifecycle.identity import sha256_json
-from lifecycle.records import Frozen, StoredFile, StoredTree
+from lifecycle.protocol.records import StoredFile, StoredTree
+from lifecycle.spec.frozen import Frozen
 
 
 class ManifestFile(Frozen):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.data.file_values import with_paths
 from lifecycle.errors import DatasetError
-from lifecycle.jobs import Rows
+from lifecycle.protocol.jobs import Rows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,8 @@ from lifecycle.data.file_tree import in_threads
 from lifecycle.data.files import SplitFiles, write_split_files
 from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.identity import sha256_file
-from lifecycle.records import DatasetVersion, Split, StoredFile
-from lifecycle.split_spec import SplitSpec, Windows
+from lifecycle.protocol.records import DatasetVersion, Split, StoredFile
+from lifecycle.spec.split import SplitSpec, Windows
 from lifecycle.storage.state import StateFolder, sync_folder
 from lifecycle.use_case import UseCase
 

@@ -23,9 +23,10 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 from lifecycle.data.content import ContentHash
 from lifecycle.data.file_tree import is_file_name
 from lifecycle.errors import DatasetError, did_you_mean
+from lifecycle.protocol.records import Backfill
 from lifecycle.provenance import without_credentials
-from lifecycle.records import Backfill, Frozen
-from lifecycle.use_case import Name
+from lifecycle.spec.frozen import Frozen
+from lifecycle.spec.use_case import Name
 
 # Parameters end in a stage's shell command, so text is kept to harmless characters.
 Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.days import days_of
 from lifecycle.data.files import SplitFiles
-from lifecycle.use_case import SplitSpec
+from lifecycle.spec.split import SplitSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.checks import FEWEST_ROWS, CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.drift.axis import Axis, axis_of
@@ -18,7 +17,8 @@ from lifecycle.drift.detect import column_findings
 from lifecycle.drift.ended import ended
 from lifecycle.drift.shift import Shift, listed
 from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
-from lifecycle.use_case import SplitSpec
+from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
+from lifecycle.spec.split import SplitSpec
 
 # A fifth fewer or more rows a day.
 VOLUME_FLOOR = 0.22

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.content import parquet_files
 from lifecycle.data.days import days_of
 from lifecycle.data.files import BATCH_ROWS
-from lifecycle.records import DatasetVersion
+from lifecycle.protocol.records import DatasetVersion
 from lifecycle.storage.metrics import VersionMetrics
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.checks import FEWEST_ROWS, CheckResult
 from lifecycle.drift.days import gives_days, measure_days
-from lifecycle.records import DatasetVersion
-from lifecycle.split_spec import Windows, hours
+from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
+from lifecycle.protocol.records import DatasetVersion
+from lifecycle.spec.split import Windows, hours
 from lifecycle.storage.metrics import VersionMetrics, metrics_of
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase

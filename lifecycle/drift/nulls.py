@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.checks import FEWEST_ROWS, CheckResult
 from lifecycle.data.file_rows import is_sha_column
 from lifecycle.data.files import SplitFiles
-from lifecycle.split_spec import SPLITS, SplitSpec
+from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
+from lifecycle.spec.split import SPLITS, SplitSpec
 
 # Points of nulls, and standard errors by group, beyond which a split is unlike training; as for days (history.py).
 FLOOR, ERRORS = 0.2, 5.0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lifecycle.checks import CheckResult, holds
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.data.split.hashing import HASH_VERSION
 from lifecycle.data.split.overlap import disjoint_columns, shared_values
 from lifecycle.evaluation.window import NAME, window_check
 from lifecycle.identity import canonical_json
-from lifecycle.records import Snapshot
-from lifecycle.split_spec import GroupSplit, HashSplit, SplitSpec, Windows
+from lifecycle.protocol.checks import CheckResult, holds
+from lifecycle.protocol.records import Snapshot
+from lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, Windows
 
 SEEN = ("training", "validation", "calibration")
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.checks import CheckResult, stopping
 from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
-from lifecycle.records import Comparison, Frozen, Metric, ReliabilityBin
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.protocol.records import Comparison, Metric, ReliabilityBin
+from lifecycle.spec.frozen import Frozen
+from lifecycle.spec.use_case import BenchmarkSpec
 from lifecycle.tasks.interval import MINIMUM_GROUPS
 from lifecycle.tasks.kind import Kind, from_columns, statistic_columns
 from lifecycle.tasks.metric import estimate
 from lifecycle.tasks.own import figure_columns
-from lifecycle.use_case import BenchmarkSpec
 
 if TYPE_CHECKING:
     import pandas as pd

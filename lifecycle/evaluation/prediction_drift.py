@@ -11,8 +11,8 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from lifecycle.checks import CheckResult
 from lifecycle.drift.statistics import psi
+from lifecycle.protocol.checks import CheckResult
 from lifecycle.tasks.kind import Kind, column_of
 
 if TYPE_CHECKING:

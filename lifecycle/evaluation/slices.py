@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.checks import FEWEST_ROWS
 from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.comparison import row_weights
-from lifecycle.records import Metric
+from lifecycle.protocol.checks import FEWEST_ROWS
+from lifecycle.protocol.records import Metric
 from lifecycle.tasks.kind import Kind, from_columns
 from lifecycle.tasks.metric import estimate
 

@@ -16,8 +16,9 @@ from pydantic import ConfigDict, ValidationError
 
 from lifecycle.errors import IncidentError
 from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.jobs import CheckpointRef, TrainJob
-from lifecycle.records import Alarm, Frozen, StoredFile
+from lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from lifecycle.protocol.records import Alarm, StoredFile
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.monitors.signals import Sample, Signals
 from lifecycle.training.plan import Plan

@@ -21,9 +21,9 @@ from lifecycle.errors import IncidentError
 from lifecycle.identity import canonical_json, python_sources
 from lifecycle.incidents.incident import Incident, read_incident, write_manifest
 from lifecycle.incidents.scene import Scene, is_portable, open_scene
-from lifecycle.jobs import CheckpointRef, PackJob, PackResult
+from lifecycle.protocol.jobs import CheckpointRef, Interruptions, PackJob
+from lifecycle.protocol.results import PackResult
 from lifecycle.storage.state import write_atomic
-from lifecycle.training.checkpoints.interval import Interruptions
 
 # Checkpoint and batches together: what can be sent to somebody.
 MOST_BYTES = 1_000_000_000

@@ -23,10 +23,10 @@ from lifecycle.incidents.incident import (
     is_incident,
     write_manifest,
 )
-from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from lifecycle.protocol.records import Alarm, StoredFile
 from lifecycle.provenance import PRODUCT, git_state
-from lifecycle.records import Alarm, StoredFile
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in
 from lifecycle.training.checkpoints.made_with import made_with
@@ -110,7 +110,7 @@ class BlackBox:
         return alarm.model_copy(update={"incident": incident_id(target)})
 
     def _incident(self, alarm: Alarm, seen: LastUpdates) -> Incident:
-        from lifecycle.worker import job_sha256
+        from lifecycle.identity import job_sha256
 
         return Incident(
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),

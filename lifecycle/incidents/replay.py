@@ -17,8 +17,9 @@ from lifecycle.incidents.rows import guilty_rows
 from lifecycle.incidents.scene import Scene, open_scene
 from lifecycle.incidents.script import replay_of_script
 from lifecycle.incidents.step import AsRecorded, Step, first_bad, make_step
-from lifecycle.jobs import Compared, ReplayJob, ReplayResult
 from lifecycle.progress import Progress
+from lifecycle.protocol.jobs import ReplayJob
+from lifecycle.protocol.results import Compared, ReplayResult
 from lifecycle.training.checkpoints.checkpoint import parameters_finite
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.signals import Signals

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from lifecycle.incidents.step import Step, alone
-from lifecycle.jobs import GuiltyRow
+from lifecycle.protocol.results import GuiltyRow
 from lifecycle.training.state import TrainData
 
 # Rows that are told of, and rows whose gradient is taken alone, those of the largest losses first.

@@ -16,7 +16,7 @@ from lifecycle.errors import CheckpointError, IncidentError
 from lifecycle.identity import python_sources, sha256_file, sha256_files
 from lifecycle.incidents.incident import Incident
 from lifecycle.incidents.record import keys_of
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.task import Task, load_task
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in, load_checkpoint
 from lifecycle.training.plan import Plan, make_plan

@@ -15,7 +15,7 @@ from lifecycle.incidents.incident import Incident
 from lifecycle.incidents.record import NUMBERS
 from lifecycle.incidents.rows import bad_inputs
 from lifecycle.incidents.scene import require_code, require_rows
-from lifecycle.jobs import GuiltyRow, ReplayResult
+from lifecycle.protocol.results import GuiltyRow, ReplayResult
 from lifecycle.trainers.checkpoints import verify
 from lifecycle.training.prepare import prepare
 from lifecycle.training.scoring import choose_device

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lifecycle.incidents.anomaly import watched
 from lifecycle.incidents.incident import Interventions
 from lifecycle.incidents.scene import Scene
-from lifecycle.jobs import FirstBad
+from lifecycle.protocol.results import FirstBad
 from lifecycle.training.checkpoints.checkpoint import state_dict
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.random_state import restore_random

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lifecycle.incidents.incident import Incident
-from lifecycle.jobs import Compared, FirstBad, GuiltyRow, ReplayResult
+from lifecycle.protocol.results import Compared, FirstBad, GuiltyRow, ReplayResult
 
 
 def replay_text(incident: Incident, result: ReplayResult) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lifecycle.checks import CheckResult
 from lifecycle.contract.model import Contract
 from lifecycle.data.file_rows import sha_column
 from lifecycle.data.files import SplitFiles
@@ -13,14 +12,16 @@ from lifecycle.leakage.differences import differences
 from lifecycle.leakage.duplicates import duplicates, near_duplicates
 from lifecycle.leakage.entities import entity_overlap
 from lifecycle.leakage.equal_files import equal_files, file_features
-from lifecycle.leakage.finding import Leak, leakage_check
+from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.label_window import label_window
 from lifecycle.leakage.later_times import later_times
 from lifecycle.leakage.null_mask import null_mask
 from lifecycle.leakage.power import shortage
 from lifecycle.leakage.row_order import row_order
 from lifecycle.leakage.single_feature import single_feature
-from lifecycle.split_spec import SplitSpec, Windows
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.leak import Leak
+from lifecycle.spec.split import SplitSpec, Windows
 
 _ONLY_FILES = Leak(
     taxon="L2", family="single_feature", status="not_applicable",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lifecycle.contract.model import Contract
 from lifecycle.data.few_rows import evenly_spread
 from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import power_over_events
+from lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

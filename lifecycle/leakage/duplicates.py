@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lifecycle.data.days import day_of, days_of
 from lifecycle.data.files import BATCH_ROWS, SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS, Cells, LabelledRows
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.recurrence import Repeats, Views, are_fine, by_nature, joined, known_rows, parts_of, repeats_of
+from lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.leakage.finding import Leak
+from lifecycle.protocol.leak import Leak
 
 FAMILY = "entity_overlap"
 _FIX = "split again by whole values of the column; rows of one of its values are not independent"

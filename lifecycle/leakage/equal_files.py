@@ -14,7 +14,7 @@ from lifecycle.contract.model import Contract
 from lifecycle.data.file_rows import sha_column
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.leakage.finding import Leak
+from lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import pandas as pd

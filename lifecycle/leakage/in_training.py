@@ -6,16 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.jobs import PreflightJob
 from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.finding import Leak, Taxon
 from lifecycle.leakage.own_rows import FILES, own_rows
 from lifecycle.leakage.rows_apart import FAMILY as APART
 from lifecycle.leakage.rows_apart import rows_apart
 from lifecycle.leakage.split_gap import FAMILY as GAP
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import Sample
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.leak import Leak, Taxon
 from lifecycle.task import TARGET_STATE, Task, told_of
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.prepare import seed_everything
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def _gap(job: PreflightJob, rows: pd.DataFrame) -> Leak:
         told = "the rows hold no times (no prediction_time), so there is no later"
         return Leak(taxon="L3.1", family=GAP, status="not_applicable", evidence=told)
     times = pd.read_parquet(job.training_file, columns=[time])[time]
-    labels = job.rows.labels(rows)
-    event = job.rows.kind.events(labels)[0].of_labels(labels).astype("int64")
+    labels = labels_of(job.rows, rows)
+    event = kind_of_rows(job.rows).events(labels)[0].of_labels(labels).astype("int64")
     rows = rows.assign(**{time: times, job.rows.label: event})
     return split_gap(
         rows,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from lifecycle.contract.availability import duration_seconds
 from lifecycle.contract.model import Contract
-from lifecycle.leakage.finding import Leak
-from lifecycle.split_spec import hours
+from lifecycle.protocol.leak import Leak
+from lifecycle.spec.split import hours
 
 FAMILY = "label_window"
 DAY_SECONDS = 86_400

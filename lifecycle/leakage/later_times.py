@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.leakage.finding import Leak
+from lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

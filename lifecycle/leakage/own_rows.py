@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.identity import canonical_json
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.rows_apart import OTHERS, extreme_rows
+from lifecycle.protocol.leak import Leak
 from lifecycle.task import Task, fit_preprocessing, load_task
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.leakage.cells import LabelledRows
-from lifecycle.leakage.finding import Leak
+from lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.leakage.finding import Leak
+from lifecycle.protocol.leak import Leak
 from lifecycle.task import Task
 
 if TYPE_CHECKING:

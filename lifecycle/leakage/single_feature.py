@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lifecycle.leakage.cells import Cells, LabelledRows, values_of
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import Power, power_over_events
+from lifecycle.protocol.leak import Leak
 
 FAMILY = "single_feature"
 _FIX = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.leakage.finding import Leak
+from lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

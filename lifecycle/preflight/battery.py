@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.checks import stops_the_step
 from lifecycle.errors import TrainingError
 from lifecycle.own_fault import is_own_fault
-from lifecycle.preflight.check import Check, Found, Trial, tried, untried
+from lifecycle.preflight.check import Check, Found, tried, untried
+from lifecycle.protocol.checks import stops_the_step
+from lifecycle.protocol.trial import Trial
 from lifecycle.training.random_state import random_kept
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from lifecycle.checks import Severity, Status
-from lifecycle.records import Frozen
+from lifecycle.protocol.checks import Severity, Status
+from lifecycle.protocol.trial import Trial
 
 Seen = TypeVar("Seen")
 
@@ -58,34 +58,6 @@ class Check(Generic[Seen]):
     @property
     def family(self) -> str:
         return self.id.partition(".")[0]
-
-
-class Trial(Frozen):
-    """A check that was tried, or why it was not; all its words, so that a reader needs no catalogue.
-
-    `device` is where it looked: host for what no device changes. `seconds` is wall time. `optimizer_steps` counts calls
-    of `step` that returned: each of several optimizers, no step within a step, and what a check fits by itself as well.
-    """
-
-    check: str
-    status: Status
-    severity: Severity = "error"
-    required: bool = False
-    device: str = "host"
-    observed: float | int | str | bool | None = None
-    threshold: float | int | str | bool | None = None
-    evidence: str
-    symptom: str = ""
-    cause: str = ""
-    fix: str = ""
-    seconds: float = 0.0
-    optimizer_steps: int = 0
-    curve: tuple[tuple[float, float], ...] = ()
-    answered_by: str = ""
-
-    @property
-    def family(self) -> str:
-        return self.check.partition(".")[0]
 
 
 def tried(check: Check[Any], found: Found, device: str, seconds: float = 0.0, optimizer_steps: int = 0) -> Trial:

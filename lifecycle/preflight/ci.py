@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Literal
 from xml.etree import ElementTree
 
-from lifecycle.checks import CheckResult, Severity, Status, stops_the_step
 from lifecycle.preflight.gate import trials_of
+from lifecycle.protocol.checks import CheckResult, Severity, Status, stops_the_step
 
 WIDTH, ID_WIDTH = 98, 36
 # How the evidence begins of what use_case.yaml declares not to apply (check.py).

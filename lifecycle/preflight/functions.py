@@ -11,16 +11,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.sample import FIT_ROWS, sample_rows
 from lifecycle.contract.sample_files import with_sample_files, without_size
 from lifecycle.errors import EvaluationError, TrainingError
-from lifecycle.jobs import FunctionsJob, FunctionsResult
 from lifecycle.preflight.optional_functions import try_optional
 from lifecycle.preflight.own import own_checks
 from lifecycle.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
+from lifecycle.protocol.jobs import FunctionsJob
+from lifecycle.protocol.results import FunctionsResult
 from lifecycle.task import TARGET_STATE, Task
 from lifecycle.tasks import Kind
+from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.trainers.script import NETWORK_FUNCTIONS
 from lifecycle.training.scoring import as_array
 from lifecycle.training.techniques.recompute import checkpoint_activations
@@ -42,7 +44,7 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     # More threads only wait for each other on so few rows.
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    kind = job.rows.kind
+    kind = kind_of_rows(job.rows)
     fixes = FIXES | OPTIONAL_FIXES | {"predict": kind.predict_fix}
     if kind.target_state(kind.sample_labels(FIT_ROWS)):
         fixes["to_tensors"] += f"; beside your own keys preprocessing holds {TARGET_STATE!r}, of the label"
@@ -60,14 +62,14 @@ def try_functions(job: FunctionsJob) -> FunctionsResult:
     with tempfile.TemporaryDirectory() as folder:
         rows = with_sample_files(sample_rows(contract, job.rows.features), contract, Path(folder))
         size = contract.column(contract.label.column).size
-        return _tried(job, trials, task, rows, job.rows.kind.sample_truth(len(rows), size))
+        return _tried(job, trials, task, rows, kind_of_rows(job.rows).sample_truth(len(rows), size))
 
 
 def _tried(job: FunctionsJob, trials: Trials, task: Task, rows: pd.DataFrame, truth: np.ndarray) -> FunctionsResult:
     """Each function on these rows, whose files are there."""
     import torch
 
-    kind = job.rows.kind
+    kind = kind_of_rows(job.rows)
     labels, targets = kind.checked_labels(truth), torch.from_numpy(kind.targets(truth))
     needed = [name for name in NETWORK_FUNCTIONS if job.trainer is None or hasattr(task, name)]
     state = trials.of("fit_preprocessing", lambda: _fit(task, rows, job.hyperparameters, kind.target_state(labels)))

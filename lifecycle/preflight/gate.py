@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from lifecycle.checks import CheckResult, at_most
 from lifecycle.cost.prices import Sku
 from lifecycle.cost.skus import SkuCost, advice
-from lifecycle.jobs import PreflightResult
 from lifecycle.leakage.finding import leakage_check
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.memory.memory_forecast import step_in_words
 from lifecycle.preflight.throughput.duration import in_words
-from lifecycle.records import Forecast, Frozen
+from lifecycle.protocol.checks import CheckResult, at_most
+from lifecycle.protocol.records import Forecast
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
+from lifecycle.spec.frozen import Frozen
 
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.
 FAMILIES = (

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lifecycle.checks import stops_the_step
-from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import AFTER_CHECKS, HOST_CHECKS, TRAINER_CHECKS, WORKER_CHECKS
-from lifecycle.preflight.check import Check, Trial, untried_as_declared
+from lifecycle.preflight.check import Check, untried_as_declared
 from lifecycle.preflight.configuration.declared import Host
 from lifecycle.preflight.gate import CPU_ONLY, for_device
+from lifecycle.protocol.checks import stops_the_step
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
 
 NOT_STARTED = "not tried, since what is declared cannot work: the worker was not started"
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.jobs import FunctionsJob
 from lifecycle.preflight.battery import same_random_numbers
 from lifecycle.preflight.trials import OPTIONAL_FIXES, Trials, Wrong
+from lifecycle.protocol.jobs import FunctionsJob
 from lifecycle.task import Task
 
 if TYPE_CHECKING:

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import PreflightJob, PreflightResult
 from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.preflight.battery import run_checks, same_random_numbers
 from lifecycle.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
-from lifecycle.preflight.check import Check, Trial, untried_as_declared
+from lifecycle.preflight.check import Check, untried_as_declared
 from lifecycle.preflight.configuration import checks as configuration
 from lifecycle.preflight.configuration.kernels import in_fp32
 from lifecycle.preflight.inputs import checks as inputs
 from lifecycle.preflight.memory.forecast import fits_here, forecast_memory, step_memory
-from lifecycle.preflight.memory.memory_forecast import MemoryForecast
 from lifecycle.preflight.one_batch import checks as one_batch
 from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.own import own_checks
@@ -27,9 +25,14 @@ from lifecycle.preflight.sample import Sample, draw_sample
 from lifecycle.preflight.start import checks as start
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.throughput.checks import step_time
+from lifecycle.preflight.throughput.duration import forecast_of
 from lifecycle.preflight.throughput.seconds import run_time
 from lifecycle.preflight.wiring import checks as wiring
 from lifecycle.progress import say
+from lifecycle.protocol.forecasts import MemoryForecast
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.task import load_task, told_of
 from lifecycle.tasks.baselines import BASELINES
 from lifecycle.tasks.own import try_own
@@ -126,7 +129,7 @@ def _timed(
     except Exception as error:
         # What was tried before stays, whatever the code raises now.
         return {"seconds": None, "step": None, "time": None, "untried": f"time was not measured: {_told(error, job)}"}
-    return {"seconds": whole.forecast(), "step": step, "time": whole, "untried": ""}
+    return {"seconds": forecast_of(whole), "step": step, "time": whole, "untried": ""}
 
 
 def run_battery(subject: Subject) -> tuple[Trial, ...]:

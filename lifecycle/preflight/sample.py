@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.subject import Scored, Subject
 from lifecycle.preflight.throughput.blocked import spent
+from lifecycle.protocol.jobs import PreflightJob
 from lifecycle.task import Task, fit_preprocessing, load_task
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.plan import make_plan, rows_of_stage, stage_rows
 from lifecycle.training.prepare import loaded_rows, seed_everything, to_train_data
 from lifecycle.training.random_state import random_kept
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-    from lifecycle.training_spec import TrainingSpec
+    from lifecycle.spec.training import TrainingSpec
 
 SAMPLE_ROWS = 20_000
 # Rows worth a loader take about a millisecond to decode each.
@@ -69,8 +70,8 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     validation = read_rows(job.validation_file, job.rows)
     drawn = _drawn(job, rows, _most(job))
     seed_everything(job.training.seed)
-    kind = job.rows.kind
-    target = kind.target_state(job.rows.labels(drawn))
+    kind = kind_of_rows(job.rows)
+    target = kind.target_state(labels_of(job.rows, drawn))
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
     fitting = _fitting_rows(job, task, drawn, preprocessing)
     drawn, held_out = _drawn(job, drawn, fitting), _drawn(job, validation, min(_most(job), fitting))
@@ -79,7 +80,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
         seed_everything(job.training.seed)
         return task.build_model(preprocessing, job.hyperparameters)
 
-    count, labels = rows_of_stage(len(rows), job.training, job.stages, "full"), job.rows.labels(rows)
+    count, labels = rows_of_stage(len(rows), job.training, job.stages, "full"), labels_of(job.rows, rows)
     # Of a reserve no more is known here than that it is stratified.
     oversampled = oversample(labels[:count], job.training.oversampling)
     plan = make_plan(count, job.training, job.stages, "full", oversampled)
@@ -88,7 +89,7 @@ def draw_sample(job: PreflightJob, rows: pd.DataFrame, device: str) -> Sample:
     # The first time that these rows are read: files that were read before may come from memory.
     training, made = spent(lambda: to_train_data(task, drawn, preprocessing, job, device))
     given = drawn[job.rows.weight].to_numpy() if job.rows.weight else None
-    weights = _weights(job.rows.labels(drawn), job.training, given, kind.row_classes)
+    weights = _weights(labels_of(job.rows, drawn), job.training, given, kind.row_classes)
     if weights is not None:
         training = replace(training, weights=torch.tensor(weights, dtype=torch.float32, device=device))
     held_out_data = to_train_data(task, held_out, preprocessing, job, device)
@@ -126,7 +127,7 @@ def _parts(job: PreflightJob, task: Task, held_out: TrainData) -> Callable[[nn.M
     def parts(model: nn.Module) -> dict[str, Stateful]:
         def loss() -> float:
             on = few.to(next(model.parameters()).device)
-            return loss_of(task, model, on, job.rows.kind, gamma=training.focal_gamma)()
+            return loss_of(task, model, on, kind_of_rows(job.rows), gamma=training.focal_gamma)()
 
         return make_parts(training, model, lambda: loss)
 
@@ -177,5 +178,5 @@ def _most(job: PreflightJob) -> int:
 
 
 def _numbers(job: PreflightJob, rows: pd.DataFrame, most: int) -> np.ndarray:
-    strata, fraction = job.rows.kind.strata(job.rows.labels(rows)), min(1.0, most / len(rows))
+    strata, fraction = kind_of_rows(job.rows).strata(labels_of(job.rows, rows)), min(1.0, most / len(rows))
     return stage_rows(strata, fraction, job.training.seed)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.throughput.blocked import Spent
+from lifecycle.spec.preflight import PreflightSpec
+from lifecycle.spec.training import Precision
 from lifecycle.training import loop
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
-from lifecycle.training.state import Precision, Recipe, Stateful, TrainData, TrainState
+from lifecycle.training.state import Recipe, Stateful, TrainData, TrainState
 from lifecycle.training.techniques.recompute import checkpoint_activations
 from lifecycle.training.techniques.scaler import scaler_of
 

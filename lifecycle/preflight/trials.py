@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lifecycle.errors import did_you_mean
-from lifecycle.jobs import FunctionFault, FunctionsResult, TriedFunction
+from lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
 from lifecycle.task import Task, line_of, load_task
 
 # What is wrong, and how to mend it.

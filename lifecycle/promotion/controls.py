@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.checks import CheckResult, at_most
-from lifecycle.latency import Latency
-from lifecycle.records import Control, Forecast
+from lifecycle.protocol.checks import CheckResult, at_most
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.records import Control, Forecast
 
 if TYPE_CHECKING:
     Finding = tuple[Literal["pass", "fail", "insufficient"], str]

@@ -29,8 +29,9 @@ from lifecycle.errors import ChampionError
 from lifecycle.evaluation.comparison import not_better_than_prior, standing
 from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
 from lifecycle.promotion.history import RolledBack
-from lifecycle.records import Comparison, Control, Estimate, Frozen
+from lifecycle.protocol.records import Comparison, Control, Estimate
 from lifecycle.run_config import first_model_fix
+from lifecycle.spec.frozen import Frozen
 from lifecycle.tasks.interval import groups_to_show
 from lifecycle.wording import count, decimals_of, metric_name
 

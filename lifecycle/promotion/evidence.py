@@ -9,9 +9,10 @@ from typing import Literal
 from pydantic import Field
 
 from lifecycle.promotion.history import RolledBack
-from lifecycle.records import Comparison, Control, Estimate, Frozen, Metric
-from lifecycle.tasks.words import Words
-from lifecycle.use_case import Guardrail
+from lifecycle.protocol.records import Comparison, Control, Estimate, Metric
+from lifecycle.protocol.words import Words
+from lifecycle.spec.frozen import Frozen
+from lifecycle.spec.use_case import Guardrail
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 

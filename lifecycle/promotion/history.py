@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lifecycle.errors import ChampionError
 from lifecycle.promotion.log import LogEntry
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 
 
 class RolledBack(Frozen):

@@ -8,9 +8,11 @@ from typing import cast
 from lifecycle.data.versions import published_version, read_versions
 from lifecycle.promotion import log
 from lifecycle.promotion.log import LogEntry
-from lifecycle.records import DatasetVersion, Frozen
+from lifecycle.protocol.records import DatasetVersion
+from lifecycle.spec.frozen import Frozen
+from lifecycle.spec.use_case import DatasetSpec
 from lifecycle.storage.records import RecordStore
-from lifecycle.use_case import DatasetSpec, UseCase
+from lifecycle.use_case import UseCase
 
 NOTHING_NEWER = "publish the next version: trainworthy datasets publish --help"
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import RecordError
 from lifecycle.identity import canonical_json, sha256_json
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 
 Action = Literal["promote", "shadow", "reject", "rollback"]
 

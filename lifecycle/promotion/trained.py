@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from lifecycle.errors import RecordError
 from lifecycle.promotion import log
 from lifecycle.promotion.log import LogEntry
-from lifecycle.records import STAGES, DatasetVersion, Frozen, StoppedStep
+from lifecycle.protocol.records import STAGES, DatasetVersion, StoppedStep
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.records import FileRecordStore
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lifecycle.preflight.gate import trials_of
-from lifecycle.records import PreflightReport, StageReport
+from lifecycle.protocol.records import PreflightReport, StageReport
 
 
 def inexact_resume(script: str | None, full: StageReport, preflight: PreflightReport) -> str:

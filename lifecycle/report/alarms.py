@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.records import Alarm, StageReport
+from lifecycle.protocol.records import Alarm, StageReport
 from lifecycle.wording import count, words
 
 if TYPE_CHECKING:

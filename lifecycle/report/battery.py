@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.checks import CheckResult
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import trials_of
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.report.outcome import Records
 from lifecycle.report.sections import check_note, check_summary
 

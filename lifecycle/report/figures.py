@@ -7,13 +7,13 @@ import struct
 from dataclasses import dataclass
 
 from lifecycle.preflight.learning_rate import suggested_range
-from lifecycle.records import Comparison, EvaluationReport, StageReport
+from lifecycle.protocol.records import Comparison, EvaluationReport, StageReport
+from lifecycle.protocol.words import Words
 from lifecycle.report import pictures, sections
 from lifecycle.report.alarms import told_marks
 from lifecycle.report.formatting import estimate, figure, number
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
 from lifecycle.report.training_curve import told as told_curve
-from lifecycle.tasks.words import Words
 from lifecycle.wording import count, metric_name
 
 

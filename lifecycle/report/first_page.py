@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lifecycle.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
+from lifecycle.protocol.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
+from lifecycle.protocol.words import Words
 from lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point
 from lifecycle.report.origins import commit_state
 from lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
 from lifecycle.report.pictures import overall_metrics, validation_loss
 from lifecycle.report.sections import forecast_rows
 from lifecycle.tasks import words_of
-from lifecycle.tasks.words import Words
 from lifecycle.wording import count, metric_name
 
 # What fits on one printed page; the rest stands further below.

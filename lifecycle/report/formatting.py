@@ -10,7 +10,7 @@ import math
 import re
 from typing import Any
 
-from lifecycle.records import Estimate, Forecast
+from lifecycle.protocol.records import Estimate, Forecast
 from lifecycle.wording import count, decimals_of, figures, words
 
 MINUS = "\N{MINUS SIGN}"

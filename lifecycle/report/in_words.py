@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lifecycle.checks import stopping
-from lifecycle.records import (
+from lifecycle.protocol.checks import stopping
+from lifecycle.protocol.records import (
     DatasetVersion,
     EvaluationReport,
     PreflightReport,

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.records import CurvePoint, StageReport
+from lifecycle.protocol.records import CurvePoint, StageReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

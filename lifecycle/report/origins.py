@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.records import (
+from lifecycle.protocol.records import (
     STEPS,
     DatasetVersion,
     EvaluationReport,

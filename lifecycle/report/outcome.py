@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from lifecycle.checks import CheckResult, stopping
-from lifecycle.records import (
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.protocol.records import (
     STAGES,
     STEPS,
     Comparison,
@@ -23,10 +23,10 @@ from lifecycle.records import (
     StoppedStep,
     Verdict,
 )
+from lifecycle.protocol.words import Words
 from lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
 from lifecycle.tasks import words_of
 from lifecycle.tasks.interval import groups_to_show
-from lifecycle.tasks.words import Words
 from lifecycle.wording import count, metric_name
 
 Records = Mapping[Step, Record]

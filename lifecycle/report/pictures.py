@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.records import Comparison, EvaluationReport, Metric, StageReport
+from lifecycle.protocol.records import Comparison, EvaluationReport, Metric, StageReport
+from lifecycle.protocol.words import Words
 from lifecycle.report.training_curve import training_curve
 from lifecycle.tasks import is_better_higher, words_of
-from lifecycle.tasks.words import Words
 from lifecycle.wording import figures, metric_name
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle import wording
-from lifecycle.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
+from lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
 from lifecycle.report import alarms, battery, figures, first_page, formatting, origins, outcome, scaling, sections
 from lifecycle.report.outcome import Records
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lifecycle.cost.forecast_error import reached_by_full
-from lifecycle.records import SeedResult, StageReport
+from lifecycle.protocol.records import SeedResult, StageReport
 from lifecycle.report.formatting import figure
 from lifecycle.report.outcome import Records, stages_of
 from lifecycle.wording import metric_name

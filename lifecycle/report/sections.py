@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lifecycle.checks import CheckResult, Status
 from lifecycle.cost.forecast_error import Reckoning, reckonings
-from lifecycle.preflight.check import Trial
-from lifecycle.records import (
+from lifecycle.protocol.checks import CheckResult, Status
+from lifecycle.protocol.records import (
     STAGES,
     STEPS,
     Comparison,
@@ -22,11 +21,12 @@ from lifecycle.records import (
     Step,
     Verdict,
 )
+from lifecycle.protocol.trial import Trial
+from lifecycle.protocol.words import Words
 from lifecycle.report.formatting import estimate, interval, plain, quantity, seconds, sentence_case, share, size
 from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
 from lifecycle.report.pictures import CANDIDATE, overall_of_slices, slice_metric, slice_metrics, worst_first
 from lifecycle.tasks import is_better_higher
-from lifecycle.tasks.words import Words
 from lifecycle.wording import metric_name, stage_metric_name, words
 
 # A table of more rows than this is read in the record, not in a report.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.records import CurvePoint, StageReport
+from lifecycle.protocol.records import CurvePoint, StageReport
 from lifecycle.report.alarms import draw_marks
 from lifecycle.report.loss_axis import clip, clipped_at, drawable
 

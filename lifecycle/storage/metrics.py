@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import RecordError
 from lifecycle.identity import canonical_json
-from lifecycle.records import Frozen
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import StateFolder, sync_folder
 
 

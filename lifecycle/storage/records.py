@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import RecordError
 from lifecycle.identity import canonical_json
-from lifecycle.records import RECORD_TYPES, Record, Step, StoppedStep, Written
+from lifecycle.protocol.records import RECORD_TYPES, Record, Step, StoppedStep, Written
 from lifecycle.storage.state import StateFolder, write_atomic
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lifecycle.errors import RecordError
-from lifecycle.records import PARENTS, Record, Step
+from lifecycle.protocol.records import PARENTS, Record, Step
 from lifecycle.storage.records import RecordStore, record_sha256
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lifecycle.records import Record
+from lifecycle.protocol.records import Record
+from lifecycle.protocol.words import Words
+from lifecycle.spec.task import ClassValue, KindName, Target
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.language_model import LanguageModel
@@ -12,8 +14,6 @@ from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
 from lifecycle.tasks.segmentation import Segmentation
-from lifecycle.tasks.target import ClassValue, KindName, Target
-from lifecycle.tasks.words import Words
 
 
 def kind_of(target: Target) -> Kind:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.interval import joined_codes
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups
 from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
@@ -22,15 +23,14 @@ from lifecycle.tasks.probabilities import (
     require_both_classes,
 )
 from lifecycle.tasks.ranking import auc_left_out
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.records import ReliabilityBin
+    from lifecycle.protocol.records import ReliabilityBin
+    from lifecycle.spec.training import TrainingSpec
     from lifecycle.tasks.kind import Predictor
-    from lifecycle.training_spec import TrainingSpec
 
 # A label is predicted from this probability on, where a metric asks for a prediction of 0 or 1.
 THRESHOLD = 0.5

@@ -9,8 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from lifecycle.errors import Problem, did_you_mean
+from lifecycle.spec.task import TaskSpec, target_of
+from lifecycle.spec.use_case import UseCaseSpec
 from lifecycle.tasks import Kind, kind_of
-from lifecycle.tasks.target import TaskSpec, target_of
+from lifecycle.tasks.kind import BASELINES
 
 
 def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
@@ -29,6 +31,17 @@ def metric_problems(values: Mapping[str, Any]) -> list[Problem]:
         )
         for place, metric, known, what in _named(values.get("benchmark"), ranking, [*kind.metrics, *_own(values)])
         if not _is_known(metric, known, kind)
+    ]
+
+
+def kind_problems(spec: UseCaseSpec) -> list[Problem]:
+    """Settings of the training, and baselines, that the declared kind does not have."""
+    kind = kind_of(target_of(spec.task))
+    unfit = [Problem("use_case.yaml", told, "remove the setting") for told in kind.unfit_settings(spec.training)]
+    missing = [name for name in BASELINES if name in spec.benchmark.baselines and name not in kind.baselines]
+    return unfit + [
+        Problem("use_case.yaml: benchmark.baselines", f"kind {kind.name} has no such baseline", f"remove {name}", name)
+        for name in missing
     ]
 
 

@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import Estimate
+from lifecycle.protocol.records import Estimate
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lifecycle.errors import EvaluationError
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.interval import MINIMUM_GROUPS
 from lifecycle.tasks.metric import TaskMetric
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.records import ReliabilityBin
-    from lifecycle.training_spec import TrainingSpec
+    from lifecycle.protocol.records import ReliabilityBin
+    from lifecycle.spec.training import TrainingSpec
 
     # Rows with the feature columns → answers (N, *answer_shape).
     Predictor = Callable[[pd.DataFrame], np.ndarray]

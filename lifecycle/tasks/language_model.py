@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
 from lifecycle.tasks.metric import TaskMetric, ratio
 from lifecycle.tasks.multiclass import SUM_TOLERANCE
@@ -34,7 +35,6 @@ from lifecycle.tasks.places import (
 )
 from lifecycle.tasks.probabilities import logarithms
 from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of, later_changed
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np

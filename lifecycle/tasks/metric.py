@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.records import Estimate
+from lifecycle.protocol.records import Estimate
 from lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, logarithms, reliability
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.records import ReliabilityBin
+    from lifecycle.protocol.records import ReliabilityBin
+    from lifecycle.spec.training import TrainingSpec
     from lifecycle.tasks.kind import Predictor
-    from lifecycle.training_spec import TrainingSpec
 
 # How far from 1 the probabilities of a row may add up: float32 sums of many classes differ by less.
 SUM_TOLERANCE = 1e-3

@@ -14,19 +14,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.kind import COPY_OF_LABELS, Event, FewNumbers, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
 from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
 from lifecycle.tasks.ranking import auc_left_out
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.records import ReliabilityBin
+    from lifecycle.protocol.records import ReliabilityBin
+    from lifecycle.spec.training import TrainingSpec
     from lifecycle.tasks.kind import Predictor
-    from lifecycle.training_spec import TrainingSpec
 
 # A label is predicted from this probability on, where a metric asks for a prediction.
 THRESHOLD = 0.5

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError, Problem, UseCaseError
 from lifecycle.tasks.kind import Kind
+from lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.jobs import Rows
+    from lifecycle.protocol.jobs import Rows
     from lifecycle.tasks.kind import Predictor
 
 FILE, BASELINE = "metrics.py", "baseline_"
@@ -140,8 +141,8 @@ def try_own(
     from lifecycle.task import load_module, load_task
     from lifecycle.tasks.baselines import BASELINES
 
-    kind, sensitive, features = columns.kind, bool(columns.sensitive), list(columns.features)
-    labels = columns.labels(rows)
+    kind, sensitive, features = kind_of_rows(columns), bool(columns.sensitive), list(columns.features)
+    labels = labels_of(columns, rows)
     own = [name for name in baselines if name not in BASELINES]
     task = load_task(folder) if own else None
     for name in own:
@@ -149,7 +150,7 @@ def try_own(
     prior = kind.fit_baseline("prior", rows, features, labels, 0)
     if len(kind.answer_shape) >= 2:
         rows = rows.iloc[:TRIED_ROWS]
-    truth = columns.truth(rows)
+    truth = truth_of(columns, rows)
     answers = kind.beside(truth, prior(rows))
     shown = rows[[name for name in seen if name in rows and name not in columns.sensitive]]
     for name in metrics:

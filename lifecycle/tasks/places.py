@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import ReliabilityBin
+from lifecycle.protocol.records import ReliabilityBin
 from lifecycle.tasks.kind import Kind, Usual, same_length
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from lifecycle.tasks.probabilities import logarithms
@@ -19,7 +19,7 @@ from lifecycle.tasks.probabilities import logarithms
 if TYPE_CHECKING:
     import numpy as np
 
-    from lifecycle.training_spec import TrainingSpec
+    from lifecycle.spec.training import TrainingSpec
 
 # They are fixed, so that they can be summed over rows.
 CALIBRATION_BINS = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import ReliabilityBin
+from lifecycle.protocol.records import ReliabilityBin
 from lifecycle.tasks.kind import vector
 from lifecycle.tasks.metric import ratio
 

@@ -13,19 +13,19 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import ReliabilityBin
+from lifecycle.protocol.records import ReliabilityBin
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
 from lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, FewNumbers, few_groups, same_length, vector
 from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 from lifecycle.tasks.probabilities import answers_by_bin
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from lifecycle.spec.training import TrainingSpec
     from lifecycle.tasks.kind import Predictor
-    from lifecycle.training_spec import TrainingSpec
 
 # Parts of the label of equal mass, of which a sample takes its share each.
 STRATA = 10

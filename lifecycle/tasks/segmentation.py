@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.errors import EvaluationError
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
 from lifecycle.tasks.metric import TaskMetric, mean_of_known, ratio
 from lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
@@ -32,7 +33,6 @@ from lifecycle.tasks.places import (
     sums_of,
 )
 from lifecycle.tasks.probabilities import logarithms
-from lifecycle.tasks.words import Words
 
 if TYPE_CHECKING:
     import numpy as np

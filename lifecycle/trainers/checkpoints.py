@@ -20,9 +20,10 @@ from typing import Any
 from lifecycle.errors import CheckpointError
 from lifecycle.identity import canonical_json, sha256_file
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import Interruptions
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.training.checkpoints.checkpoint import checkpoint_path, checkpoints_in, keep_newest
-from lifecycle.training.checkpoints.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
+from lifecycle.training.checkpoints.interval import FIRST_SECONDS, interval_seconds, longest_seconds
 
 
 class ScriptCheckpoints:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from lifecycle.spec.training import TrainingSpec
     from lifecycle.trainers.given import Rows
     from lifecycle.training.prepare import Prepared
     from lifecycle.training.state import Stateful, TrainData
-    from lifecycle.training_spec import TrainingSpec
 
     Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from lifecycle.jobs import TrainJob
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.training.monitors.heartbeat import FIRST_SECONDS, Heartbeat
 from lifecycle.training.monitors.monitor import Finding
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from lifecycle.jobs import TrainJob
 from lifecycle.progress import Progress
-from lifecycle.records import Alarm
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.records import Alarm
 from lifecycle.trainers.ended import WORDS, TrainingEndedError, Why
 from lifecycle.trainers.gradients import Gradients, gradients_of
 from lifecycle.trainers.heart import ScriptHeartbeat

@@ -10,18 +10,22 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import PreflightJob, PreflightResult, TrainJob
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.in_training import leakage_of_code
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
-from lifecycle.preflight.check import Trial, untried, untried_as_declared
+from lifecycle.preflight.check import untried, untried_as_declared
 from lifecycle.preflight.memory.forecast import HIGH, LOW
 from lifecycle.preflight.sample import drawn_rows
-from lifecycle.preflight.throughput.duration import RunTime, StepTime
+from lifecycle.preflight.throughput.duration import forecast_of
 from lifecycle.progress import say
-from lifecycle.records import STAGES, Forecast
+from lifecycle.protocol.forecasts import RunTime, StepTime
+from lifecycle.protocol.jobs import PreflightJob, TrainJob
+from lifecycle.protocol.leak import Leak
+from lifecycle.protocol.records import STAGES, Forecast
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.task import Task, fit_preprocessing
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.trainers.checks import not_for_a_script
 from lifecycle.trainers.script import NETWORK_FUNCTIONS
 from lifecycle.trainers.trial import ScriptTrial, try_script
@@ -83,7 +87,7 @@ def without_network(
     whole = _run_time(job, rows, tried, start_seconds) if known else None
     return PreflightResult(
         memory=_memory(job, rows, tried) if known else None,
-        seconds=None if whole is None else whole.forecast(),
+        seconds=None if whole is None else forecast_of(whole),
         time=whole,
         trials=(*battery, *trials),
         leakage=_leakage(job, rows, task),
@@ -95,7 +99,7 @@ def without_network(
 def _leakage(job: PreflightJob, rows: pd.DataFrame, task: Task) -> tuple[Leak, ...]:
     drawn = rows.iloc[drawn_rows(job, rows)].reset_index(drop=True)
     seed_everything(job.training.seed)
-    target = job.rows.kind.target_state(job.rows.labels(drawn))
+    target = kind_of_rows(job.rows).target_state(labels_of(job.rows, drawn))
     preprocessing = fit_preprocessing(task, drawn[list(job.rows.features)], job.hyperparameters, target)
     return leakage_of_code(job, task, drawn, preprocessing, None, rows)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lifecycle.incidents.incident import Interventions
 from lifecycle.incidents.record import BlackBox, LastUpdates, keys_of
 from lifecycle.incidents.rows import bad_inputs
-from lifecycle.records import Alarm
+from lifecycle.protocol.records import Alarm
 from lifecycle.trainers.gradients import Gradients
 from lifecycle.trainers.watched import ScriptWatch
 from lifecycle.training.monitors.row_keys import NAMED_ROWS, NO_ROWS, NamedRows

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lifecycle.errors import EvaluationError, TrainingError
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.task import told_of
+from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.trainers.watched import spoiled_parameters
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared
@@ -43,7 +44,7 @@ def answering_model(returned: object, job: TrainJob, prepared: Prepared, device:
         raise TrainingError(
             told, fix="call flight.step(loss=…, model=…) before each update: it names the one that did it"
         )
-    features, kind = prepared.rows[list(job.rows.features)].head(MIN_STEPS), job.rows.kind
+    features, kind = prepared.rows[list(job.rows.features)].head(MIN_STEPS), kind_of_rows(job.rows)
     try:
         found = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     except Exception as error:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from lifecycle.errors import TrainingError
 from lifecycle.incidents.incident import as_kept
 from lifecycle.incidents.record import BlackBox
-from lifecycle.jobs import OwnTrainer, TrainJob, TrainResult
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import OwnTrainer, TrainResult
 from lifecycle.trainers.checkpoints import ScriptCheckpoints
 from lifecycle.trainers.ended import WORDS, TrainingEndedError
 from lifecycle.trainers.flight import Flight

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import JobFile, TrainJob
 from lifecycle.processor import waited_for_core
 from lifecycle.progress import say
-from lifecycle.records import Frozen
+from lifecycle.protocol.jobs import JobFile, TrainJob
+from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import told_of
+from lifecycle.tasks.labels import kind_of_rows
 
 if TYPE_CHECKING:
     from lifecycle.trainers.stage import Flown
@@ -179,7 +180,7 @@ def _scored(model: object, job: TrainJob, flown: Flown, folder: Path) -> dict[st
 
     network, prepared = cast(torch.nn.Module, model), flown.prepared
     features, began = prepared.rows[list(job.rows.features)], time.perf_counter()
-    predict_rows(prepared.task, network, prepared.preprocessing, features, flown.device, job.rows.kind)
+    predict_rows(prepared.task, network, prepared.preprocessing, features, flown.device, kind_of_rows(job.rows))
     found: dict[str, object] = {"row_seconds": (time.perf_counter() - began) / len(features)}
     began = time.perf_counter()
     try:

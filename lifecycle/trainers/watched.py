@@ -9,9 +9,9 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.jobs import TrainJob
 from lifecycle.memory_limit import device_limit_bytes
-from lifecycle.records import Alarm
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.records import Alarm
 from lifecycle.trainers.gradients import Gradients
 from lifecycle.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
 from lifecycle.training.monitors.all import all_monitors

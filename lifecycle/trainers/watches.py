@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.jobs import TrainJob
-from lifecycle.records import Alarm
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.records import Alarm
 from lifecycle.trainers.watched import ScriptWatch
 from lifecycle.training.plan import Plan
 from lifecycle.training.watching.clock import Clock

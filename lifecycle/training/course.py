@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lifecycle.identity import canonical_json
 from lifecycle.incidents.record import BlackBox
-from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.memory_limit import device_limit_bytes
 from lifecycle.progress import say
-from lifecycle.records import Alarm
+from lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from lifecycle.protocol.records import Alarm
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpoint import WeightsNotFiniteError
 from lifecycle.training.checkpoints.checkpointing import go_back, open_checkpoints, resume

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.training.prepare import Prepared, require_same_code
 from lifecycle.training.scoring import predict_rows
@@ -24,8 +25,8 @@ def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) ->
     require_same_code(job, prepared)
     rows = read_rows(job.calibration_file, job.rows)
     features = rows[list(job.rows.features)]
-    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, job.rows.kind)
-    calibration = job.rows.kind.fit_calibration(job.rows.labels(rows), answers)
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, kind_of_rows(job.rows))
+    calibration = kind_of_rows(job.rows).fit_calibration(labels_of(job.rows, rows), answers)
     validation = read_rows(job.validation_file, job.rows)[list(job.rows.features)]
     return write_artifact(
         Path(job.out) / "artifact",

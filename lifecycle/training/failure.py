@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lifecycle.errors import WorkerError
-from lifecycle.records import Attempt, Cause, Frozen
+from lifecycle.protocol.records import Attempt, Cause
+from lifecycle.spec.frozen import Frozen
 
 EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
 EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED, EXIT_HANG = 73, 74, 75, 76

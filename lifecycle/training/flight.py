@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lifecycle.jobs import TrainJob
 from lifecycle.progress import Progress
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.checkpoints.checkpointing import Checkpoints
 from lifecycle.training.monitors.watch import Watch

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.errors import TrainingError
-from lifecycle.records import Alarm
+from lifecycle.protocol.records import Alarm
+from lifecycle.spec.training import Precision
 from lifecycle.training.monitors.beside import row_numbers
 from lifecycle.training.monitors.non_finite import finite, not_finite_alarm
 from lifecycle.training.plan import Plan
-from lifecycle.training.state import PASSED_OVER, Batches, Precision, Recipe, TrainData, TrainState, Update
+from lifecycle.training.state import PASSED_OVER, Batches, Recipe, TrainData, TrainState, Update
 from lifecycle.training.techniques.focal import focal
 from lifecycle.training.watching.clock import COMPUTE, DATA, SKIPPED
 

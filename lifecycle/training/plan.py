@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field
 
-from lifecycle.records import STAGES, Frozen
+from lifecycle.protocol.records import STAGES
+from lifecycle.spec.frozen import Frozen
+from lifecycle.spec.training import StagesSpec, TrainingSpec
 from lifecycle.training.rows.oversampling import Oversampled, repeated_draws
-from lifecycle.training_spec import StagesSpec, TrainingSpec
 
 if TYPE_CHECKING:
     import numpy as np

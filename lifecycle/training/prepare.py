@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import Problem, UseCaseError
 from lifecycle.identity import python_sources, sha256_files
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.task import Task, fit_preprocessing, load_task
+from lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
 from lifecycle.training.plan import stage_rows, without_reserve
 from lifecycle.training.rows.features import prepared_features
 from lifecycle.training.rows.loading import FileTargets, LoadedRows, usual_loaders
@@ -56,16 +57,16 @@ def prepare(job: TrainJob, device: str) -> Prepared:
     rows = read_rows(job.training_file, job.rows, (*((job.rows.weight,) if job.rows.weight else ()), *job.slices))
     rows, held_back, rows_sha256 = _chosen(rows, job)
     seed_everything(job.training.seed)
-    features, labels = rows[list(job.rows.features)], job.rows.labels(rows)
-    preprocessing = fit_preprocessing(task, features, job.hyperparameters, job.rows.kind.target_state(labels))
+    features, labels = rows[list(job.rows.features)], labels_of(job.rows, rows)
+    preprocessing = fit_preprocessing(task, features, job.hyperparameters, kind_of_rows(job.rows).target_state(labels))
     data, notes = _data(job, task, rows, preprocessing, rows_sha256, code, device)
     given = rows[job.rows.weight].to_numpy() if job.rows.weight else None
     oversampled = oversample(labels, job.training.oversampling)
-    weights = row_weights(labels, job.training.class_weights, given, oversampled, job.rows.kind.row_classes)
+    weights = row_weights(labels, job.training.class_weights, given, oversampled, kind_of_rows(job.rows).row_classes)
     if weights is not None:
         data = replace(data, weights=torch.tensor(weights, dtype=torch.float32, device=data.targets.device))
     reserve = to_train_data(task, held_back, preprocessing, job, device) if len(held_back) else None
-    raised = raised_by_class(labels, weights, oversampled, job.rows.kind.row_classes)
+    raised = raised_by_class(labels, weights, oversampled, kind_of_rows(job.rows).row_classes)
     return Prepared(task, code, rows, preprocessing, data, raised, oversampled, reserve, notes)
 
 
@@ -78,7 +79,7 @@ def _chosen(rows: pd.DataFrame, job: TrainJob) -> tuple[pd.DataFrame, pd.DataFra
 
     if job.stages.mode == "continue" and not job.training.reserve:
         return rows, rows.iloc[:0], "all"
-    strata, chosen = job.rows.kind.strata(job.rows.labels(rows)), np.arange(len(rows))
+    strata, chosen = kind_of_rows(job.rows).strata(labels_of(job.rows, rows)), np.arange(len(rows))
     if job.stages.mode == "restart":
         chosen = stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)
     held_back = chosen[:0]
@@ -120,7 +121,7 @@ def loaded_rows(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], j
 
 def _file_targets(rows: pd.DataFrame, job: Any) -> Any:
     """As _targets, of files that are read when rows are asked for."""
-    return FileTargets(len(rows), lambda some: job.rows.kind.targets(job.rows.truth(rows.iloc[some])))
+    return FileTargets(len(rows), lambda some: kind_of_rows(job.rows).targets(truth_of(job.rows, rows.iloc[some])))
 
 
 def to_train_data(task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any], job: Any, device: str) -> TrainData:
@@ -137,7 +138,7 @@ def _targets(rows: pd.DataFrame, job: Any) -> torch.Tensor:
     """What loss_fn gets of these rows' labels, (N, ...)."""
     import torch
 
-    return torch.from_numpy(job.rows.kind.targets(job.rows.truth(rows)))
+    return torch.from_numpy(kind_of_rows(job.rows).targets(truth_of(job.rows, rows)))
 
 
 def seed_everything(seed: int) -> None:

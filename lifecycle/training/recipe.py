@@ -13,8 +13,8 @@ from lifecycle.training.techniques.recompute import checkpoint_activations
 if TYPE_CHECKING:
     import torch
 
+    from lifecycle.spec.training import OptimizerSpec, TrainingSpec
     from lifecycle.task import Task
-    from lifecycle.training_spec import OptimizerSpec, TrainingSpec
 
 
 def make_model(

@@ -1,16 +1,16 @@
-"""One stage of training, from job to answer: rows, preprocessing, model, loop, validation, export."""
+"""One stage of training by our own loop, from job to answer: rows, preprocessing, model, loop, validation, export."""
 
 from __future__ import annotations
 
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 from lifecycle.incidents.incident import as_kept
-from lifecycle.jobs import TrainJob, TrainResult
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import TrainResult
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.course import take_course
 from lifecycle.training.export import export
@@ -25,27 +25,10 @@ from lifecycle.training.validate import unreviewed_inputs, validate
 from lifecycle.training.watching import clock
 
 
-def run_stage(
-    job: TrainJob,
-    should_stop: Callable[[], bool] = lambda: False,
-    forward: Callable[[str], None] | None = None,
-    spent: Mapping[int, float] | None = None,
-) -> TrainResult:
-    """Train the stage, resuming from its newest checkpoint. `spent` are seconds before this call, by part of the clock.
-
-    Raises PreemptedError, CheckpointError, DatasetError, and UseCaseError if the code changes meanwhile.
-    """
-    with closing(clock.Clock.open(Path(job.out) / "seconds.bin", spent or {})) as seconds:
-        if job.trainer is not None:
-            from lifecycle.trainers.stage import train_by_script
-
-            return train_by_script(job, seconds, should_stop, forward)
-        return _run(job, seconds, should_stop, forward)
-
-
-def _run(
+def train_by_loop(
     job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
 ) -> TrainResult:
+    """Train the stage, resuming from its newest checkpoint. Raises what train.py names."""
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
     prepare_seconds = time.perf_counter() - began

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from lifecycle.spec.training import Precision
 from lifecycle.training.plan import Plan, step_seed
 from lifecycle.training.techniques.scaler import Scaler
 from lifecycle.training.watching.clock import Clock
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     LossFn = Callable[[Tensor, Tensor], Tensor]
     Inputs = dict[str, Tensor]
     Augment = Callable[[Inputs, Tensor, torch.Generator], tuple[Inputs, Tensor]]
-
-
-Precision = Literal["fp32", "bf16", "fp16"]
 
 
 class Stateful(Protocol):

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import Learned, TrainJob, UnreviewedInputs
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import Learned, UnreviewedInputs
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, to_train_data
 from lifecycle.training.scoring import as_array, chunk_rows, predict_rows
@@ -42,10 +44,10 @@ def validate(
         refitted_linear,
     )
 
-    kind, rows = job.rows.kind, read_rows(job.validation_file, job.rows)
+    kind, rows = kind_of_rows(job.rows), read_rows(job.validation_file, job.rows)
     groups = rows[job.rows.group].to_numpy()
     labels, answers = kind.checked(rows[job.rows.label].to_numpy(), _answers(job, prepared, state, rows, device))
-    prior = kind.prior(job.rows.labels(prepared.rows))
+    prior = kind.prior(labels_of(job.rows, prepared.rows))
     metrics = {
         "val_loss": float(kind.row_loss(labels, answers).mean()),
         f"val_{kind.score}": value(kind.metrics[kind.score], labels, kind.statistics(labels, answers)),
@@ -70,15 +72,15 @@ def validate(
 def _answers(job: TrainJob, prepared: Prepared, state: TrainState, rows: pd.DataFrame, device: str) -> np.ndarray:
     """Answers to rows, `(N, ...)`."""
     features = rows[list(job.rows.features)]
-    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, job.rows.kind)
-    return as_trained_for(job.rows.kind, answers, prepared.raised, job.training.focal_gamma)
+    answers = predict_rows(prepared.task, state.model, prepared.preprocessing, features, device, kind_of_rows(job.rows))
+    return as_trained_for(kind_of_rows(job.rows), answers, prepared.raised, job.training.focal_gamma)
 
 
 def _few(kind: Kind, rows: pd.DataFrame, job: TrainJob, most: int) -> pd.DataFrame:
     """About `most` of the rows, stratified by label."""
     if len(rows) <= most:
         return rows
-    strata = kind.strata(job.rows.labels(rows))
+    strata = kind.strata(labels_of(job.rows, rows))
     return rows.iloc[stage_rows(strata, most / len(rows), job.training.seed)]
 
 
@@ -95,10 +97,11 @@ def unreviewed_inputs(job: TrainJob, prepared: Prepared, state: TrainState, devi
 
     if not job.unreviewed or job.stage == "smoke":
         return None
+    kind = kind_of_rows(job.rows)
     return measure_unreviewed(
-        lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device, job.rows.kind),
+        lambda rows: predict_rows(prepared.task, state.model, prepared.preprocessing, rows, device, kind),
         _seen(job, prepared), read_rows(job.validation_file, job.rows), job.rows.features, job.unreviewed,
-        job.rows.label, job.training.seed, job.rows.kind,
+        job.rows.label, job.training.seed, kind,
     )  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def _seen(job: TrainJob, prepared: Prepared) -> pd.DataFrame:
     """As many rows as the stage has seen: a pause of one run over all rows has not come to the others."""
     if job.stages.mode == "restart":
         return prepared.rows
-    strata = job.rows.kind.strata(job.rows.labels(prepared.rows))
+    strata = kind_of_rows(job.rows).strata(labels_of(job.rows, prepared.rows))
     return prepared.rows.iloc[stage_rows(strata, job.stages.fraction(job.stage), job.training.seed)]
 
 
@@ -117,7 +120,7 @@ def make_validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Modu
     """
     rows = read_rows(job.validation_file, job.rows)
     data = to_train_data(prepared.task, rows, prepared.preprocessing, job, device)
-    return loss_of(prepared.task, model, data, job.rows.kind, prepared.raised, job.training.focal_gamma)
+    return loss_of(prepared.task, model, data, kind_of_rows(job.rows), prepared.raised, job.training.focal_gamma)
 
 
 def loss_of(

@@ -17,7 +17,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print every check; 1 if one fails, warnings are none."""
-    from lifecycle.checks import stopping
+    from lifecycle.protocol.checks import stopping
     from pipeline.doctor.examine import examine, mend, summary, text
 
     if parsed.mend:

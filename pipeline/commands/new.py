@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
-    from lifecycle.split_spec import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
-    from lifecycle.tasks.target import KindName
+    from lifecycle.spec.split import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+    from lifecycle.spec.task import KindName
     from pipeline.scaffold.create import Created
 
 
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
-# Those of lifecycle/tasks/target.py, whose import every command would wait for.
+# Those of lifecycle/spec/task.py, whose import every command would wait for.
 KINDS = ("binary", "multiclass", "multilabel", "regression", "segmentation")
 
 

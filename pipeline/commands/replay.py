@@ -42,7 +42,8 @@ def run(parsed: argparse.Namespace) -> int:
 def _replay(folder: Path, *, changed_code: bool) -> int:
     from lifecycle.incidents.incident import read_incident
     from lifecycle.incidents.told import replay_text
-    from lifecycle.jobs import ReplayJob, ReplayResult
+    from lifecycle.protocol.jobs import ReplayJob
+    from lifecycle.protocol.results import ReplayResult
     from resources.worker_process import run_worker
 
     incident = read_incident(folder)
@@ -60,7 +61,8 @@ def _replay(folder: Path, *, changed_code: bool) -> int:
 
 def _pack(folder: Path, out: Path | None) -> int:
     from lifecycle.incidents.incident import read_incident
-    from lifecycle.jobs import PackJob, PackResult
+    from lifecycle.protocol.jobs import PackJob
+    from lifecycle.protocol.results import PackResult
     from resources.worker_process import run_worker
 
     incident = read_incident(folder)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from lifecycle.checks import CheckResult
 from lifecycle.errors import SettingsError, TrainworthyError
+from lifecycle.protocol.checks import CheckResult
 from pipeline.doctor import copies, machine, ports, project, sensitive, stores
 from pipeline.doctor.project import in_short, refused
 from resources.settings import PROJECT, Settings, read_settings

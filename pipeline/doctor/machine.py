@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import NotifierError, did_you_mean
+from lifecycle.protocol.checks import CheckResult, holds
 from lifecycle.storage.state import LEAST_FREE_BYTES
 from resources.notifier import WEBHOOK, webhook
 from resources.settings import DURABLE, PROJECT, Settings

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
-from lifecycle.checks import CheckResult
+from lifecycle.protocol.checks import CheckResult
 from resources.settings import Settings
 
 

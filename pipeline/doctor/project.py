@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lifecycle.checks import CheckResult, holds
 from lifecycle.cost.prices import load_prices
 from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import TrainworthyError
+from lifecycle.protocol.checks import CheckResult, holds
 from lifecycle.provenance import changed_files, git_state, without_credentials
 from lifecycle.use_case import load_use_case
 from resources.settings import Settings, use_case_folders

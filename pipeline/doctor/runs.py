@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import dagster as dg
 import psutil
 
-from lifecycle.checks import CheckResult, holds
+from lifecycle.protocol.checks import CheckResult, holds
 from pipeline.doctor.ports import command_of
 from pipeline.doctor.stores import dagster_folder
 from resources.settings import PROJECT, Settings

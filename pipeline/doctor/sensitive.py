@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from lifecycle.checks import CheckResult, holds
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.errors import TrainworthyError
 from lifecycle.evaluation.slices import coded_groups, is_coded, slice_column
+from lifecycle.protocol.checks import CheckResult, holds
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
 from resources.settings import Settings, use_case_folders

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from lifecycle.checks import CheckResult, holds
 from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
 from lifecycle.promotion.history import predecessor
+from lifecycle.protocol.checks import CheckResult, holds
 from lifecycle.provenance import without_credentials
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case

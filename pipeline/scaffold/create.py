@@ -19,8 +19,8 @@ from lifecycle.data.snapshot import with_label
 from lifecycle.data.versions import add_version
 from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import UseCaseError
+from lifecycle.spec.task import KindName
 from lifecycle.storage.state import StateFolder
-from lifecycle.tasks.target import KindName
 from lifecycle.use_case import load_use_case
 from pipeline.scaffold import example
 from pipeline.scaffold.found import PARAMETERS, Found, find_out, place_part

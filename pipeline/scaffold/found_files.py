@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.contract.draft import ColumnDraft
 from lifecycle.contract.file_column import FileKind
 from lifecycle.errors import Problem
-from lifecycle.tasks.target import TaskSpec
+from lifecycle.spec.task import TaskSpec
 from pipeline.scaffold.contents import Contents, read_contents
 from pipeline.scaffold.folder import PICTURES, TEXTS, Folder, read_folder
 from pipeline.scaffold.found import Found, Plan, load_dataset

@@ -11,8 +11,8 @@ from pathlib import Path
 from lifecycle.contract.draft import contract_text, draft_contract
 from lifecycle.cost.prices import load_prices
 from lifecycle.errors import Problem, UseCaseError
+from lifecycle.spec.task import KindName
 from lifecycle.storage.state import write_atomic
-from lifecycle.tasks.target import KindName
 from pipeline.scaffold.found import PARAMETERS, Found
 from pipeline.scaffold.judged import judged_by, unit_of
 from pipeline.scaffold.render import rendered

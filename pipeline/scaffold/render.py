@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lifecycle.contract.draft import inline
-from lifecycle.use_case import NAME_PATTERN
+from lifecycle.spec.use_case import NAME_PATTERN
 
 FOLDER = Path(__file__).parent / "templates"
 

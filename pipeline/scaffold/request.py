@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lifecycle.data.versions import read_versions
 from lifecycle.errors import Problem
-from lifecycle.tasks.target import KindName
-from lifecycle.use_case import NAME_PATTERN, OWNER_PATTERN
+from lifecycle.spec.task import KindName
+from lifecycle.spec.use_case import NAME_PATTERN, OWNER_PATTERN
 from resources.settings import Settings
 
 

@@ -13,7 +13,7 @@ from lifecycle.data.split.by_hash import split_by_hash
 from lifecycle.data.split.by_stratum import split_by_stratum
 from lifecycle.data.split.check import splits_check
 from lifecycle.errors import DatasetError, Problem
-from lifecycle.split_spec import GroupSplit, HashSplit, Shares, StratifiedSplit
+from lifecycle.spec.split import GroupSplit, HashSplit, Shares, StratifiedSplit
 from pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, windows_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from lifecycle.contract.model import Label
 from lifecycle.errors import Problem, did_you_mean
-from lifecycle.tasks.target import LABEL_TYPES, ClassValue, KindName, TaskSpec
+from lifecycle.spec.task import LABEL_TYPES, ClassValue, KindName, TaskSpec
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.roles import ID_NAME, NEARLY, numbers_among
 from pipeline.scaffold.several import SEPARATORS, Several, combine, separated

@@ -11,7 +11,7 @@ from lifecycle.contract.model import Label, LabelType
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_by_time, splits_check
 from lifecycle.errors import DatasetError, Problem
-from lifecycle.split_spec import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+from lifecycle.spec.split import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
 
 if TYPE_CHECKING:
     import pandas as pd

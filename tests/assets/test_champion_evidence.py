@@ -12,7 +12,7 @@ from assets import evidence
 from assets.evidence import champion_comparison, own_features
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import ChampionError, DatasetError, WorkerError
-from lifecycle.jobs import Rows
+from lifecycle.protocol.jobs import Rows
 from lifecycle.worker import EXIT_BAD_INPUT
 from resources.mlflow import RegisteredModel
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from assets.training import _files
 from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.records import DatasetVersion
+from lifecycle.protocol.records import DatasetVersion
 from lifecycle.storage.state import StateFolder
 
 

@@ -13,14 +13,14 @@ import pytest
 
 from assets import announce, dataset, freshness, preflight, promotion, step, training
 from lifecycle import snapshot
-from lifecycle.checks import CheckResult
 from lifecycle.cost.prices import Sku
 from lifecycle.data.file_rows import FileRows
 from lifecycle.errors import DatasetError
-from lifecycle.jobs import TrainResult
 from lifecycle.preflight import host as host_looks
-from lifecycle.preflight.check import Trial
-from lifecycle.records import Control, Cost, StageSeconds
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Control, Cost, StageSeconds
+from lifecycle.protocol.results import TrainResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.tasks.binary import BINARY
 from lifecycle.use_case import load_use_case
 

@@ -4,9 +4,9 @@ import dagster as dg
 import pytest
 
 from assets.metadata import check_result
-from lifecycle.checks import CheckResult
-from lifecycle.preflight.check import Trial
-from lifecycle.use_case import ComputeSpec
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.trial import Trial
+from lifecycle.spec.use_case import ComputeSpec
 from resources.launcher import Launcher
 
 

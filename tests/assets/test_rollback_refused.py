@@ -7,12 +7,11 @@ import pytest
 
 from assets.rollback import roll_back
 from lifecycle.errors import ChampionError, RecordError
-from lifecycle.golden import GoldenAnswers
-from lifecycle.jobs import VerifyResult
-from lifecycle.latency import Latency
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import ANSWER_TOLERANCE
-from lifecycle.records import Verdict
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.records import Verdict
+from lifecycle.protocol.results import GoldenAnswers, VerifyResult
 from lifecycle.storage.state import StateFolder
 from resources.mlflow import RegisteredModel
 

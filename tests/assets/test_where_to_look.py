@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assets.step import where_to_look
-from lifecycle.records import Alarm, StageReport
+from lifecycle.protocol.records import Alarm, StageReport
 
 
 def alarm(step: int, severity: str, incident: str | None) -> Alarm:

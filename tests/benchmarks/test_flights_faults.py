@@ -10,7 +10,7 @@ import pytest
 from benchmarks.flights_faults import COPY_OF_TARGET, FAULTS, offer_as_features, plant, plant_copy_of_target
 from expectations.validate import validate_frame
 from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.result import contract_check
 from lifecycle.data.content import combined, content_hash
 from lifecycle.data.files import read_columns

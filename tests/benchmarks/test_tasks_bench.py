@@ -44,7 +44,7 @@ from benchmarks.tasks_rows import (
     twice,
     without,
 )
-from lifecycle.checks import CheckResult
+from lifecycle.protocol.checks import CheckResult
 from resources.settings import PROJECT
 
 TABLE = pd.DataFrame({"picture": range(10), "sheet": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], "digit": range(10)})

@@ -8,7 +8,7 @@ import pandas as pd
 from lifecycle.contract.model import Column, Contract, Label
 from lifecycle.contract.rule import LogicalType
 from lifecycle.data.files import SplitFiles
-from lifecycle.split_spec import BenchmarkWindow, TimeSplit
+from lifecycle.spec.split import BenchmarkWindow, TimeSplit
 
 START = pd.Timestamp("2024-01-01")
 WINDOW = 28

@@ -10,7 +10,7 @@ import pytest
 
 from lifecycle.drift.days import measure_days
 from lifecycle.drift.history import history_check
-from lifecycle.records import DatasetVersion
+from lifecycle.protocol.records import DatasetVersion
 from lifecycle.storage.metrics import VersionMetrics
 
 FIRST = date(2024, 1, 1)

@@ -12,7 +12,7 @@ from lifecycle.drift.axis import Axis
 from lifecycle.drift.categories import recoded
 from lifecycle.drift.check import drift_check
 from lifecycle.drift.columns import Categories
-from lifecycle.split_spec import GroupSplit, Shares
+from lifecycle.spec.split import GroupSplit, Shares
 
 ROWS = shop_rows()
 

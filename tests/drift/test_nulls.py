@@ -6,7 +6,7 @@ import pytest
 
 from lifecycle.data.files import SplitFiles
 from lifecycle.drift.nulls import nulls_between_splits
-from lifecycle.split_spec import SPLITS, GroupSplit, Shares
+from lifecycle.spec.split import SPLITS, GroupSplit, Shares
 
 SPLIT = GroupSplit(
     by="group", group="customer", salt="v1", shares=Shares(validation=0.15, calibration=0.1, benchmark=0.2),

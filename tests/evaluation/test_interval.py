@@ -5,7 +5,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from lifecycle.errors import EvaluationError
-from lifecycle.records import Estimate
+from lifecycle.protocol.records import Estimate
 from lifecycle.tasks import probabilities as metrics
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.interval import jackknife_estimate, mean_estimate

@@ -3,7 +3,7 @@ import pytest
 
 from lifecycle.data.split import split_by_time
 from lifecycle.evaluation.window import window_check
-from lifecycle.split_spec import TimeSplit
+from lifecycle.spec.split import TimeSplit
 
 ENDS = {"training": "2013-08-30 22:00:00+00:00", "calibration": "2013-09-29T22:00:00"}
 

@@ -15,7 +15,7 @@ from test_engines_agree import cases, contract, said, written
 
 from expectations import validate as great_expectations
 from lifecycle.contract import fused
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.rule import NO_ROW, make_rule
 from lifecycle.errors import SettingsError
 

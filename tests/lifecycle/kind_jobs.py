@@ -15,14 +15,16 @@ import pandas as pd
 import toy_jobs
 import yaml
 
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import JobFile, PreflightJob, Rows, TrainJob
-from lifecycle.tasks.target import target_of
-from lifecycle.training.stage import run_stage
-from lifecycle.use_case import UseCaseSpec, load_use_case
+from lifecycle.protocol.jobs import JobFile, PreflightJob, Rows, TrainJob
+from lifecycle.spec.task import target_of
+from lifecycle.spec.use_case import UseCaseSpec
+from lifecycle.train import run_stage
+from lifecycle.use_case import load_use_case
 
 GRADES = ("low", "middle", "high", "top")
 TAGS = ("cheap", "new", "rare")

@@ -3,7 +3,7 @@
 import pytest
 
 from lifecycle.alert import Judged, after_telling, read_told, recovered, severity_of, unsent, what, write_told
-from lifecycle.checks import CheckResult
+from lifecycle.protocol.checks import CheckResult
 
 PUBLISHED = ("rows@v1", "rows@v2", "rows@v3")
 

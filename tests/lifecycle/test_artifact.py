@@ -8,12 +8,12 @@ import toy_jobs
 
 from lifecycle.artifact import load_artifact, verify_artifact
 from lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
-from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
+from lifecycle.protocol.results import TrainResult
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.platt import apply_platt
 from lifecycle.tasks.probabilities import auc
-from lifecycle.training.stage import run_stage
+from lifecycle.train import run_stage
 
 
 @pytest.fixture(scope="module")

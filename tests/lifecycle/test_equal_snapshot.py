@@ -10,9 +10,9 @@ import toy_jobs
 from test_record_store import common, dataset
 
 from assets.snapshot import snapshot_rows
-from lifecycle.checks import stopping
 from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.records import DatasetVersion, Snapshot
+from lifecycle.protocol.checks import stopping
+from lifecycle.protocol.records import DatasetVersion, Snapshot
 from lifecycle.storage.metrics import add_metrics, metrics_of, metrics_path
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder

@@ -14,16 +14,17 @@ from file_datasets import picture, picture_dataset
 from PIL import Image
 from test_record_store import dataset
 
-from lifecycle.checks import CheckResult
-from lifecycle.contract.model import Column, Contract, load_contract
+from lifecycle.contract.model import Column, Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data import file_content, file_rows
 from lifecycle.data.file_rows import look_at, look_at_files, sha_column
 from lifecycle.data.files import SplitFiles
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import UseCaseError
 from lifecycle.identity import sha256_file
-from lifecycle.jobs import Rows
 from lifecycle.leakage.equal_files import equal_files
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.jobs import Rows
 from lifecycle.snapshot import make_snapshot
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case

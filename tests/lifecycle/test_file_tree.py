@@ -11,7 +11,7 @@ from lifecycle.data.materialised import files_folder, install, intact
 from lifecycle.data.rows import read_rows
 from lifecycle.data.versions import changed_files
 from lifecycle.errors import DatasetError
-from lifecycle.jobs import Rows
+from lifecycle.protocol.jobs import Rows
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 import pytest
 import report_records
 
-from lifecycle.checks import CheckResult
 from lifecycle.cost.forecast_error import error_figures, reckonings
-from lifecycle.preflight.throughput.duration import StepTime
-from lifecycle.records import Attempt, Cost, StageSeconds
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.forecasts import StepTime
+from lifecycle.protocol.records import Attempt, Cost, StageSeconds
 
 
 def stages(**changed):

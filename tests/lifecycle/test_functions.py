@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.jobs import FunctionsJob, FunctionsResult, Rows, TriedFunction
 from lifecycle.preflight.functions import try_functions
 from lifecycle.preflight.trials import FIXES
+from lifecycle.protocol.jobs import FunctionsJob, Rows
+from lifecycle.protocol.results import FunctionsResult, TriedFunction
 from lifecycle.worker import read_result
 
 FUNCTIONS = tuple(FIXES)

@@ -12,12 +12,13 @@ from lifecycle.artifact import artifact_sha256
 from lifecycle.errors import CheckpointError
 from lifecycle.golden import FILE, REQUESTS, draw_requests, read_golden
 from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.jobs import TrainResult, VerifyJob
 from lifecycle.predict import run_predict, run_verify
 from lifecycle.promotion.controls import ANSWER_TOLERANCE
+from lifecycle.protocol.jobs import VerifyJob
+from lifecycle.protocol.results import TrainResult
 from lifecycle.storage.state import write_atomic
 from lifecycle.tasks.binary import BINARY
-from lifecycle.training.stage import run_stage
+from lifecycle.train import run_stage
 
 FEATURES = list(toy_jobs.ROWS.features)
 

@@ -17,9 +17,9 @@ from lifecycle.data.file_values import of_strangers, opened_files, with_paths
 from lifecycle.errors import CheckpointError, EvaluationError
 from lifecycle.golden import answer_golden, draw_requests, file_columns, read_golden
 from lifecycle.golden_files import made_files
+from lifecycle.spec.task import Target
 from lifecycle.task import load_task
 from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.target import Target
 
 MODEL = """
 import numpy as np

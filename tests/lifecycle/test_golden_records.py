@@ -8,7 +8,7 @@ import pytest
 
 from lifecycle.identity import canonical_json
 from lifecycle.promotion import log
-from lifecycle.records import PARENTS, STEPS, StageReport
+from lifecycle.protocol.records import PARENTS, STEPS, StageReport
 from lifecycle.storage.records import FileRecordStore, record_bytes, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import parent_hashes, upstream_records

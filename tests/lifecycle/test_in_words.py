@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import report_records as example
 
-from lifecycle.checks import CheckResult
-from lifecycle.records import StoppedStep
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import StoppedStep
 from lifecycle.report import in_words
 
 

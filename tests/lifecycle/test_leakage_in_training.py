@@ -11,10 +11,10 @@ import pytest
 import toy_jobs
 
 from lifecycle.leakage import in_training, own_rows
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.in_training import leakage_in_training
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.preflight.sample import draw_sample
+from lifecycle.protocol.leak import Leak
 
 FIT = "def fit_preprocessing(training, hyperparameters):\n"
 TENSORS = "def to_tensors(rows, preprocessing):\n"

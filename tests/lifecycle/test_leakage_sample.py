@@ -10,8 +10,8 @@ from lifecycle.data.files import BATCH_ROWS, SplitFiles
 from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
 from lifecycle.leakage.duplicates import duplicates
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.power import power
+from lifecycle.protocol.leak import Leak
 from lifecycle.tasks.binary import BINARY
 
 ROWS = 400_000

@@ -8,7 +8,7 @@ from test_upstream_records import snapshot
 from lifecycle.errors import RecordError
 from lifecycle.identity import canonical_json, step_code_sha256, step_identity
 from lifecycle.lineage import declared_sections, identity_of, refuse_outdated, training_run_id
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase

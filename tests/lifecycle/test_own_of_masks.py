@@ -5,10 +5,10 @@ import pandas as pd
 from PIL import Image
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import Rows
+from lifecycle.protocol.jobs import Rows
+from lifecycle.spec.task import Target
 from lifecycle.tasks.own import TRIED_ROWS, try_own
 from lifecycle.tasks.segmentation import Segmentation
-from lifecycle.tasks.target import Target
 
 CLASSES, SIDE = ("ground", "square"), 12
 METRICS = """

@@ -5,17 +5,17 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.checks import CheckResult
 from lifecycle.errors import UseCaseError
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
-from lifecycle.jobs import TrainResult
 from lifecycle.predict import run_predict
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.results import TrainResult
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.metric import estimate
 from lifecycle.tasks.platt import fit_platt
 from lifecycle.tasks.probabilities import log_loss
-from lifecycle.training.stage import run_stage
+from lifecycle.train import run_stage
 
 # The toy's network, with its answer replaced by one number for every row.
 CONSTANT = ("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs * 0.0 - 2.0)")

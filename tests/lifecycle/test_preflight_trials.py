@@ -6,17 +6,17 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.checks import CheckResult
 from lifecycle.cost.prices import Sku
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import UseCaseError
-from lifecycle.jobs import PreflightResult
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import CHECKS, cost_forecast, preflight_checks
 from lifecycle.preflight.run import run_preflight
 from lifecycle.preflight.sample import draw_sample
-from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.preflight.throughput.seconds import run_time
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.forecasts import StepTime
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.training.loop import DENSE
 from lifecycle.training.loop import SPARSE as SPARSE_GRADIENTS
 from lifecycle.worker import read_result

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from lifecycle.checks import CheckResult
 from lifecycle.errors import RecordError, SettingsError
-from lifecycle.records import Cost, DatasetVersion, PreflightReport, Provenance, Record, StoppedStep
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Cost, DatasetVersion, PreflightReport, Provenance, Record, StoppedStep
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder, write_atomic
 

@@ -14,10 +14,10 @@ import pytest
 import report_records as example
 from PIL import Image
 
-from lifecycle.checks import CheckResult
-from lifecycle.records import STEPS, Attempt, Cost, Estimate, EvaluationReport, Metric, Record, StoppedStep
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import STEPS, Attempt, Cost, Estimate, EvaluationReport, Metric, Record, StoppedStep
+from lifecycle.protocol.words import Words
 from lifecycle.report import figures, formatting, outcome, pictures, render, sections
-from lifecycle.tasks.words import Words
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}

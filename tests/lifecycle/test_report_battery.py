@@ -4,8 +4,8 @@ import re
 
 import report_records as example
 
-from lifecycle.checks import CheckResult
-from lifecycle.preflight.check import Trial
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.trial import Trial
 from lifecycle.report.render import render
 
 EVIL = "<script>alert(1)</script>"

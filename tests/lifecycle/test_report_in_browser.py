@@ -10,7 +10,7 @@ import pytest
 import report_records as example
 from PIL import Image
 
-from lifecycle.checks import CheckResult
+from lifecycle.protocol.checks import CheckResult
 from lifecycle.report.render import render
 
 pytestmark = pytest.mark.slow

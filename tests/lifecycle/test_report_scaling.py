@@ -3,7 +3,7 @@
 import report_records as example
 
 from lifecycle.cost.forecast_error import error_figures
-from lifecycle.records import DataCurve, Forecast, SeedResult, StageReport
+from lifecycle.protocol.records import DataCurve, Forecast, SeedResult, StageReport
 from lifecycle.report import in_words
 from lifecycle.report.render import render
 from lifecycle.report.scaling import curve_sentences, score_name, seed_rows

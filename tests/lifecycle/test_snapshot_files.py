@@ -9,7 +9,7 @@ import pytest
 import toy_jobs
 from test_record_store import dataset
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, written_splits
 from lifecycle.data.split import SPLITS

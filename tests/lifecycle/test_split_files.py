@@ -10,13 +10,14 @@ import pytest
 import toy_jobs
 from test_record_store import dataset
 
-from lifecycle.checks import CheckResult, stopping
-from lifecycle.contract.model import Column, Label, load_contract
+from lifecycle.contract.model import Column, Label
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.table import read_table
 from lifecycle.data.days import day_of
 from lifecycle.data.files import SplitFiles, read_columns, write_split_files
 from lifecycle.data.snapshot import with_label, written_splits
 from lifecycle.errors import DatasetError
+from lifecycle.protocol.checks import CheckResult, stopping
 from lifecycle.snapshot import make_snapshot
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case

@@ -7,7 +7,7 @@ import toy_jobs
 
 from lifecycle.artifact import load_artifact
 from lifecycle.task import line_of, load_task
-from lifecycle.training.stage import run_stage
+from lifecycle.train import run_stage
 
 
 def two_modules(folder: Path, shops: str = '["north", "south", "west"]') -> Path:

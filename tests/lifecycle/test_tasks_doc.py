@@ -8,13 +8,13 @@ import toy_jobs
 import yaml
 
 from lifecycle.contract.model import Label
+from lifecycle.spec.task import KINDS, TaskSpec
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 from lifecycle.tasks.language_model import LanguageModel
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
-from lifecycle.tasks.target import KINDS, TaskSpec
 from pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, MOST_TEXTS, ROWS_A_TEXT
 
 TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "tasks.md").read_text()

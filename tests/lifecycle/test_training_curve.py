@@ -7,7 +7,7 @@ import pytest
 import report_records as example
 from matplotlib.figure import Figure
 
-from lifecycle.records import Alarm, StageReport, StageSeconds
+from lifecycle.protocol.records import Alarm, StageReport, StageSeconds
 from lifecycle.report import sections
 from lifecycle.report.alarms import alarm_rows
 from lifecycle.report.loss_axis import clipped_at

@@ -1,9 +1,9 @@
 import pytest
 from test_record_store import PROVENANCE, common, dataset
 
-from lifecycle.checks import CheckResult
 from lifecycle.errors import RecordError
-from lifecycle.records import PreflightReport, Snapshot, StoppedStep
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import PreflightReport, Snapshot, StoppedStep
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import parent_hashes, upstream_records

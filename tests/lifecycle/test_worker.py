@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.jobs import PredictResult, TrainResult
+from lifecycle.protocol.results import PredictResult, TrainResult
 from lifecycle.worker import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,

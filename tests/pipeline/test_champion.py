@@ -6,7 +6,7 @@ import pytest
 from toy_project import FIRST
 
 from assets.promotion import entry_is_committed
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import load_use_case
 

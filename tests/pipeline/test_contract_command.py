@@ -10,7 +10,7 @@ import yaml
 from toy_project import ROOT
 
 from expectations.validate import validate_frame
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from pipeline.cli import main
 
 PINNED = (

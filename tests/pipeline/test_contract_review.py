@@ -7,7 +7,7 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.review import answer_values, with_answers
 from pipeline.check import _file
 from pipeline.cli import main

@@ -8,7 +8,7 @@ import pytest
 from toy_project import git
 
 from lifecycle.data.versions import read_versions, versions_path
-from lifecycle.records import DatasetVersion
+from lifecycle.protocol.records import DatasetVersion
 from pipeline.cli import main
 
 # Rewrites the labels of days 60 to 89 (March) as a vendor's correction would.

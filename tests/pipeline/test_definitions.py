@@ -9,7 +9,7 @@ import pytest
 from toy_project import ROOT
 
 from lifecycle.errors import Problem, UseCaseError
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 from lifecycle.use_case import load_use_case
 from pipeline.definitions import build_defs, load_all
 

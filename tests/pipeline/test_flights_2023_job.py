@@ -9,7 +9,7 @@ import pytest
 import yaml
 from toy_project import ROOT, Toy, committed, git
 
-from lifecycle.records import STEPS, Snapshot, StoppedStep
+from lifecycle.protocol.records import STEPS, Snapshot, StoppedStep
 
 # On a busy machine it took 4 minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -8,7 +8,7 @@ import pytest
 from test_train_job import COST, SHARED
 from toy_project import FIRST, Done, Toy, plant
 
-from lifecycle.records import STEPS, StageReport
+from lifecycle.protocol.records import STEPS, StageReport
 
 
 def stops_at(toy: Toy, step: str, check: str, done: Done) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 from lifecycle.use_case import load_use_case
 from pipeline.definitions import build_defs
 from resources.mlflow import Tracking

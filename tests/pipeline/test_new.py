@@ -16,10 +16,10 @@ from shop_rows import table
 from toy_project import ROOT
 
 from expectations.validate import validate_frame
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.result import contract_check
 from lifecycle.errors import TrainworthyError
-from lifecycle.tasks.target import TaskSpec
+from lifecycle.spec.task import TaskSpec
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
 from pipeline.scaffold.project import lay_out

@@ -14,12 +14,13 @@ from PIL import Image
 from test_new import set_up
 from toy_project import ROOT
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.file_rows import look_at_files
-from lifecycle.jobs import FunctionsJob, Rows, TriedFunction
 from lifecycle.preflight.functions import try_functions
+from lifecycle.protocol.jobs import FunctionsJob, Rows
+from lifecycle.protocol.results import TriedFunction
+from lifecycle.spec.training import TrainingSpec
 from lifecycle.task import load_module
-from lifecycle.training_spec import TrainingSpec
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
 from pipeline.review import Strength, strongest_first

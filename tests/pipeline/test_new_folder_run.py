@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from toy_project import FIRST, Toy, committed
 
-from lifecycle.records import EvaluationReport, Verdict
+from lifecycle.protocol.records import EvaluationReport, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 

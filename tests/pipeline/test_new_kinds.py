@@ -9,9 +9,9 @@ import yaml
 from shop_rows import found, table, told
 from test_new import new, set_up
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
+from lifecycle.spec.task import KINDS
 from lifecycle.tasks.regression import Regression
-from lifecycle.tasks.target import KINDS
 from lifecycle.use_case import load_use_case
 from pipeline.cli import main
 from pipeline.commands import new as new_command

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from toy_project import FIRST, Toy, committed, product
 
-from lifecycle.records import EvaluationReport, Verdict
+from lifecycle.protocol.records import EvaluationReport, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 

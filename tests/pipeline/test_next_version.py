@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from toy_project import Done, Toy
 
-from lifecycle.records import STEPS, DatasetVersion
+from lifecycle.protocol.records import STEPS, DatasetVersion
 
 pytestmark = pytest.mark.slow
 NEXT = ("-m", "pipeline.cli", "next", "toy")

@@ -3,7 +3,7 @@
 import pytest
 from toy_project import FIRST
 
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 
 MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select")
 

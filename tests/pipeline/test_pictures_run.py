@@ -13,8 +13,9 @@ from toy_project import FIRST, Toy
 from lifecycle.artifact import artifact_sha256
 from lifecycle.data.file_rows import sha_column
 from lifecycle.errors import EvaluationError
-from lifecycle.jobs import VerifyJob, VerifyResult
-from lifecycle.records import EvaluationReport, Snapshot, StageReport
+from lifecycle.protocol.jobs import VerifyJob
+from lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport
+from lifecycle.protocol.results import VerifyResult
 from resources.worker_process import run_worker
 
 DATASET = """

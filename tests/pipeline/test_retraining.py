@@ -12,7 +12,7 @@ from toy_project import product, until
 
 from lifecycle.errors import RecordError
 from lifecycle.promotion import log
-from lifecycle.records import DatasetVersion, Verdict
+from lifecycle.protocol.records import DatasetVersion, Verdict
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import load_use_case
 from pipeline.definitions import build_defs

@@ -11,7 +11,7 @@ import pytest
 from toy_project import Done, Toy
 
 from lifecycle.promotion import log
-from lifecycle.records import STEPS, Verdict
+from lifecycle.protocol.records import STEPS, Verdict
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from toy_project import FIRST, Toy
 
 from lifecycle.data.split import SPLITS
-from lifecycle.records import Snapshot
+from lifecycle.protocol.records import Snapshot
 
 BY_TIME = """  by: time
   column: day

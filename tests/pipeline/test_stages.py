@@ -2,7 +2,7 @@
 
 import pytest
 
-from lifecycle.records import StageReport
+from lifecycle.protocol.records import StageReport
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from toy_project import FIRST
 
 from lifecycle.promotion import log
-from lifecycle.records import STEPS, Verdict
+from lifecycle.protocol.records import STEPS, Verdict
 from lifecycle.storage.records import record_sha256
 from lifecycle.training.watching.metrics_file import windows_in
 
@@ -112,7 +112,7 @@ def test_train_first_run_books_each_step_in_the_verdict(trained, shown):
 
 
 def test_train_first_run_records_name_the_records_they_were_made_from(trained):
-    from lifecycle.records import PARENTS
+    from lifecycle.protocol.records import PARENTS
 
     for step in STEPS:
         record = trained.toy.record(trained.done.run_id, step)

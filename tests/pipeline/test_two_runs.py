@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from toy_project import FIRST, Toy
 
-from lifecycle.records import PARENTS, STAGES, STEPS
+from lifecycle.protocol.records import PARENTS, STAGES, STEPS
 from lifecycle.storage.records import record_sha256
 
 

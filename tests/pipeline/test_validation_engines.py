@@ -14,7 +14,7 @@ from lifecycle.contract.result import MAX_NAMED_ROWS
 from lifecycle.contract.rule import NO_ROW, make_rule
 from lifecycle.errors import SettingsError, UseCaseError
 from lifecycle.lineage import declared_sections
-from lifecycle.records import STEPS
+from lifecycle.protocol.records import STEPS
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
 from resources.settings import PROJECT

@@ -21,7 +21,7 @@ import dagster as dg
 import psutil
 import pytest
 
-from lifecycle.records import Record, Step, Verdict
+from lifecycle.protocol.records import Record, Step, Verdict
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from resources.mlflow import Tracking

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 
-from lifecycle.checks import CheckResult
-from lifecycle.latency import Latency
 from lifecycle.promotion import controls
 from lifecycle.promotion.controls import reproducibility_control
-from lifecycle.records import Forecast
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.records import Forecast
 
 
 def latency(least: float, most: float) -> Latency:

@@ -10,11 +10,11 @@ from lifecycle.errors import ChampionError
 from lifecycle.promotion.decide import check_first_model, decide
 from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
 from lifecycle.promotion.history import RolledBack
-from lifecycle.records import Comparison, Control, Estimate, Metric
+from lifecycle.protocol.records import Comparison, Control, Estimate, Metric
+from lifecycle.spec.use_case import Guardrail
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.regression import Regression
-from lifecycle.use_case import Guardrail
 
 MARGIN = 0.005
 RANK = {"reject": 0, "shadow": 1, "promote": 2}

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from lifecycle.promotion.reuse import reused_verdict, still_answers
-from lifecycle.records import Verdict
+from lifecycle.protocol.records import Verdict
 
 
 def verdict(

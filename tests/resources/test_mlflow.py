@@ -10,7 +10,7 @@ import pytest
 
 from assets.metadata import figure_key
 from lifecycle.errors import ChampionError
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.watching.metrics_file import MetricsLine
 from resources.mlflow import Tracking, figures_of_point
 

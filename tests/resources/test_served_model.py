@@ -9,9 +9,9 @@ import torch
 
 from lifecycle.artifact import artifact_kind, load_artifact, write_artifact
 from lifecycle.errors import EvaluationError
+from lifecycle.spec.task import Target
 from lifecycle.task import load_task
 from lifecycle.tasks import kind_of
-from lifecycle.tasks.target import Target
 from resources.mlflow import _save_pyfunc
 from resources.served_model import SERVED_FILES, ServedModel
 

@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from lifecycle.errors import WorkerError
-from lifecycle.jobs import JobFile, TrainJob, TrainResult
+from lifecycle.protocol.jobs import JobFile, TrainJob
+from lifecycle.protocol.results import TrainResult
 from resources.supervisor import supervise
 from resources.worker_process import run_worker
 

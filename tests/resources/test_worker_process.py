@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from lifecycle.errors import WorkerError
-from lifecycle.jobs import TrainResult
+from lifecycle.protocol.results import TrainResult
 from lifecycle.training.failure import OUTAGE_SECONDS
 from resources import worker_process
 from resources.supervisor import supervise

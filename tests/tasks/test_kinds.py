@@ -3,10 +3,10 @@ import pandas as pd
 import pytest
 
 from lifecycle.errors import EvaluationError
+from lifecycle.spec.task import Target
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.baselines import BASELINES, fit_baselines
 from lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
-from lifecycle.tasks.target import Target
 
 LEVELS = (0.1, 0.5, 0.9)
 KINDS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.files import SplitFiles, read_columns, write_split_files
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_by_time, split_columns

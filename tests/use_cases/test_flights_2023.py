@@ -13,15 +13,15 @@ import pytest
 
 from benchmarks.flights_checks import alarms, snapshot_checks
 from lifecycle.contract.fused import validate_frame
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.result import contract_check
 from lifecycle.data.files import read_columns
 from lifecycle.use_case import load_use_case
 from use_cases.flight_delays import dataset
 
 if TYPE_CHECKING:
-    from lifecycle.checks import CheckResult
     from lifecycle.contract.model import Contract
+    from lifecycle.protocol.checks import CheckResult
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import load_contract
+from lifecycle.contract.read import load_contract
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"
 

@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 
 from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import Contract, load_contract
+from lifecycle.contract.model import Contract
+from lifecycle.contract.read import load_contract
 from lifecycle.data.files import SplitFiles, read_columns, write_split_files
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_by_time, split_columns
 from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.finding import Leak
 from lifecycle.leakage.split_gap import split_gap
+from lifecycle.protocol.leak import Leak
 from lifecycle.use_case import load_use_case
 from use_cases.flight_delays import dataset
 

@@ -12,15 +12,7 @@ from lifecycle.data.split.by_time import split_by_time
 from lifecycle.data.split.by_time_and_group import split_by_time_and_group
 from lifecycle.data.split.check import splits_check
 from lifecycle.data.split.overlap import disjoint_columns
-from lifecycle.split_spec import (
-    SPLITS,
-    GroupSplit,
-    HashSplit,
-    SplitSpec,
-    StratifiedSplit,
-    TimeAndGroupSplit,
-    TimeSplit,
-)
+from lifecycle.spec.split import SPLITS, GroupSplit, HashSplit, SplitSpec, StratifiedSplit, TimeAndGroupSplit, TimeSplit
 
 if TYPE_CHECKING:
     import pandas as pd

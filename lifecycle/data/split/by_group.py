@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.data.split.hashing import deciding_hashes, split_of_hash
-from lifecycle.split_spec import SPLITS, GroupSplit
+from lifecycle.spec.split import SPLITS, GroupSplit
 
 if TYPE_CHECKING:
     import pandas as pd

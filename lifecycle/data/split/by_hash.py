@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.data.split.hashing import deciding_hashes, split_of_hash
-from lifecycle.split_spec import SPLITS, HashSplit
+from lifecycle.spec.split import SPLITS, HashSplit
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lifecycle.contract.model import Label
 from lifecycle.data.split.hashing import deciding_hashes
-from lifecycle.split_spec import SPLITS, StratifiedSplit
+from lifecycle.spec.split import SPLITS, StratifiedSplit
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.data.days import day_of, refuse_missing_times
 from lifecycle.errors import DatasetError
-from lifecycle.split_spec import SPLITS, RollEvery, TimeSplit, Windows, days, hours
+from lifecycle.spec.split import SPLITS, RollEvery, TimeSplit, Windows, days, hours
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lifecycle.data.split.by_time import ticks_of, windows
 from lifecycle.data.split.hashing import refuse_nulls
 from lifecycle.errors import DatasetError
-from lifecycle.split_spec import SPLITS, TimeAndGroupSplit
+from lifecycle.spec.split import SPLITS, TimeAndGroupSplit
 
 if TYPE_CHECKING:
     import pandas as pd

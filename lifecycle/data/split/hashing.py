@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.errors import DatasetError
-from lifecycle.split_spec import Shares
+from lifecycle.spec.split import Shares
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.data.split.hashing import row_hashes
-from lifecycle.split_spec import GroupSplit, HashSplit, SplitSpec, StratifiedSplit, TimeAndGroupSplit
+from lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, StratifiedSplit, TimeAndGroupSplit
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.check import Check
 from lifecycle.preflight.configuration.compiles import compiles
 from lifecycle.preflight.configuration.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
@@ -14,6 +13,7 @@ from lifecycle.preflight.configuration.room import checkpoints_have_room
 from lifecycle.preflight.configuration.schedule import schedule_fits
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
+from lifecycle.protocol.jobs import PreflightJob
 from lifecycle.training.techniques.compiled import FIX
 
 HOST_CHECKS: tuple[Check[Host], ...] = (

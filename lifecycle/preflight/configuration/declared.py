@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.protocol.forecasts import StepTime
+from lifecycle.protocol.jobs import Interruptions
+from lifecycle.protocol.records import STAGES, Forecast
 from lifecycle.provenance import without_credentials
-from lifecycle.records import STAGES, Forecast
-from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, Interruptions, longest_seconds
+from lifecycle.spec.use_case import UseCaseSpec
+from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, longest_seconds
 from lifecycle.training.plan import MIN_STEPS, Plan, plan_of_counts
-from lifecycle.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
 ADDED_EPOCHS = 2

@@ -13,8 +13,9 @@ from lifecycle.errors import did_you_mean
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.teachers import teachers
+from lifecycle.spec.training import Precision
 from lifecycle.training.loop import DENSE, SPARSE, backward, sparse_gradients
-from lifecycle.training.state import Precision, Recipe
+from lifecycle.training.state import Recipe
 
 if TYPE_CHECKING:
     from torch import nn

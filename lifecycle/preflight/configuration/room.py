@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
-from lifecycle.records import STAGES
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.records import STAGES
 from lifecycle.training.checkpoints.checkpoint import KEEP
 from lifecycle.training.judging.seeds import seeds_of
 from lifecycle.training.plan import plan_of_counts

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.preflight.subject import Subject
+from lifecycle.spec.training import Precision
 from lifecycle.training.loop import train_step
-from lifecycle.training.state import Precision, TrainData, TrainState
+from lifecycle.training.state import TrainData, TrainState
 from lifecycle.training.techniques.parts import average_of, move_average
 from lifecycle.training.techniques.recompute import checkpoint_activations, recomputed
 

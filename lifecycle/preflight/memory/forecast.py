@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.memory.apart import ApartError, apart
 from lifecycle.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
-from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
 from lifecycle.preflight.memory.step_memory import Followed, follow, from_trace, with_real_steps
 from lifecycle.preflight.sample import Sample
 from lifecycle.preflight.subject import Subject
-from lifecycle.records import Forecast
+from lifecycle.protocol.forecasts import GpuFit, MemoryForecast
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.records import Forecast
 from lifecycle.training.rows.loading import AHEAD
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from functools import cache
 
 from lifecycle.preflight.memory.fake_step import Timeline, TraceError, trace_step
 from lifecycle.preflight.memory.line import line
-from lifecycle.preflight.memory.memory_forecast import GpuFit
 from lifecycle.preflight.memory.step_memory import part_rows
 from lifecycle.preflight.subject import Subject
-from lifecycle.training.state import Precision
+from lifecycle.protocol.forecasts import GpuFit
+from lifecycle.spec.training import Precision
 
 # CUDA's caching allocator gives out blocks of 512 bytes.
 BLOCK_BYTES = 512

@@ -14,9 +14,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lifecycle.preflight.memory.call import Call, call_of
 from lifecycle.preflight.memory.fake_step import Timeline
 from lifecycle.preflight.memory.in_place import Span, more_when_seen, spans_of
-from lifecycle.preflight.memory.replay import Call, call_of
 from lifecycle.preflight.subject import Subject
 from lifecycle.training.loop import train_step
 from lifecycle.training.techniques.parts import move_average

@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from lifecycle.preflight.memory.call import Call, call_at
 from lifecycle.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
 from lifecycle.preflight.memory.line import line
-from lifecycle.preflight.memory.memory_forecast import MemoryForecast, Source
 from lifecycle.preflight.memory.real_step import real_step
-from lifecycle.preflight.memory.replay import Call, call_at, replay
+from lifecycle.preflight.memory.replay import replay
 from lifecycle.preflight.memory.scoring import scoring_bytes
 from lifecycle.preflight.memory.unfollowed import unfollowed
 from lifecycle.preflight.subject import Subject
+from lifecycle.protocol.forecasts import MemoryForecast, Source
 
 # Low and high end over the value, by how it was found; docs/decisions/0025.
 INTERVALS: dict[Source, tuple[float, float]] = {

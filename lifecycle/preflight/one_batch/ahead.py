@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.one_batch.update import forward_rows
 from lifecycle.preflight.wiring.passes import stirred
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.scoring import in_chunks
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def blind_ahead(seen: Seen) -> Found:
     """Answers up to a place, before and after the text is changed from there on."""
     job, sample = seen
     rows = sample.rows.head(forward_rows(seen))
-    features, labels = rows[list(job.rows.features)], job.rows.labels(rows)
-    kind, told, before = job.rows.kind, [], None
+    features, labels = rows[list(job.rows.features)], labels_of(job.rows, rows)
+    kind, told, before = kind_of_rows(job.rows), [], None
     for name in features:
         for share in SHARES:
             changed = kind.later_changed(features[name].to_numpy(), labels, share)
@@ -57,7 +58,7 @@ def blind_ahead(seen: Seen) -> Found:
 def _answers(seen: Seen, features: pd.DataFrame) -> np.ndarray:
     """Whole answers in evaluation mode, of much changed weights: a fresh head may answer nearly the same to all."""
     job, sample = seen
-    model, kind = stirred(sample.subject.model()).eval(), job.rows.kind
+    model, kind = stirred(sample.subject.model()).eval(), kind_of_rows(job.rows)
     made: Any = lambda raw, _: kind.of_predict(raw, whole=True).astype("float64")
     return in_chunks(features, sample.task, sample.preprocessing, model, sample.subject.device, made)
 

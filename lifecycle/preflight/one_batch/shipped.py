@@ -11,6 +11,7 @@ from lifecycle.errors import EvaluationError
 from lifecycle.golden import draw_requests
 from lifecycle.preflight.check import Found
 from lifecycle.preflight.one_batch.update import evaluated, forward_rows
+from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.training.scoring import predict_rows
 from lifecycle.training.techniques.parts import put_final_weights
 
@@ -31,7 +32,7 @@ def predicts(seen: Seen) -> Found:
     import numpy as np
 
     subject, features, size = seen[1].subject, _features(seen), forward_rows(seen)
-    kind = seen[0].rows.kind
+    kind = kind_of_rows(seen[0].rows)
     wanted = kind.answer_shape
     try:
         found = _predicted(seen, features)
@@ -67,7 +68,7 @@ def exports(seen: Seen) -> Found:
             model=state.model,
             example=sample.task.to_tensors(several, sample.preprocessing),
             preprocessing=sample.preprocessing,
-            calibration=job.rows.kind.uncalibrated,
+            calibration=kind_of_rows(job.rows).uncalibrated,
             target=job.rows.target,
             requests=draw_requests(several, job.rows.sensitive, job.training.seed),
         )
@@ -79,9 +80,11 @@ def exports(seen: Seen) -> Found:
                 sample.preprocessing,
                 features.head(rows),
                 sample.subject.device,
-                job.rows.kind,
+                kind_of_rows(job.rows),
             )
-            apart = float((abs(score(features.head(rows)) - direct) / job.rows.kind.answer_scale(direct)).max())
+            apart = float(
+                (abs(score(features.head(rows)) - direct) / kind_of_rows(job.rows).answer_scale(direct)).max()
+            )
             if not apart <= EXPORT_TOLERANCE:
                 evidence = f"exported and direct predictions of {rows} rows differ by {apart}"
                 return Found("fail", evidence, apart, EXPORT_TOLERANCE)
@@ -95,4 +98,4 @@ def _features(seen: Seen) -> pd.DataFrame:
 def _predicted(seen: Seen, features: pd.DataFrame) -> np.ndarray:
     sample = seen[1]
     model, device = sample.subject.model(), sample.subject.device
-    return predict_rows(sample.task, model, sample.preprocessing, features, device, seen[0].rows.kind)
+    return predict_rows(sample.task, model, sample.preprocessing, features, device, kind_of_rows(seen[0].rows))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.sample import Sample
+from lifecycle.protocol.jobs import PreflightJob
 from lifecycle.training.loop import train_step
 from lifecycle.training.state import TrainState
 from lifecycle.training.techniques.parts import after_update

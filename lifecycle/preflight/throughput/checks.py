@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 
 from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.preflight.throughput.step_time import measure_step
+from lifecycle.protocol.forecasts import StepTime
 
 # A quarter of a night is worth a morning's work; a quarter of a minute is not.
 MOST_WAITING, WORTH_SECONDS = 0.25, 60.0

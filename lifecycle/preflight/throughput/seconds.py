@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import PreflightJob
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.sample import Sample
-from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import STAGES
+from lifecycle.protocol.forecasts import RunTime, StepTime
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.records import STAGES
+from lifecycle.protocol.trial import Trial
 from lifecycle.task import TARGET_STATE, fit_preprocessing
+from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.training.checkpoints.interval import expected_checkpoints
 from lifecycle.training.judging.learned import cross_fitted_linear
 from lifecycle.training.judging.seeds import seeds_of, updates_of_stages
@@ -87,7 +88,9 @@ def _evaluate_seconds(job: PreflightJob, sample: Sample) -> float:
     if job.training.early_stopping is None:
         return 0.0
     held_out = sample.subject.held_out
-    return _second_call(loss_of(sample.task, sample.subject.model(), held_out, job.rows.kind)) / len(held_out.targets)
+    return _second_call(loss_of(sample.task, sample.subject.model(), held_out, kind_of_rows(job.rows))) / len(
+        held_out.targets
+    )
 
 
 def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
@@ -107,7 +110,9 @@ def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float]:
     features, model = rows[list(job.rows.features)], sample.subject.model()
 
     def score() -> object:
-        return predict_rows(sample.task, model, sample.preprocessing, features, sample.subject.device, job.rows.kind)
+        return predict_rows(
+            sample.task, model, sample.preprocessing, features, sample.subject.device, kind_of_rows(job.rows)
+        )
 
     def fit() -> object:
         return cross_fitted_linear(rows, job.rows, job.training.seed)

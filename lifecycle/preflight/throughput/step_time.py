@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lifecycle.cost.energy import joules
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput.duration import StepTime
 from lifecycle.progress import Progress
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.forecasts import StepTime
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.loop import backward, train_step
 from lifecycle.training.plan import step_seed

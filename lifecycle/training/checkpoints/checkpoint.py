@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from lifecycle.errors import CheckpointError
 from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.jobs import CheckpointRef
+from lifecycle.protocol.jobs import CheckpointRef
 from lifecycle.storage.state import sync_folder, write_atomic
 from lifecycle.training.checkpoints.made_with import made_with, resumed_elsewhere
 from lifecycle.training.random_state import random_state, restore_random

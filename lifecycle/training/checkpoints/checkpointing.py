@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lifecycle.errors import CheckpointError
 from lifecycle.identity import sha256_file
-from lifecycle.jobs import CheckpointRef, TrainJob
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef, Interruptions, TrainJob
 from lifecycle.training.checkpoints.checkpoint import (
     checkpoint_path,
     forget_after,
@@ -18,7 +18,7 @@ from lifecycle.training.checkpoints.checkpoint import (
     load_newest,
     verify_checkpoint,
 )
-from lifecycle.training.checkpoints.interval import FIRST_SECONDS, Interruptions, interval_seconds, longest_seconds
+from lifecycle.training.checkpoints.interval import FIRST_SECONDS, interval_seconds, longest_seconds
 from lifecycle.training.checkpoints.writer import Writer
 from lifecycle.training.state import TrainState
 

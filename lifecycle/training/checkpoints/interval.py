@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 
-from lifecycle.records import Frozen
+from lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
 
-# Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
-# that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.
-MTBF_SECONDS = 12 * 3600.0
 # Of a spot machine, where the price table does not tell: providers publish shares a month, and no rate.
 SPOT_MTBF_SECONDS = 2 * 3600.0
 # Share of the training that checkpoints may block, and share of it that a write may go on beside it.
@@ -18,17 +15,6 @@ LONGEST_SECONDS = 30 * 60.0
 DURABLE_SECONDS = 15 * 60.0
 # The first one, while nothing is measured: soon enough that a full disk is told before the night.
 FIRST_SECONDS = 10.0
-
-
-class Interruptions(Frozen):
-    """How a machine may stop: its mean seconds between two stops, whether it is a spot machine.
-
-    `durable` is a folder that outlives it, to which checkpoints are copied.
-    """
-
-    mtbf_seconds: float = MTBF_SECONDS
-    spot: bool = False
-    durable: str | None = None
 
 
 def interruptions(spot: bool, per_hour: float | None, durable: str | None = None) -> Interruptions:

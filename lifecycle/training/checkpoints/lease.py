@@ -21,8 +21,8 @@ from typing import Any
 
 from lifecycle.errors import LeaseLostError
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import AnyJob, TrainJob
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import AnyJob, TrainJob
 from lifecycle.storage.state import write_atomic
 from lifecycle.training.checkpoints.checkpointing import durable_folder
 from lifecycle.training.flight import PreemptedError

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lifecycle.jobs import CheckpointRef
 from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef
 from lifecycle.training.checkpoints.checkpoint import checkpoint_path, refuse_not_finite, state_dict, write_checkpoint
 from lifecycle.training.checkpoints.copied import Buffers
 from lifecycle.training.checkpoints.durable import copy_checkpoint

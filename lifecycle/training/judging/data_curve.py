@@ -19,10 +19,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from lifecycle.checks import CheckResult
 from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.records import DataCurve, Forecast, Frozen, SeedResult
-from lifecycle.tasks.words import Words
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import DataCurve, Forecast, SeedResult
+from lifecycle.protocol.words import Words
+from lifecycle.spec.frozen import Frozen
 from lifecycle.training.judging.learned_check import TRAINED_BEFORE
 from lifecycle.wording import figures
 

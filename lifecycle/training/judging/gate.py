@@ -6,12 +6,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from lifecycle.checks import CheckResult, at_least, at_most, holds
-from lifecycle.jobs import Progress, TrainResult
-from lifecycle.records import Alarm, CurvePoint
-from lifecycle.trainers.checks import TELL, trainer_check, unseen
+from lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
+from lifecycle.protocol.records import Alarm, CurvePoint
+from lifecycle.protocol.results import Progress, TrainResult
 from lifecycle.training.judging.curve_parts import PART_ROWS, curve_parts
 from lifecycle.training.judging.learned_check import beyond_linear_check, learned_check
+from lifecycle.training.judging.own_trainer import TELL, trainer_check, unseen
 from lifecycle.training.plan import MIN_STEPS
 from lifecycle.wording import figures
 

@@ -27,10 +27,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.jobs import Learned, Rows
-from lifecycle.records import Estimate
+from lifecycle.protocol.jobs import Rows
+from lifecycle.protocol.records import Estimate
+from lifecycle.protocol.results import Learned
 from lifecycle.tasks import Kind
 from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.plan import stage_rows
 
 if TYPE_CHECKING:
@@ -136,8 +138,8 @@ def fitted_linear(training: pd.DataFrame, columns: Rows, rows: pd.DataFrame, see
     and the best constant is the answer."""
     from lifecycle.tasks.baselines import fit_baselines
 
-    features, label, kind = list(columns.features), columns.label, columns.kind
-    labels = columns.labels(training)
+    features, label, kind = list(columns.features), columns.label, kind_of_rows(columns)
+    labels = labels_of(columns, training)
     if kind.one_valued(labels):
         return constant_answers(kind.prior(labels), len(rows))
     return fit_baselines(training[[*features, label]], features, label, ("linear",), seed, kind)["linear"](
@@ -170,12 +172,12 @@ def cross_fitted_linear(rows: pd.DataFrame, columns: Rows, seed: int, most_rows:
     """
     import numpy as np
 
-    kind = columns.kind
+    kind = kind_of_rows(columns)
     answers = np.empty((len(rows), *kind.answer_shape))
     for scored in _halves(rows[columns.group].to_numpy()):
         fitted = rows[~scored]
         if most_rows is not None and most_rows < len(fitted):
-            strata = kind.strata(columns.labels(fitted))
+            strata = kind.strata(labels_of(columns, fitted))
             fitted = fitted.iloc[stage_rows(strata, most_rows / len(fitted), seed)]
         answers[scored] = fitted_linear(fitted, columns, rows.loc[scored], seed)
     return answers

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from lifecycle.checks import CheckResult
-from lifecycle.jobs import Learned, Progress
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import CurvePoint
+from lifecycle.protocol.results import Learned, Progress
 from lifecycle.training.judging.curve_parts import curve_parts
 from lifecycle.wording import figures
 

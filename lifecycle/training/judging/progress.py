@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import Progress, TrainJob
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import Progress
 from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
+from lifecycle.tasks.labels import kind_of_rows, labels_of
 from lifecycle.training.plan import stage_rows
 from lifecycle.training.prepare import Prepared, seed_everything
 from lifecycle.training.random_state import random_kept
@@ -37,8 +39,8 @@ def measure_progress(job: TrainJob, prepared: Prepared, state: TrainState, devic
     """
     import numpy as np
 
-    groups, labels = prepared.rows[job.rows.group].to_numpy(), job.rows.labels(prepared.rows)
-    strata = job.rows.kind.strata(labels)
+    groups, labels = prepared.rows[job.rows.group].to_numpy(), labels_of(job.rows, prepared.rows)
+    strata = kind_of_rows(job.rows).strata(labels)
     chosen = stage_rows(strata, min(1.0, MOST_ROWS / len(labels)), job.training.seed)
     if job.trainer is not None or len(np.unique(groups[chosen])) < MINIMUM_GROUPS:
         return None
@@ -77,7 +79,7 @@ def _untrained(job: TrainJob, prepared: Prepared, state: TrainState, seed: int) 
 def _validation_loss(job: TrainJob, prepared: Prepared, model: torch.nn.Module, device: str) -> float:
     """Of the validation rows, as it is: calibrated, a ranking by luck would look like knowledge."""
     rows = read_rows(job.validation_file, job.rows)
-    kind, features = job.rows.kind, rows[list(job.rows.features)]
+    kind, features = kind_of_rows(job.rows), rows[list(job.rows.features)]
     predicted = predict_rows(prepared.task, model, prepared.preprocessing, features, device, kind)
     return float(kind.row_loss(*kind.checked(rows[job.rows.label].to_numpy(), predicted)).mean())
 

@@ -6,13 +6,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from lifecycle.checks import CheckResult
 from lifecycle.errors import WorkerError
-from lifecycle.jobs import TrainResult
-from lifecycle.records import STAGES, SeedResult
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import STAGES, SeedResult
+from lifecycle.protocol.results import TrainResult
+from lifecycle.spec.training import StagesSpec, TrainingSpec
 from lifecycle.training.judging.gate import training_checks
 from lifecycle.training.plan import plan_of_counts
-from lifecycle.training_spec import StagesSpec, TrainingSpec
 from lifecycle.wording import stage_metric_name
 
 

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from lifecycle.checks import CheckResult
 from lifecycle.data.file_values import is_file_column
-from lifecycle.jobs import InputGain, UnreviewedInputs
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.results import InputGain, UnreviewedInputs
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.kind import Kind
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.signals import WINDOW, Sample, Signals

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from lifecycle.records import Alarm
+from lifecycle.protocol.records import Alarm
 from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.rules import NOT_FINITE, RULES, SPIKES
 from lifecycle.training.monitors.rules_later import LATER

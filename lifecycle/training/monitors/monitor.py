@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.monitors.signals import Sample, Signals
 
 Severity = Literal["critical", "warning"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from lifecycle.records import Alarm
+from lifecycle.protocol.records import Alarm
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.diagnosis import NO_CONTEXT, named_cause
 from lifecycle.training.monitors.monitor import Finding

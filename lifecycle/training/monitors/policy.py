@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lifecycle.records import Action
+from lifecycle.protocol.records import Action
+from lifecycle.spec.training import MonitorsSpec
 from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training_spec import MonitorsSpec
 
 # A training that leaves out so many batches one after the other trains on nothing.
 MOST_IN_A_ROW = 10

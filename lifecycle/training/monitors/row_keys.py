@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lifecycle.training.random_state import random_state, restore_random
 
 if TYPE_CHECKING:
-    from lifecycle.jobs import TrainJob
+    from lifecycle.protocol.jobs import TrainJob
     from lifecycle.training.plan import Plan
     from lifecycle.training.prepare import Prepared
     from lifecycle.training.state import TrainState

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.records import Alarm, CurvePoint
+from lifecycle.protocol.records import Alarm, CurvePoint
+from lifecycle.spec.training import MonitorsSpec
 from lifecycle.training.monitors.base import Base
 from lifecycle.training.monitors.closer_look import CloserLook, CloserLooks
 from lifecycle.training.monitors.diagnosis import context_of, named_cause, of_alarms
@@ -27,7 +28,6 @@ from lifecycle.training.monitors.trends import Trends
 from lifecycle.training.monitors.updates import update_ratio
 from lifecycle.training.random_state import torch_states
 from lifecycle.training.watching.clock import DATA
-from lifecycle.training_spec import MonitorsSpec
 
 if TYPE_CHECKING:
     import torch

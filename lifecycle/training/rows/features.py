@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.identity import canonical_json, deciding_packages, sha256_file, sha256_json
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:

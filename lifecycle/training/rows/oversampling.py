@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.training_spec import Oversampling
+from lifecycle.spec.training import Oversampling
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,8 +15,8 @@ import math
 from typing import TYPE_CHECKING
 
 from lifecycle.errors import DatasetError
+from lifecycle.spec.training import ClassWeights
 from lifecycle.training.rows.oversampling import Oversampled
-from lifecycle.training_spec import ClassWeights
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared
 from lifecycle.training.techniques.evaluation_time import regression_seconds, tensor_seconds_a_row

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.training_spec import EarlyStoppingSpec
+from lifecycle.spec.training import EarlyStoppingSpec
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from lifecycle.errors import EvaluationError
-from lifecycle.jobs import TrainJob
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.training.plan import Plan
 from lifecycle.training.prepare import Prepared
 from lifecycle.training.random_state import random_kept
@@ -42,9 +43,9 @@ def regression_seconds(job: TrainJob, prepared: Prepared, validation_rows: int) 
         some = rows.iloc[:: max(1, len(rows) // count)]
         # Rows of one class only say nothing of the time.
         with contextlib.suppress(EvaluationError):
-            fit_baselines(some, columns, job.rows.label, ("linear",), job.training.seed, job.rows.kind)["linear"](
-                some[columns]
-            )
+            fit_baselines(some, columns, job.rows.label, ("linear",), job.training.seed, kind_of_rows(job.rows))[
+                "linear"
+            ](some[columns])
 
     share = job.stages.fraction(job.stage) if job.stages.mode == "continue" else 1.0
     with random_kept():

@@ -14,7 +14,7 @@ from lifecycle.training.techniques.scaler import scaler_of
 if TYPE_CHECKING:
     import torch
 
-    from lifecycle.training_spec import TrainingSpec
+    from lifecycle.spec.training import TrainingSpec
 
 
 def make_parts(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lifecycle.training.state import Precision
+    from lifecycle.spec.training import Precision
 
 START, FACTOR, INTERVAL = 65_536.0, 2.0, 2_000
 

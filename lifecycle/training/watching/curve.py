@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.records import CurvePoint
 
 
 @dataclass

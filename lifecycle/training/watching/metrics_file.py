@@ -19,7 +19,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lifecycle.progress import say
-from lifecycle.records import Alarm, CurvePoint, Frozen
+from lifecycle.protocol.records import Alarm, CurvePoint
+from lifecycle.spec.frozen import Frozen
 
 FILE_NAME = "metrics.jsonl"
 RETRY_SECONDS = 2.0

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.checks import FEWEST_ROWS
 from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.slices import coded, slice_codes
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.checks import FEWEST_ROWS
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.loop import autocast
 from lifecycle.training.random_state import random_kept
 from lifecycle.training.watching.curve import curve_point

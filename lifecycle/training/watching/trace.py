@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.training_spec import ProfileSpec
+from lifecycle.spec.training import ProfileSpec
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from test_contract_model import HEALTHY, column
 
-from lifecycle.contract.model import Column, contract_problems, load_contract
+from lifecycle.contract.model import Column
 from lifecycle.contract.pin import bins_of
+from lifecycle.contract.read import contract_problems, load_contract
 from lifecycle.contract.reference import Reference, reference_text
 from lifecycle.contract.rule import surplus
 from lifecycle.contract.sample import sample_rows

@@ -9,7 +9,8 @@ import yaml
 
 from expectations.validate import validate_frame
 from lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract, inline
-from lifecycle.contract.model import Contract, Label, load_contract
+from lifecycle.contract.model import Contract, Label
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.result import contract_check
 
 TEXTS = ("a", "no", "1", "1.0", "a: b", "a #b", "'q'", '"', "x\ny", "\u2028", "  lead", "- x", "!tag", "\x07", "", "~",

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
-from lifecycle.contract.model import contract_problems, load_contract
+from lifecycle.contract.read import contract_problems, load_contract
 from lifecycle.data.newest import newest_value
 from lifecycle.errors import DatasetError
 

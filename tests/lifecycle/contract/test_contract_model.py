@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from lifecycle.contract.model import contract_problems, load_contract
+from lifecycle.contract.read import contract_problems, load_contract
 from lifecycle.contract.rule import NO_ROW
 from lifecycle.errors import UseCaseError
 

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from expectations.validate import validate_frame
-from lifecycle.contract.model import Column, Contract, Label, load_contract
+from lifecycle.contract.model import Column, Contract, Label
+from lifecycle.contract.read import load_contract
 from lifecycle.contract.rule import NO_ROW, make_rule
 from lifecycle.contract.sample import FIT_ROWS, ROWS, sample_rows
 from lifecycle.contract.sample_text import text_like

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 import toy_jobs as toy
 
-from lifecycle.jobs import ReplayJob, ReplayResult, TrainResult
-from lifecycle.training.stage import run_stage
+from lifecycle.protocol.jobs import ReplayJob
+from lifecycle.protocol.results import ReplayResult, TrainResult
+from lifecycle.train import run_stage
 
 BCE = 'return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")'
 # The preprocessing of rows with a number that is not finite would not be finite either.

@@ -14,7 +14,8 @@ import toy_jobs as toy
 from lifecycle.errors import IncidentError
 from lifecycle.incidents import portable
 from lifecycle.incidents.incident import read_incident, write_manifest
-from lifecycle.jobs import PackJob, PackResult
+from lifecycle.protocol.jobs import PackJob
+from lifecycle.protocol.results import PackResult
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from benchmarks.healthy_unlabelled import masked_language_model
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.setup import ForwardOf, Setup
 from lifecycle.preflight.check import Found
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.inputs.augmentation import varies
 from lifecycle.preflight.inputs.pairs import pairs_together
 from lifecycle.preflight.subject import Subject
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.plan import Plan
 from lifecycle.training.rows.loading import LoadedRows
 from lifecycle.training.state import Recipe, TrainData

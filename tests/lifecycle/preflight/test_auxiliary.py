@@ -11,9 +11,9 @@ from benchmarks.networks import cnn, feed_forward, mlp
 from lifecycle.outputs.auxiliary import without_auxiliary
 from lifecycle.outputs.constant import constant_losses
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.overfit.checks import CHECKS as OVERFIT
 from lifecycle.preflight.start.checks import CHECKS as START
+from lifecycle.spec.preflight import PreflightSpec
 
 ROWS = 128
 

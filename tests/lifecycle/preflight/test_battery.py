@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from benchmarks.networks import mlp
-from lifecycle.checks import stops_the_step
 from lifecycle.preflight.battery import counted_updates, run_checks, same_random_numbers
-from lifecycle.preflight.check import Check, Found, Trial
+from lifecycle.preflight.check import Check, Found
 from lifecycle.preflight.inputs.alike import same_preprocessing
 from lifecycle.preflight.wiring.reach import uses_inputs
+from lifecycle.protocol.checks import stops_the_step
+from lifecycle.protocol.trial import Trial
 
 
 def check(name: str, found: Found, after: str = "") -> Check[None]:

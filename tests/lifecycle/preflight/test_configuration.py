@@ -13,11 +13,8 @@ import yaml
 from torch import nn
 
 from lifecycle.data.rows import read_rows
-from lifecycle.jobs import PreflightResult
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import AFTER_CHECKS, CATALOGUE, HOST_CHECKS
-from lifecycle.preflight.check import Trial
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.configuration import room
 from lifecycle.preflight.configuration.checks import CHECKS, KERNELS
 from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
@@ -28,14 +25,17 @@ from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_st
 from lifecycle.preflight.run import run_battery
 from lifecycle.preflight.sample import draw_sample
 from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput.duration import StepTime
-from lifecycle.records import Forecast
+from lifecycle.protocol.forecasts import StepTime
+from lifecycle.protocol.records import Forecast
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
+from lifecycle.spec.preflight import PreflightSpec
+from lifecycle.spec.training import OptimizerSpec
 from lifecycle.training.judging.seeds import updates_of_stages
 from lifecycle.training.loop import DENSE
 from lifecycle.training.plan import Plan, learning_rate
 from lifecycle.training.recipe import make_optimizers
 from lifecycle.training.state import Recipe, TrainData
-from lifecycle.training_spec import OptimizerSpec
 
 RATE = 0.01
 CHECK = {check.id.partition(".")[2]: check for check in (KERNELS, *CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}

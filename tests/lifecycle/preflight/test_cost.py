@@ -6,7 +6,8 @@ from lifecycle.cost.energy import joules
 from lifecycle.cost.prices import Prices, Sku
 from lifecycle.cost.skus import KERNEL_SECONDS, Work, advice, costs, fastest_update
 from lifecycle.errors import PriceError
-from lifecycle.preflight.throughput.duration import RunTime, StepTime
+from lifecycle.preflight.throughput.duration import forecast_of
+from lifecycle.protocol.forecasts import RunTime, StepTime
 
 TODAY = date(2026, 11, 1)
 STEP = StepTime(
@@ -27,7 +28,7 @@ def prices(**skus) -> Prices:
 
 def test_this_machine_comes_first_with_the_forecasts_interval():
     here, *_ = costs(WORK, prices(gpu=GPU), "here", TODAY)
-    forecast = WHOLE.forecast()
+    forecast = forecast_of(WHOLE)
     assert (here.sku, here.measured) == ("here", True)
     assert (here.seconds_low, here.seconds_high) == (forecast.low, forecast.high)
     assert here.usd_high == pytest.approx(forecast.high / 3600 * 0.1)
@@ -77,7 +78,7 @@ def test_old_price_is_told_and_a_new_one_is_not():
 def test_spot_price_counts_interruptions_and_a_missing_one_is_told():
     often = HERE | {"spot_usd_per_hour": 0.05, "interruptions_per_hour": 36.0}
     found = {name: costs(WORK, prices(x=sku), "x", TODAY)[0] for name, sku in (("often", often), ("none", HERE))}
-    forecast = WHOLE.forecast()
+    forecast = forecast_of(WHOLE)
     # Each hundredth second one: half of 1 s between checkpoints and 3 s to start again are lost.
     expected = forecast.high / 3600 * 0.05 * (1 + 0.01 * (0.5 + 3))
     assert found["often"].spot_usd_high == pytest.approx(expected)

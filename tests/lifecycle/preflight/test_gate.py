@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from lifecycle.checks import CheckResult
-from lifecycle.jobs import PreflightResult
 from lifecycle.preflight import host
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import CPU_ONLY, host_memory, preflight_checks, was_held_against
 from lifecycle.preflight.memory.forecast import fits_here
-from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
-from lifecycle.records import Forecast
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.forecasts import GpuFit, MemoryForecast
+from lifecycle.protocol.records import Forecast
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
 
 GB = 10**9
 STEP = MemoryForecast(

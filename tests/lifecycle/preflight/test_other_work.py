@@ -12,7 +12,7 @@ from lifecycle.preflight.memory.fake_step import TraceError, trace_step
 from lifecycle.preflight.overfit import checks as overfit
 from lifecycle.preflight.overfit.fit import CPU_SECONDS, MOST_TIMES, fit
 from lifecycle.preflight.throughput import checks as throughput
-from lifecycle.preflight.throughput.duration import StepTime
+from lifecycle.protocol.forecasts import StepTime
 
 STEP = StepTime(
     seconds=0.1, rows_seconds=0.08, augment_seconds=0.0, checkpoint_seconds=0.0, cores_busy=0.5, others_busy=0.1,

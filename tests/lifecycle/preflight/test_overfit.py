@@ -9,8 +9,8 @@ from benchmarks.networks import drawn, feed_forward, mlp, scores, split
 from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.overfit.checks import CHECKS
+from lifecycle.protocol.trial import Trial
 from lifecycle.training.state import TrainData
 
 

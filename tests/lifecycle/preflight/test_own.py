@@ -6,14 +6,14 @@ import pytest
 import toy_jobs
 
 from benchmarks.networks import mlp
-from lifecycle.checks import CheckResult
-from lifecycle.jobs import FunctionsJob
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.ci import github_annotations, rows_of
 from lifecycle.preflight.functions import try_functions
 from lifecycle.preflight.own import own_checks, own_names
 from lifecycle.preflight.run import run_preflight
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.jobs import FunctionsJob
+from lifecycle.protocol.trial import Trial
 
 CHECKS = '''
 def check_width(subject):

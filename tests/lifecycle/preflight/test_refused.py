@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lifecycle.contract.model import contract_problems
+from lifecycle.contract.read import contract_problems
 from lifecycle.errors import Problem, SettingsError, UseCaseError
 from lifecycle.preflight.ci import github_annotations, junit
 from lifecycle.preflight.refused import place_of, refused_rows

@@ -12,8 +12,8 @@ from benchmarks.setup import ForwardOf
 from lifecycle.outputs.constant import constant_losses
 from lifecycle.outputs.free import lowest_loss
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.start.checks import CHECKS
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.state import TrainData
 
 ODD = (

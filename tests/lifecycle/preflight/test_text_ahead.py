@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from wiring_subjects import subject
 
-from lifecycle.jobs import Rows
 from lifecycle.preflight.one_batch.ahead import blind_ahead
 from lifecycle.preflight.wiring.padding import padding
+from lifecycle.protocol.jobs import Rows
+from lifecycle.spec.task import Target
 from lifecycle.tasks import kind_of
-from lifecycle.tasks.target import Target
 from lifecycle.training.state import TrainData
 from use_cases.docstrings import model as sound
 

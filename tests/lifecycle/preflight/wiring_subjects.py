@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional
 
 from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.check import Trial
-from lifecycle.preflight.claims import PreflightSpec
 from lifecycle.preflight.subject import Subject
 from lifecycle.preflight.wiring.checks import CHECKS
+from lifecycle.protocol.trial import Trial
+from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.training.plan import Plan
 from lifecycle.training.state import Recipe, TrainData
 

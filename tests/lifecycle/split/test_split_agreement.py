@@ -8,7 +8,8 @@ from toy_jobs import SPEC, TOY
 
 from lifecycle.contract.agreement import agreement_problems
 from lifecycle.contract.model import Contract
-from lifecycle.use_case import UseCase, UseCaseSpec
+from lifecycle.spec.use_case import UseCaseSpec
+from lifecycle.use_case import UseCase
 
 
 def told(by: str, contract: Contract = CONTRACT, prediction_time: str | None = "when", **changes) -> list[str]:

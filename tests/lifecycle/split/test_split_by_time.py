@@ -10,7 +10,7 @@ from lifecycle.data.days import day_of
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import SPLITS, split_by_time, splits_check
 from lifecycle.errors import DatasetError
-from lifecycle.split_spec import TimeSplit
+from lifecycle.spec.split import TimeSplit
 
 
 def spec(**values) -> TimeSplit:

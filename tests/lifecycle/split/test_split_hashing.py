@@ -8,7 +8,7 @@ import pytest
 
 from lifecycle.data.split.hashing import deciding_hashes, row_hashes, split_of_hash
 from lifecycle.errors import DatasetError
-from lifecycle.split_spec import Shares
+from lifecycle.spec.split import Shares
 
 FRAME = pd.DataFrame(
     {

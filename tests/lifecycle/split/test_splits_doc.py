@@ -8,7 +8,7 @@ import toy_jobs
 import yaml
 from split_specs import KINDS
 
-from lifecycle.split_spec import BenchmarkWindow
+from lifecycle.spec.split import BenchmarkWindow
 from pipeline.schema import use_case_schema
 
 TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "splits.md").read_text()

@@ -9,8 +9,8 @@ import torch
 
 from lifecycle.errors import TrainingError
 from lifecycle.incidents.incident import read_incident
+from lifecycle.train import run_stage
 from lifecycle.trainers.given import count_of, numbers_of
-from lifecycle.training.stage import run_stage
 
 ROWS = {
     "none": (None, 0, ()),

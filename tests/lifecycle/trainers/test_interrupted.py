@@ -12,10 +12,10 @@ import pytest
 import toy_jobs
 
 from lifecycle.errors import CheckpointError, TrainingError
-from lifecycle.jobs import TrainJob, TrainResult
-from lifecycle.training.checkpoints.interval import Interruptions
+from lifecycle.protocol.jobs import Interruptions, TrainJob
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.flight import PreemptedError
-from lifecycle.training.stage import run_stage
 from lifecycle.worker import EXIT_PREEMPTED, read_result
 
 HAND = own_trainers.documented("hand")

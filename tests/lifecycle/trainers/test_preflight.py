@@ -8,12 +8,12 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.jobs import PreflightJob
 from lifecycle.preflight.battery import run_checks
 from lifecycle.preflight.catalogue import TRAINER_CHECKS
-from lifecycle.preflight.check import Trial
 from lifecycle.preflight.gate import TRAINER, preflight_checks
 from lifecycle.preflight.run import run_preflight
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.trial import Trial
 from lifecycle.trainers.preflight import job_of_trial
 from lifecycle.trainers.trial import ScriptTrial, ended, try_here, try_script
 

@@ -6,10 +6,10 @@ from textwrap import indent
 import own_trainers
 import pytest
 
+from lifecycle.train import run_stage
 from lifecycle.trainers import logbook
 from lifecycle.trainers.heart import ScriptHeartbeat
 from lifecycle.training.monitors.heartbeat import STACKS
-from lifecycle.training.stage import run_stage
 from lifecycle.training.watching.metrics_file import FILE_NAME, windows_in
 
 

@@ -14,8 +14,9 @@ from lifecycle.incidents.incident import Incident, read_incident, write_manifest
 from lifecycle.incidents.portable import pack
 from lifecycle.incidents.replay import run_replay
 from lifecycle.incidents.told import replay_text
-from lifecycle.jobs import PackJob, ReplayJob, ReplayResult, TrainResult
-from lifecycle.training.stage import run_stage
+from lifecycle.protocol.jobs import PackJob, ReplayJob
+from lifecycle.protocol.results import ReplayResult, TrainResult
+from lifecycle.train import run_stage
 
 HAND = own_trainers.documented("hand")
 AT = 43

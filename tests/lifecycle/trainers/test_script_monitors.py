@@ -4,8 +4,8 @@ import own_trainers
 import pytest
 
 from lifecycle.incidents.incident import read_incident
-from lifecycle.jobs import TrainResult
-from lifecycle.training.stage import run_stage
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 
 HAND = own_trainers.documented("hand")
 STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"

@@ -6,12 +6,12 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.jobs import TrainResult
-from lifecycle.records import Alarm
+from lifecycle.protocol.records import Alarm
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.flight import PreemptedError
 from lifecycle.training.judging.gate import monitors_check, stage_checks
 from lifecycle.training.monitors.diagnosis import name_of
-from lifecycle.training.stage import run_stage
 
 # Two networks that are told by turns; the second one learns to find rows that the first one gets wrong, and the first
 # one is pulled to hide them: adversarial, as a GAN is.

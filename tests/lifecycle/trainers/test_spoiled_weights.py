@@ -7,9 +7,9 @@ import pytest
 import toy_jobs
 
 from lifecycle.incidents.find import known_incidents
-from lifecycle.jobs import TrainResult
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.judging.gate import stage_checks
-from lifecycle.training.stage import run_stage
 from lifecycle.training.watching.metrics_file import FILE_NAME, windows_in
 
 HAND = own_trainers.documented("hand")

@@ -8,9 +8,9 @@ import pytest
 import toy_jobs
 
 from lifecycle.errors import CheckpointError, TrainingError
-from lifecycle.jobs import TrainResult
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.judging.gate import stage_checks
-from lifecycle.training.stage import run_stage
 from lifecycle.worker import files_are_whole, read_result
 
 HAND = own_trainers.documented("hand")

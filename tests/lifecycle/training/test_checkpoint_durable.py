@@ -8,14 +8,14 @@ import test_checkpoint
 import toy_jobs
 
 from lifecycle.errors import LeaseLostError
-from lifecycle.jobs import JobFile
+from lifecycle.protocol.jobs import Interruptions, JobFile
+from lifecycle.train import run_stage
 from lifecycle.training.checkpoints import lease
 from lifecycle.training.checkpoints import writer as writer_module
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in, state_dict, write_checkpoint
 from lifecycle.training.checkpoints.durable import copy_checkpoint
-from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, Interruptions
+from lifecycle.training.checkpoints.interval import DURABLE_SECONDS
 from lifecycle.training.checkpoints.writer import Writer
-from lifecycle.training.stage import run_stage
 from lifecycle.worker import EXIT_LEASE_LOST, main
 
 state_at = test_checkpoint.state_at

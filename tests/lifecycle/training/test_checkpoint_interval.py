@@ -4,13 +4,12 @@ import math
 
 import pytest
 
+from lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
 from lifecycle.training.checkpoints.interval import (
     DURABLE_SECONDS,
     LONGEST_SECONDS,
     MOST_BLOCKED,
-    MTBF_SECONDS,
     SPOT_MTBF_SECONDS,
-    Interruptions,
     expected_checkpoints,
     interruptions,
     interval_seconds,

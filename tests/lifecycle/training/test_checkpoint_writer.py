@@ -10,13 +10,14 @@ import test_checkpoint
 import torch
 import toy_jobs
 
+from lifecycle.protocol.jobs import Interruptions
+from lifecycle.train import run_stage
 from lifecycle.training.checkpoints import writer as writer_module
 from lifecycle.training.checkpoints.checkpoint import checkpoints_in, load_newest, state_dict, write_checkpoint
 from lifecycle.training.checkpoints.checkpointing import Checkpoints
 from lifecycle.training.checkpoints.copied import Buffers
-from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, FIRST_SECONDS, Interruptions
+from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, FIRST_SECONDS
 from lifecycle.training.checkpoints.writer import Writer
-from lifecycle.training.stage import run_stage
 from lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
 
 state_at = test_checkpoint.state_at

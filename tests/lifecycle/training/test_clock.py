@@ -2,7 +2,7 @@
 
 import pytest
 
-from lifecycle.records import StageSeconds
+from lifecycle.protocol.records import StageSeconds
 from lifecycle.training.watching import clock as clocks
 from lifecycle.training.watching.clock import COMPUTE, DATA, QUEUE, START, Clock
 

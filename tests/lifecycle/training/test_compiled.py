@@ -13,8 +13,8 @@ from torch import nn
 
 from lifecycle.errors import TrainingError
 from lifecycle.lineage import declared_sections
+from lifecycle.train import run_stage
 from lifecycle.training.flight import PreemptedError
-from lifecycle.training.stage import run_stage
 from lifecycle.training.techniques.compiled import compile_updates, uncompiled
 from lifecycle.use_case import load_use_case
 

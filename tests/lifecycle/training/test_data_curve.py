@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from lifecycle.records import Forecast
+from lifecycle.protocol.records import Forecast
+from lifecycle.protocol.words import Words
 from lifecycle.tasks.regression import Regression
-from lifecycle.tasks.words import Words
 from lifecycle.training.judging.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 
 USD = Forecast(name="remaining_cost", unit="usd", value=0.2, low=0.1, high=0.4)

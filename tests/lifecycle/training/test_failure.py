@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from lifecycle.records import Attempt
+from lifecycle.protocol.records import Attempt
 from lifecycle.training.failure import (
     MOST_RESUMED,
     OUTAGE_SECONDS,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from toy_jobs import build_splits, spec_with, train_job
 
-from lifecycle.jobs import KeptFeatures
+from lifecycle.protocol.jobs import KeptFeatures
+from lifecycle.train import run_stage
 from lifecycle.training.rows import features
 from lifecycle.training.rows.features import kept_features, prune
-from lifecycle.training.stage import run_stage
 
 
 @pytest.fixture(scope="module")

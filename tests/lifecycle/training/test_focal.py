@@ -13,8 +13,8 @@ from test_techniques import stopping_at
 
 from lifecycle.artifact import load_artifact
 from lifecycle.lineage import declared_sections
+from lifecycle.train import run_stage
 from lifecycle.training.flight import PreemptedError
-from lifecycle.training.stage import run_stage
 from lifecycle.training.techniques.focal import class_probabilities, focal
 from lifecycle.use_case import load_use_case
 

@@ -10,11 +10,11 @@ import toy_jobs
 from torch import nn
 
 from lifecycle.errors import TrainingError, UseCaseError
+from lifecycle.train import run_stage
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.loop import backward, train, train_step
 from lifecycle.training.plan import make_plan
 from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.training.stage import run_stage
 from lifecycle.training.state import TrainData, TrainState
 
 BATCH_NORM = (

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lifecycle.records import Alarm, CurvePoint
+from lifecycle.protocol.records import Alarm, CurvePoint
 from lifecycle.training.monitors.signals import Sample, Signals
 from lifecycle.training.watching import metrics_file
 from lifecycle.training.watching.metrics_file import (

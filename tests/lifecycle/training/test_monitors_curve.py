@@ -12,7 +12,7 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.networks import mlp, split
 from benchmarks.setup import ForwardOf
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
 from lifecycle.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
 from lifecycle.training.monitors.monitor import Finding

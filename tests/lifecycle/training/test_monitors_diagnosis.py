@@ -7,6 +7,7 @@ import torch
 
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
+from lifecycle.spec.training import MonitorsSpec
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.diagnosis import Context, context_of, diagnose, likely, named_cause, of_alarms
@@ -14,7 +15,6 @@ from lifecycle.training.monitors.monitor import Finding
 from lifecycle.training.monitors.non_finite import not_finite_alarm
 from lifecycle.training.monitors.row_keys import NamedRows
 from lifecycle.training.monitors.watch import Watch
-from lifecycle.training_spec import MonitorsSpec
 
 USUAL = Context(learning_rate=1e-3, largest_rate=1e-3, update_ratio=3e-3)
 

@@ -10,11 +10,11 @@ import pytest
 import toy_jobs
 
 from lifecycle.identity import canonical_json
-from lifecycle.jobs import JobFile
+from lifecycle.protocol.jobs import JobFile
+from lifecycle.train import run_stage
 from lifecycle.training import course
 from lifecycle.training.failure import EXIT_HANG, End, cause_of
 from lifecycle.training.monitors.heartbeat import STACKS, Heartbeat
-from lifecycle.training.stage import run_stage
 
 
 class Clocked:

@@ -8,7 +8,7 @@ import torch
 from made_signals import same, shown, with_gradients, with_layers, with_sample
 from torch import nn
 
-from lifecycle.records import CurvePoint
+from lifecycle.protocol.records import CurvePoint
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.monitor import CurveMonitor
 from lifecycle.training.state import TrainState

@@ -14,6 +14,7 @@ from benchmarks.monitored import monitored
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
 from lifecycle.memory_limit import device_limit_bytes, memory_limit_bytes
+from lifecycle.spec.training import MonitorsSpec
 from lifecycle.training.loop import train
 from lifecycle.training.monitors.all import all_monitors
 from lifecycle.training.monitors.beside import content_of, left_out, replica_checksums, row_numbers, row_sums
@@ -22,7 +23,6 @@ from lifecycle.training.monitors.curve import Plateau
 from lifecycle.training.monitors.diagnosis import name_of
 from lifecycle.training.monitors.resources import MemoryGrowth, ReplicasApart
 from lifecycle.training.monitors.watch import Watch
-from lifecycle.training_spec import MonitorsSpec
 
 STEPS = 61
 

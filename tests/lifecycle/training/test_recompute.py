@@ -12,8 +12,8 @@ from torch import nn
 
 from lifecycle.errors import TrainingError
 from lifecycle.lineage import declared_sections
+from lifecycle.train import run_stage
 from lifecycle.training.flight import PreemptedError
-from lifecycle.training.stage import run_stage
 from lifecycle.training.techniques.recompute import checkpoint_activations, recomputed
 from lifecycle.use_case import load_use_case
 

@@ -11,10 +11,10 @@ import pytest
 import toy_jobs
 
 from lifecycle.errors import CheckpointError
-from lifecycle.jobs import TrainJob, TrainResult
-from lifecycle.records import STAGES
-from lifecycle.training.checkpoints.interval import Interruptions
-from lifecycle.training.stage import run_stage
+from lifecycle.protocol.jobs import Interruptions, TrainJob
+from lifecycle.protocol.records import STAGES
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
 from lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
 

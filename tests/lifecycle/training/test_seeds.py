@@ -5,8 +5,9 @@ import toy_jobs
 from pydantic import ValidationError
 
 from lifecycle.cost.remaining import remaining_cost
-from lifecycle.jobs import TrainResult
-from lifecycle.records import Forecast, SeedResult
+from lifecycle.protocol.records import Forecast, SeedResult
+from lifecycle.protocol.results import TrainResult
+from lifecycle.train import run_stage
 from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
 from lifecycle.training.flight import PreemptedError
 from lifecycle.training.judging.gate import training_checks
@@ -19,7 +20,6 @@ from lifecycle.training.judging.seeds import (
     spread,
     updates_of_stages,
 )
-from lifecycle.training.stage import run_stage
 
 SPEC = toy_jobs.spec_with(training={"pilot_seeds": 3, "full_seeds": 3})
 PREFLIGHT = Forecast(name="cost", unit="usd", value=10.0, low=6.0, high=20.0)

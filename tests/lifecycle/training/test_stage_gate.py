@@ -4,11 +4,12 @@ import toy_jobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lifecycle.checks import CheckResult
-from lifecycle.jobs import Learned, Progress, TrainResult
-from lifecycle.records import Alarm, CurvePoint, Estimate
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Alarm, CurvePoint, Estimate
+from lifecycle.protocol.results import Learned, Progress, TrainResult
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.regression import Regression
+from lifecycle.train import run_stage
 from lifecycle.training.judging.gate import (
     CHECKS,
     finite_check,
@@ -20,7 +21,6 @@ from lifecycle.training.judging.gate import (
 )
 from lifecycle.training.judging.learned import measure_learned
 from lifecycle.training.judging.learned_check import beyond_linear_check, learned_check
-from lifecycle.training.stage import run_stage
 from lifecycle.training.watching.curve import Curve
 
 

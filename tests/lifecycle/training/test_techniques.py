@@ -12,6 +12,8 @@ from test_loop import inf_gradient, loss_fn, never, started
 from test_resume import outcome
 
 from lifecycle.lineage import declared_sections
+from lifecycle.spec.training import EarlyStoppingSpec
+from lifecycle.train import run_stage
 from lifecycle.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.training.flight import PreemptedError
 from lifecycle.training.judging.gate import training_checks
@@ -19,14 +21,12 @@ from lifecycle.training.loop import train
 from lifecycle.training.plan import make_plan
 from lifecycle.training.prepare import prepare
 from lifecycle.training.random_state import random_state
-from lifecycle.training.stage import run_stage
 from lifecycle.training.techniques.average import Average
 from lifecycle.training.techniques.deadline import Deadline, make_deadline
 from lifecycle.training.techniques.early_stopping import EarlyStopping
 from lifecycle.training.techniques.evaluation_time import seconds_a_row
 from lifecycle.training.techniques.scaler import INTERVAL, START, Scaler, scaler_of
 from lifecycle.training.watching.trace import Trace
-from lifecycle.training_spec import EarlyStoppingSpec
 from lifecycle.use_case import load_use_case
 
 TECHNIQUES = {

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.jobs import InputGain, UnreviewedInputs
+from lifecycle.protocol.results import InputGain, UnreviewedInputs
 from lifecycle.tasks.baselines import fit_baselines
 from lifecycle.tasks.binary import BINARY
+from lifecycle.train import run_stage
 from lifecycle.training.judging.unreviewed import (
     _few_rows,
     discriminability,
@@ -15,7 +16,6 @@ from lifecycle.training.judging.unreviewed import (
     together,
     unreviewed_check,
 )
-from lifecycle.training.stage import run_stage
 
 ROWS = 6_000
 

@@ -1,239 +1,29 @@
-"""What the worker is asked to do, and what it answers. Both travel as JSON files.
-
-The worker is the only process that runs a use case's code and torch. It reads one job, writes its
-answer to `result.json` in the job's `out` folder, and exits 0; see worker.py for the other codes.
-"""
+"""What the worker answers, each tied by hash to the job that asked."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lifecycle.golden import GoldenAnswers
-from lifecycle.latency import Latency
-from lifecycle.leakage.finding import Leak
-from lifecycle.preflight.check import Trial
-from lifecycle.preflight.claims import PreflightSpec
-from lifecycle.preflight.memory.memory_forecast import GpuFit, MemoryForecast
-from lifecycle.preflight.throughput.duration import RunTime, StepTime
-from lifecycle.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, Frozen, StageSeconds, StoredFile
-from lifecycle.tasks import Kind, kind_of
-from lifecycle.tasks.kind import COPY_OF_CLASSES
-from lifecycle.tasks.target import Target
-from lifecycle.tasks.words import Words
-from lifecycle.training.checkpoints.interval import Interruptions
-from lifecycle.training_spec import StagesSpec, TrainingSpec
-from lifecycle.use_case import SplitSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+from lifecycle.protocol.forecasts import GpuFit, MemoryForecast, RunTime, StepTime
+from lifecycle.protocol.jobs import CheckpointRef
+from lifecycle.protocol.latency import Latency
+from lifecycle.protocol.leak import Leak
+from lifecycle.protocol.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, StageSeconds, StoredFile
+from lifecycle.protocol.trial import Trial
+from lifecycle.protocol.words import Words
+from lifecycle.spec.frozen import Frozen
 
 
-class Rows(Frozen):
-    """Which columns of the snapshot's Parquet files mean what; values of `sensitive` ones never ship.
+class GoldenAnswers(Frozen):
+    """How many requests were answered, and the largest difference from the answers on record, at most 2.
 
-    `weight` weighs training rows, and only these. `target` says what the label is and what the model answers. Values of
-    the columns `files` are paths below `files_root`, the dataset's absolute folder; rows hold them as absolute `Path`s.
-    `label_file` is the one of them that the label is made of.
+    The difference is a share of Kind.answer_scale: as it is for probabilities, of their spread for numbers.
     """
 
-    features: tuple[str, ...]
-    label: str
-    group: str
-    keys: tuple[str, ...] = ()
-    sensitive: tuple[str, ...] = ()
-    weight: str | None = None
-    target: Target = Target()
-    files: tuple[str, ...] = ()
-    label_file: str | None = None
-    files_root: str = ""
-
-    @property
-    def kind(self) -> Kind:
-        """What is predicted."""
-        return kind_of(self.target)
-
-    def labels(self, rows: pd.DataFrame) -> np.ndarray:
-        """The labels of rows that hold the label's column, (N, ...) as the kind has them. Raises EvaluationError."""
-        return self.kind.checked_labels(rows[self.label].to_numpy())
-
-    def truth(self, rows: pd.DataFrame) -> np.ndarray:
-        """All that is known of their labels, (N, ...), of their files where they have some. Raises EvaluationError."""
-        return self.kind.truth(rows[self.label_file or self.label].to_numpy())
-
-    @property
-    def sensitive_features(self) -> tuple[str, ...]:
-        """The sensitive columns that model.py sees."""
-        return tuple(name for name in self.features if name in self.sensitive)
-
-
-class _Job(Frozen):
-    """Common to all jobs: the code of a use case, where the answer goes, and on which device to run."""
-
-    use_case_folder: str
-    out: str
-    device: Literal["auto", "cpu", "cuda"]
-
-
-class _RowsJob(_Job):
-    """A job that reads rows of the snapshot; `loaders` is compute.loaders."""
-
-    rows: Rows
-    loaders: int | None = None
-
-
-class CheckpointRef(Frozen):
-    """A checkpoint folder and the hash of its manifest."""
-
-    path: str
-    sha256: str
-
-
-class KeptFeatures(Frozen):
-    """Folder where prepared features are kept (training/rows/features.py); the hash of the training split's bytes."""
-
-    folder: str
-    split_sha256: str
-
-
-class TrainJob(_RowsJob):
-    """Train one stage. `identity` names what is trained: a checkpoint of another identity is refused.
-
-    `start` continues from the checkpoint of the stage before (mode continue). `stop_after_steps`
-    ends early and changes nothing else: the rerun that reproducibility asks for. With `kept_features` features are
-    prepared once for equal rows and code. `ends_at` is the Unix time at which the run's budget is spent. Windows of the
-    curve are also told by value of the `slices` columns. `interruptions` decide how often checkpoints are written, and
-    no result. `frozen` are patterns of parameters that are declared not to train, `trainer` is the use case's own
-    training script, None for our loop. Of `unreviewed` features nobody has said when they are known: a trained stage
-    is asked what they do for it.
-    """
-
-    kind: Literal["train"] = "train"
-    identity: str
-    stage: Literal["smoke", "pilot", "full"]
-    stages: StagesSpec
-    training: TrainingSpec
-    hyperparameters: dict[str, Any]
-    training_file: str
-    validation_file: str
-    calibration_file: str
-    start: CheckpointRef | None = None
-    stop_after_steps: int | None = None
-    kept_features: KeptFeatures | None = None
-    ends_at: float | None = None
-    slices: tuple[str, ...] = ()
-    interruptions: Interruptions = Interruptions()
-    frozen: tuple[str, ...] = ()
-    trainer: str | None = None
-    unreviewed: tuple[str, ...] = ()
-
-
-class PreflightJob(_RowsJob):
-    """Forecast and try out what the training will do, on a small sample.
-
-    `data_folders` hold the rows of datasets and snapshots: model.py has no business there.
-    `gpu_memory_gb` is the memory of one GPU, by SKU; `durable` the folder that checkpoints will be copied to. `metrics`
-    and `baselines` of the use case's own are called once, metrics with `metric_columns`.
-    """
-
-    kind: Literal["preflight"] = "preflight"
-    training: TrainingSpec
-    stages: StagesSpec
-    hyperparameters: dict[str, Any]
-    training_file: str
-    validation_file: str
-    claims: PreflightSpec
-    split: SplitSpec
-    prediction_time: str | None
-    data_folders: tuple[str, ...]
-    memory_limit_bytes: int
-    gpu_memory_gb: dict[str, float] = Field(default_factory=dict)
-    trainer: str | None = None
-    durable: str | None = None
-    metrics: tuple[str, ...] = ()
-    baselines: tuple[str, ...] = ()
-    metric_columns: tuple[str, ...] = ()
-
-
-class PredictJob(_RowsJob):
-    """Score rows with an artifact, by the artifact's own code, and with baselines beside it.
-
-    Baselines are fitted on `training_file` and, as the artifact was, calibrated on `calibration_file`; both are needed
-    if there are any. The artifact alone also scores the rows of `reference_files`. `metrics` are the use case's own,
-    whose figures of each row are written too; they see `metric_columns`. `weight` is the column that weighs the rows.
-    With `latency_limit_ms`, a latency above it is measured again.
-    """
-
-    kind: Literal["predict"] = "predict"
-    artifact: str
-    artifact_sha256: str
-    rows_file: str
-    limit: int | None = None
-    columns: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    metric_columns: tuple[str, ...] = ()
-    weight: str | None = None
-    training_file: str | None = None
-    calibration_file: str | None = None
-    baselines: tuple[str, ...] = ()
-    reference_files: tuple[str, ...] = ()
-    latency_limit_ms: float | None = None
-    seed: int = 0
-
-
-class FunctionsJob(_RowsJob):
-    """Try the functions of model.py on rows that are made from contract.yaml: no data is read, nothing is trained.
-
-    `training` is None where use_case.yaml has mistakes. `steps` are about those of the full stage, where it is known.
-    With a `trainer`, model.py need not define the network and its loss.
-    """
-
-    kind: Literal["functions"] = "functions"
-    hyperparameters: dict[str, Any]
-    training: TrainingSpec | None = None
-    steps: int = 1000
-    claims: PreflightSpec = Field(default_factory=PreflightSpec)
-    trainer: str | None = None
-
-
-class VerifyJob(_Job):
-    """Load an artifact as a service would and answer its golden requests."""
-
-    kind: Literal["verify"] = "verify"
-    artifact: str
-    artifact_sha256: str
-
-
-class ReplayJob(_Job):
-    """Do the step of an incident again, from its checkpoint on, and look at all that it computes.
-
-    `changed_code` lets another model.py do it than the one that was recorded.
-    """
-
-    kind: Literal["replay"] = "replay"
-    incident: str
-    changed_code: bool = False
-
-
-class PackJob(_Job):
-    """Write all that an incident's replay needs into the new folder `target`, for another machine."""
-
-    kind: Literal["pack"] = "pack"
-    incident: str
-    target: str
-
-
-AnyJob = Annotated[
-    TrainJob | PreflightJob | PredictJob | VerifyJob | FunctionsJob | ReplayJob | PackJob, Field(discriminator="kind")
-]
-
-
-class JobFile(Frozen):
-    """The content of job.json."""
-
-    job: AnyJob
+    requests: int
+    difference: float
 
 
 class Progress(Frozen):
@@ -306,7 +96,7 @@ class UnreviewedInputs(Frozen):
     auc_expected: float
     inputs: tuple[InputGain, ...]
     count: int
-    copy_auc: float = COPY_OF_CLASSES.auc
+    copy_auc: float = 0.97
 
 
 class OwnTrainer(Frozen):

@@ -7,13 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from lifecycle.records import Action, Frozen
+from lifecycle.protocol.records import Action
+from lifecycle.spec.frozen import Frozen
 
 
 def _odd(count: int) -> int:
     if count % 2 == 0:
         raise ValueError("write an odd number, so that one training has the median loss")
     return count
+
+
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 class OptimizerSpec(Frozen):
@@ -86,7 +90,7 @@ class TrainingSpec(Frozen):
         default=1, ge=1, description="Batches whose gradients are added up to one update; 1 for none."
     )
     epochs: int = Field(ge=1, description="Passes over the rows of a stage.")
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
+    precision: Precision = Field(
         description="fp32; bf16, fp16: forward and loss in autocast. fp16 scales the loss, and leaves out an update "
         "whose gradients overflow."
     )

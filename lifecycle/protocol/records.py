@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import Field, PrivateAttr
 
-from lifecycle.checks import CheckResult, stopping
+from lifecycle.protocol.checks import CheckResult, stopping
+from lifecycle.spec.frozen import Frozen
 
 Step = Literal["dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion"]
 STEPS: tuple[Step, ...] = ("dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion")
@@ -29,13 +30,6 @@ PARENTS: dict[Step, tuple[Step, ...]] = {
     "evaluation": ("full", "snapshot"),
     "promotion": ("evaluation", "full", "preflight", "snapshot", "dataset"),
 }
-
-
-class Frozen(BaseModel):
-    """Base of every value: frozen, unknown keys refused."""
-
-    # Validators are built at first use: Dagster's process loads many forms that it never reads.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Cost(Frozen):

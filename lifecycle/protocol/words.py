@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.records import Frozen
-from lifecycle.wording import words
+from lifecycle.spec.frozen import Frozen
 
 
 class Words(Frozen):
@@ -23,4 +22,4 @@ class Words(Frozen):
 
     def reference(self, name: str) -> str:
         """What a candidate is compared with, as one calls it."""
-        return {"prior": self.prior, "linear": self.linear}.get(name, words(name))
+        return {"prior": self.prior, "linear": self.linear}.get(name, name.replace("_", " "))

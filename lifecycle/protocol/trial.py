@@ -1,0 +1,34 @@
+"""The record of a preflight check that was tried."""
+
+from __future__ import annotations
+
+from lifecycle.protocol.checks import Severity, Status
+from lifecycle.spec.frozen import Frozen
+
+
+class Trial(Frozen):
+    """A check that was tried, or why it was not; all its words, so that a reader needs no catalogue.
+
+    `device` is where it looked: host for what no device changes. `seconds` is wall time. `optimizer_steps` counts calls
+    of `step` that returned: each of several optimizers, no step within a step, and what a check fits by itself as well.
+    """
+
+    check: str
+    status: Status
+    severity: Severity = "error"
+    required: bool = False
+    device: str = "host"
+    observed: float | int | str | bool | None = None
+    threshold: float | int | str | bool | None = None
+    evidence: str
+    symptom: str = ""
+    cause: str = ""
+    fix: str = ""
+    seconds: float = 0.0
+    optimizer_steps: int = 0
+    curve: tuple[tuple[float, float], ...] = ()
+    answered_by: str = ""
+
+    @property
+    def family(self) -> str:
+        return self.check.partition(".")[0]
