@@ -14,8 +14,8 @@ from pathlib import Path
 import dagster as dg
 
 from lifecycle.alert import Alert, Judged, after_telling, read_told, recovered, unsent, write_told
-from lifecycle.data.versions import read_versions
 from lifecycle.errors import DatasetError, NotifierError
+from lifecycle.files.versions import read_versions
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import Step
 from lifecycle.use_case import UseCase

@@ -5,10 +5,10 @@ from __future__ import annotations
 from assets.step import StepRun
 from lifecycle.contract.read import load_contract
 from lifecycle.evaluation.apart import seen_tags
+from lifecycle.leakage.unreviewed import NAME as REVIEWED
 from lifecycle.promotion.earlier import open_checks
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
-from lifecycle.training.judging.unreviewed import NAME as REVIEWED
 
 
 def binds(run: StepRun) -> dict[str, str]:

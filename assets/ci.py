@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.errors import TrainworthyError
-from lifecycle.preflight.ci import Row, github_annotations, junit, rows_of, summary, table
-from lifecycle.preflight.refused import refused_rows
+from lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
+from lifecycle.gates.refused import refused_rows
 from lifecycle.protocol.records import Record, Step
 from lifecycle.provenance import git_state
 from lifecycle.storage.state import StateFolder, write_atomic

@@ -7,9 +7,9 @@ from assets.step import StepRun
 from assets.training import job_kind
 from lifecycle.artifact import artifact_kind
 from lifecycle.contract.read import load_contract
-from lifecycle.data.versions import read_versions
 from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.evaluation.apart import champion_apart
+from lifecycle.files.versions import read_versions
 from lifecycle.promotion import log
 from lifecycle.promotion.decide import check_first_model
 from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting

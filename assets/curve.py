@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
 from lifecycle.protocol.results import TrainResult
 from lifecycle.tasks import Kind
-from lifecycle.training.judging.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 
 if TYPE_CHECKING:
     from assets.step import StepRun

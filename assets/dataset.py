@@ -10,10 +10,10 @@ import dagster as dg
 from assets.declare import step_asset
 from assets.step import Outcome, StepRun
 from lifecycle.data.backfill import backfill_check
-from lifecycle.data.materialised import tree_here
-from lifecycle.data.versions import published_version, read_versions
 from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import DatasetError
+from lifecycle.files.materialised import tree_here
+from lifecycle.files.versions import published_version, read_versions
 from lifecycle.identity import sha256_file
 from lifecycle.protocol.checks import CheckResult, holds, stopping
 from lifecycle.protocol.records import DatasetVersion, Record, StoredTree

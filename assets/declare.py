@@ -11,11 +11,11 @@ from pathlib import Path
 import dagster as dg
 
 from assets.step import Read, Reusable, StepEvents, StepResources, Work, run_step
+from lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
+from lifecycle.gates.preflight import TRAINER
+from lifecycle.gates.stage import CHECKS as STAGE_CHECKS
 from lifecycle.identity import step_code_sha256
-from lifecycle.preflight.gate import CHECKS as PREFLIGHT_CHECKS
-from lifecycle.preflight.gate import TRAINER
 from lifecycle.protocol.records import PARENTS, STAGES, Step
-from lifecycle.training.judging.gate import CHECKS as STAGE_CHECKS
 from lifecycle.use_case import UseCase
 from resources.launcher import Launcher
 from resources.mlflow import Tracking

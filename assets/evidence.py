@@ -12,8 +12,9 @@ from lifecycle.artifact import artifact_kind
 from lifecycle.errors import ChampionError, WorkerError
 from lifecycle.evaluation.comparison import comparison, metric_columns
 from lifecycle.evaluation.window import NAME as WINDOW
+from lifecycle.golden import largest_difference
 from lifecycle.lineage import training_run_id
-from lifecycle.promotion.controls import ANSWER_TOLERANCE, largest_difference
+from lifecycle.promotion.controls import ANSWER_TOLERANCE
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.jobs import PredictJob
 from lifecycle.protocol.records import Comparison, EvaluationReport, Snapshot, StageReport

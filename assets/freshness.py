@@ -18,8 +18,8 @@ from assets.metadata import check_result
 from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
 from lifecycle.contract.read import load_contract
 from lifecycle.data.newest import newest_value
-from lifecycle.data.versions import versions_path
 from lifecycle.errors import DatasetError, TrainworthyError
+from lifecycle.files.versions import versions_path
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore

@@ -12,8 +12,8 @@ import dagster as dg
 
 from lifecycle.cost.forecast_error import error_figures
 from lifecycle.errors import TrainworthyError
+from lifecycle.gates.preflight import trials_of
 from lifecycle.identity import sha256_json
-from lifecycle.preflight.gate import trials_of
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import (
     STAGES,

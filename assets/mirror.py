@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.training.checkpoints.checkpoint import reached_step
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, Windows, read_from
+from lifecycle.storage.checkpoints import reached_step
+from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, Windows, read_from
 
 if TYPE_CHECKING:
     from assets.step import StepRun

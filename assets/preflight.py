@@ -9,11 +9,11 @@ from assets.declare import gpu_pool, step_asset
 from assets.step import Outcome, StepRun
 from assets.training import job_base
 from lifecycle import memory_limit
+from lifecycle.cost.duration import measured_step
 from lifecycle.cost.skus import SkuCost, Work, costs
 from lifecycle.evaluation.comparison import metric_columns
-from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
-from lifecycle.preflight.gate import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
-from lifecycle.preflight.throughput.duration import measured_step
+from lifecycle.gates.declared import Host, file_system, is_writable, takes_files
+from lifecycle.gates.preflight import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
 from lifecycle.protocol.jobs import PreflightJob
 from lifecycle.protocol.records import PreflightReport, Record, Snapshot
 from lifecycle.protocol.results import PreflightResult
@@ -39,7 +39,7 @@ def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
 def try_out(run: StepRun) -> Outcome:
     """Look from the host, run the worker's preflight, and hold its answer against memory and budget."""
     # Here, since the whole catalogue comes with it, which loading the definitions does not need.
-    from lifecycle.preflight.host import before_worker, not_started, stops
+    from lifecycle.gates.host import before_worker, not_started, stops
 
     refuse_candidate(run)
     spec = run.use_case.spec
@@ -59,7 +59,7 @@ def try_out(run: StepRun) -> Outcome:
 
 def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> PreflightResult:
     """What the worker found, between what the host found before and after it."""
-    from lifecycle.preflight.host import with_host
+    from lifecycle.gates.host import with_host
 
     spec, snapshot, state = run.use_case.spec, run.record("snapshot", Snapshot), run.workspace.state
     job = PreflightJob(
@@ -116,7 +116,7 @@ def host_of(run: StepRun) -> Host:
 
 def still_fits(run: StepRun, record: Record) -> bool:
     """True if the record keeps today's budget, price, memory, device and stores, which are no part of the identity."""
-    from lifecycle.preflight.host import still_holds
+    from lifecycle.gates.host import still_holds
 
     assert isinstance(record, PreflightReport)
     host, compute = host_of(run).after(record.seconds, measured_step(record.checks)), run.use_case.spec.compute

@@ -26,9 +26,9 @@ from assets.evidence import (
     reproducibility_evidence,
 )
 from assets.step import Outcome, StepResources, StepRun
-from lifecycle.data.content import content_hash
-from lifecycle.data.versions import parse_versions, published_version
 from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
+from lifecycle.files.content import content_hash
+from lifecycle.files.versions import parse_versions, published_version
 from lifecycle.promotion import log
 from lifecycle.promotion.controls import (
     benchmark_control,

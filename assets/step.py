@@ -21,12 +21,12 @@ from assets.output import run_records, write_report
 from assets.track import last_step, track, without_mlflow
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
-from lifecycle.data.versions import published_version
 from lifecycle.errors import TrainworthyError, WorkerError
+from lifecycle.files.versions import published_version
+from lifecycle.gates.ci import rows_of, table
+from lifecycle.gates.preflight import trials_of
 from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
-from lifecycle.preflight.ci import rows_of, table
-from lifecycle.preflight.gate import trials_of
 from lifecycle.promotion.earlier import tell_open
 from lifecycle.protocol.checks import CheckResult, stopping
 from lifecycle.protocol.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep, Verdict

@@ -17,8 +17,8 @@ import dagster as dg
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
 from assets.mirror import stage_folder
 from lifecycle.protocol.records import STEPS, Alarm, Cost, Record, StageReport, Step
+from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
 

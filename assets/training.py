@@ -16,10 +16,23 @@ from assets.step import Outcome, StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
+from lifecycle.cost.checkpoint_interval import interruptions
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.remaining import remaining_cost
 from lifecycle.data.snapshot import snapshot_is_whole
 from lifecycle.errors import CheckpointError, DatasetError, WorkerError
+from lifecycle.gates.seeds import (
+    lost_gpu_seconds,
+    of_seed,
+    one_that_counts,
+    seed_results,
+    seeds_check,
+    seeds_of,
+    spread,
+    updates_of_stages,
+)
+from lifecycle.gates.stage import stage_checks, training_checks
+from lifecycle.leakage.unreviewed import unreviewed_check
 from lifecycle.lineage import training_run_id
 from lifecycle.protocol.checks import stopping
 from lifecycle.protocol.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob
@@ -35,21 +48,8 @@ from lifecycle.protocol.records import (
 )
 from lifecycle.protocol.results import TrainResult
 from lifecycle.spec.task import target_of
+from lifecycle.storage.checkpoints import verify_checkpoint
 from lifecycle.tasks import Kind, kind_of
-from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
-from lifecycle.training.checkpoints.interval import interruptions
-from lifecycle.training.judging.gate import stage_checks, training_checks
-from lifecycle.training.judging.seeds import (
-    lost_gpu_seconds,
-    of_seed,
-    one_that_counts,
-    seed_results,
-    seeds_check,
-    seeds_of,
-    spread,
-    updates_of_stages,
-)
-from lifecycle.training.judging.unreviewed import unreviewed_check
 from lifecycle.use_case import UseCase
 
 Stage = Literal["smoke", "pilot", "full"]

@@ -21,8 +21,8 @@ from pathlib import Path
 from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish, hardware
 from lifecycle.artifact import load_artifact
+from lifecycle.gates.preflight import trials_of
 from lifecycle.latency import measure_latency
-from lifecycle.preflight.gate import trials_of
 from lifecycle.protocol.latency import Latency
 from lifecycle.protocol.records import STEPS, Snapshot, StageReport, Verdict
 from lifecycle.storage.records import FileRecordStore

@@ -47,8 +47,8 @@ def _stamp():
 """
 # What the worker imports until it trains; the optimizer brings torch._dynamo.
 IMPORTS = (
-    "numpy", "pandas", "pyarrow.parquet", "torch", "torch._dynamo", "lifecycle.worker", "lifecycle.training.stage",
-    "lifecycle.training.judging.learned",
+    "numpy", "pandas", "pyarrow.parquet", "torch", "torch._dynamo", "lifecycle.worker",
+    "lifecycle.engine.training.stage", "lifecycle.engine.training.judging.learned",
 )  # fmt: skip
 Life = subprocess.Popen[bytes] | ForkServerProcess
 ENVIRONMENT = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}

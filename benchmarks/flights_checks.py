@@ -11,10 +11,10 @@ from lifecycle.contract import fused
 from lifecycle.contract.model import Contract
 from lifecycle.contract.result import contract_check
 from lifecycle.data.backfill import backfill_check
-from lifecycle.data.content import ContentHash, combined, content_hash, parquet_files
-from lifecycle.data.versions import PublishedVersion
 from lifecycle.drift.days import measure_days
 from lifecycle.drift.history import history_check
+from lifecycle.files.content import ContentHash, combined, content_hash, parquet_files
+from lifecycle.files.versions import PublishedVersion
 from lifecycle.protocol.checks import CheckResult, stopping
 from lifecycle.protocol.records import Cost, DatasetVersion, Provenance
 from lifecycle.snapshot import make_snapshot

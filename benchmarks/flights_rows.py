@@ -8,9 +8,9 @@ import pandas as pd
 import polars as pl
 
 from lifecycle.contract.model import Contract
-from lifecycle.data.content import parquet_files
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
+from lifecycle.files.content import parquet_files
 from resources.dvc import DatasetStore
 from resources.settings import PROJECT, read_settings
 

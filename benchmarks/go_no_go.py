@@ -23,11 +23,11 @@ from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
+from lifecycle.engine.train import run_stage
+from lifecycle.gates.stage import training_checks
 from lifecycle.protocol.checks import CheckResult, stopping
 from lifecycle.protocol.jobs import Rows, TrainJob
 from lifecycle.protocol.results import TrainResult
-from lifecycle.train import run_stage
-from lifecycle.training.judging.gate import training_checks
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import PROJECT
 

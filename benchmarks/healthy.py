@@ -33,7 +33,7 @@ from benchmarks.networks import (
     unet,
 )
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.subject import Subject
+from lifecycle.engine.preflight.subject import Subject
 from lifecycle.spec.preflight import PreflightSpec
 
 

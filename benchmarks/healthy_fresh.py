@@ -15,7 +15,7 @@ from torch.nn import functional
 from benchmarks.healthy_odd import numbers
 from benchmarks.networks import cnn, digits, drawn, feed_forward, gpt, mlp, scores, split
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.subject import Subject
+from lifecycle.engine.preflight.subject import Subject
 from lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]

@@ -30,13 +30,13 @@ from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.prepare import seed_everything
+from lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from lifecycle.engine.training.rows.loading import LoadedRows, usual_loaders
+from lifecycle.engine.training.state import Batches, Recipe, TrainData, TrainState
+from lifecycle.plan import Plan, make_plan
 from lifecycle.task import fit_preprocessing, load_task
-from lifecycle.training.loop import train_step
-from lifecycle.training.plan import Plan, make_plan
-from lifecycle.training.prepare import seed_everything
-from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.training.rows.loading import LoadedRows, usual_loaders
-from lifecycle.training.state import Batches, Recipe, TrainData, TrainState
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import PROJECT
 

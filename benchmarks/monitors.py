@@ -34,9 +34,8 @@ from benchmarks.planted_dynamics import FAULTS, HELD_BACK_HOSTS
 from benchmarks.planted_processes import PROCESSES, in_two_processes
 from benchmarks.planted_values import VALUES
 from benchmarks.result import arguments, begin, finish, hardware
-from lifecycle.preflight.subject import Subject
-from lifecycle.training.monitors.diagnosis import name_of
-from lifecycle.training.monitors.monitor import Severity
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.monitors.monitor import Severity
 
 T = TypeVar("T")
 PARTS = ("planted", "healthy", "overhead")
@@ -111,7 +110,7 @@ def _try(name: str, host: str, seed: int) -> tuple[str, Tried]:
         planted.subject, before=planted.before, until=planted.found, hang_seconds=planted.hang_seconds
     )  # fmt: skip
     first = seen.told(planted.found)
-    cause = name_of(first.cause) if first else ""
+    cause = first.rule if first else ""
     right = cause in planted.cause
     after, planned = first and first.step - planted.onset, planted.subject.plan.last_step
     told = ", ".join(f"{one.monitor} {one.step}" for one in seen.alarms)

@@ -30,8 +30,8 @@ from benchmarks.planted_fresh import FRESH
 from benchmarks.planted_held_back import HELD_BACK
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import new_toy, run_job
-from lifecycle.preflight.run import run_battery
-from lifecycle.preflight.subject import Subject
+from lifecycle.engine.preflight.run import run_battery
+from lifecycle.engine.preflight.subject import Subject
 from lifecycle.protocol.trial import Trial
 from resources.settings import PROJECT
 

@@ -18,8 +18,8 @@ from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.result import arguments, begin, finish
 from benchmarks.setup import Setup
 from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.preflight.throughput.step_time import measure_step
-from lifecycle.training.loop import train
+from lifecycle.engine.preflight.throughput.step_time import measure_step
+from lifecycle.engine.training.loop import train
 
 
 class Size(NamedTuple):

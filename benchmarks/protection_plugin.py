@@ -120,12 +120,13 @@ def registered() -> tuple[Site, ...]:
     """What is switched off at its registration; from here on, it can be."""
     from lifecycle.contract import fused
     from lifecycle.contract.rule import Kind
-    from lifecycle.preflight.catalogue import CATALOGUE
-    from lifecycle.training.monitors.rules import RULES
-    from lifecycle.training.monitors.rules_later import LATER
+    from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
+    from lifecycle.engine.training.monitors.rules import RULES
+    from lifecycle.engine.training.monitors.rules_later import LATER
+    from lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
 
     sites, count = [], Counter[str]()
-    for check in CATALOGUE:
+    for check in (*HOST_CHECKS, *WORKER_CHECKS, *TRAINER_CHECKS, *AFTER_CHECKS):
         sites.append(Site(check.id, "preflight check", check.look.__module__))
         look = check.look
         object.__setattr__(check, "look", _guarded_look(check.id, look))
@@ -138,7 +139,7 @@ def registered() -> tuple[Site, ...]:
             count[rule.name] += 1
             suffix = f"#{count[rule.name]}" if count[rule.name] > 1 else ""
             sites.append(
-                Site(f"diagnosis.{rule.name}{suffix}", "diagnosis rule", "lifecycle.training.monitors.diagnosis")
+                Site(f"diagnosis.{rule.name}{suffix}", "diagnosis rule", "lifecycle.engine.training.monitors.diagnosis")
             )
             object.__setattr__(rule, "holds", _guarded_rule(sites[-1].id, rule))
     sites += [Site(f"contract.{kind}", "contract rule", "lifecycle.contract.fused") for kind in get_args(Kind)]
@@ -147,7 +148,7 @@ def registered() -> tuple[Site, ...]:
 
 
 def _guarded_look(identifier: str, look: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    from lifecycle.preflight.check import Found
+    from lifecycle.gates.check import Found
 
     @functools.wraps(look)
     def guarded(subject: Any) -> Any:

@@ -25,8 +25,8 @@ GATES = ("stopping", "stops", "stops_the_step")
 # Functions that give unusual columns, by what they return.
 DRIFT = {"list[Shift]": "drift shifts", "Shift | None": "drift shift"}
 HARMLESS = ("pass", "not_applicable")
-WATCHED = ("lifecycle.training.monitors", "lifecycle.trainers")
-DECIDE, CONTROLS, OWN = "lifecycle.promotion.decide", "lifecycle.promotion.controls", "lifecycle.preflight.own"
+WATCHED = ("lifecycle.engine.training.monitors", "lifecycle.engine.trainers", "lifecycle.trainers")
+DECIDE, CONTROLS, OWN = "lifecycle.promotion.decide", "lifecycle.promotion.controls", "lifecycle.engine.preflight.own"
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.wiring.causal import causal
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.wiring.causal import causal
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.plan import Plan
 from lifecycle.spec.preflight import PreflightSpec
-from lifecycle.training.plan import Plan
-from lifecycle.training.state import Recipe, TrainData
 
 ROWS, LENGTH, WORDS = 96, 16, 40
 

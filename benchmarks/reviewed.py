@@ -33,13 +33,13 @@ from lifecycle.contract.read import load_contract
 from lifecycle.data.files import SplitFiles, read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows
+from lifecycle.engine.train import run_stage
+from lifecycle.gates.seeds import of_seed
 from lifecycle.leakage.battery import leakage
+from lifecycle.leakage.unreviewed import unreviewed_check
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.jobs import Rows, TrainJob
 from lifecycle.protocol.results import UnreviewedInputs
-from lifecycle.train import run_stage
-from lifecycle.training.judging.seeds import of_seed
-from lifecycle.training.judging.unreviewed import unreviewed_check
 from lifecycle.use_case import UseCase, load_use_case
 from pipeline.cli import main as trainworthy
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.preflight.subject import Subject
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from lifecycle.engine.training.state import TrainData
+from lifecycle.plan import make_plan
 from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
-from lifecycle.training.plan import make_plan
-from lifecycle.training.recipe import make_optimizers, make_recipe
-from lifecycle.training.state import TrainData
 
 STAGES = StagesSpec(smoke=0.01, pilot=0.1, full=1.0)
 

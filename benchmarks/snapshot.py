@@ -26,7 +26,7 @@ from benchmarks.process import peak_bytes
 from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
-from lifecycle.data.content import parquet_files
+from lifecycle.files.content import parquet_files
 from lifecycle.protocol.records import Cost, DatasetVersion, Provenance
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase, load_use_case

@@ -27,19 +27,19 @@ from benchmarks.stories_models import auc_alone, fitted, held_back
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
-from lifecycle.data.content import combined, content_hash
 from lifecycle.data.difference import VersionFiles, compare
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows, splits_check
-from lifecycle.data.versions import refuse_changes
 from lifecycle.errors import DatasetError
 from lifecycle.evaluation.comparison import paired_gain
 from lifecycle.evaluation.window import window_check
+from lifecycle.files.content import combined, content_hash
+from lifecycle.files.versions import refuse_changes
 from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.split_gap import split_gap
 from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.leak import leakage_check
 from lifecycle.spec.split import HashSplit, Shares, SplitSpec
 from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.probabilities import auc, log_loss

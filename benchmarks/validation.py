@@ -27,7 +27,7 @@ from benchmarks.result import arguments, begin, finish
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
 from lifecycle.contract.rule import Rule, within
-from lifecycle.data.content import parquet_files
+from lifecycle.files.content import parquet_files
 from resources.settings import PROJECT
 
 CONTRACT = Path(__file__).with_name("validation_contract.yaml")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.table import Table, logical_name
-from lifecycle.data.common_type import plain_type
 from lifecycle.errors import DatasetError
+from lifecycle.files.common_type import plain_type
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.file_values import opened_files
 from lifecycle.errors import CheckpointError
+from lifecycle.files.values import opened_files
 from lifecycle.golden import file_columns, made_columns, write_golden
 from lifecycle.identity import canonical_json, python_sources, sha256_file
 from lifecycle.spec.task import Target
@@ -181,7 +181,7 @@ def artifact_kind(folder: Path) -> Kind:
 def _load(folder: Path) -> Scorer:
     import torch
 
-    from lifecycle.training.scoring import in_chunks
+    from lifecycle.scoring import in_chunks
 
     task = load_task(folder / "code")
     preprocessing, calibration, features = (

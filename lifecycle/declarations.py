@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lifecycle.contract.agreement import agreement_problems
+from lifecycle.agreement import agreement_problems
 from lifecycle.contract.read import load_contract
 from lifecycle.cost.prices import Prices
-from lifecycle.data.versions import published_version
 from lifecycle.errors import Problem, TrainworthyError, UseCaseError
+from lifecycle.files.versions import published_version
 from lifecycle.use_case import UseCase
 
 

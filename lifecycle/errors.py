@@ -42,10 +42,13 @@ class Problem:
 
 
 class TrainworthyError(Exception):
-    """Base of what a user can cause. The message holds problem, value and fix, in this order."""
+    """Base of what a user can cause. The message holds problem, value and fix, in this order.
 
-    def __init__(self, problem: str, *, fix: str, value: object = None) -> None:
-        self.problem, self.value, self.fix = problem, value, fix
+    `code` tells callers which of a class it is, where they have to know.
+    """
+
+    def __init__(self, problem: str, *, fix: str, value: object = None, code: str = "") -> None:
+        self.problem, self.value, self.fix, self.code = problem, value, fix, code
         shown = "" if value is None else f"\n  value: {value!r}"
         super().__init__(f"{problem}{shown}\n  fix: {fix}")
 
@@ -91,7 +94,7 @@ class IncidentError(TrainworthyError):
 class WorkerError(TrainworthyError):
     """The worker ended without a valid result. `exit_code` follows the table in lifecycle/worker.py.
 
-    `cause` is its class in lifecycle/training/failure.py, `attempts` all ends of the worker before it was given up.
+    `cause` is its class in lifecycle/failure.py, `attempts` all ends of the worker before it was given up.
     """
 
     def __init__(
@@ -136,5 +139,11 @@ class NotifierError(TrainworthyError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that offers the nearest known name, or lists all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names)}"
+    near = nearest(name, names)
+    return f"did you mean {near!r}?" if near else f"known: {', '.join(names)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is like this one; None if none is."""
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return near[0] if near else None

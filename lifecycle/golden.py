@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lifecycle.contract.file_column import FileKind
-from lifecycle.data.file_values import is_file_column
+from lifecycle.files.kind import FileKind
+from lifecycle.files.values import is_file_column
 from lifecycle.golden_files import MadeFile, made_files
-from lifecycle.promotion.controls import largest_difference
 from lifecycle.protocol.results import GoldenAnswers
 from lifecycle.tasks.kind import Kind
 
@@ -199,3 +198,17 @@ def answer_golden(golden: Golden, score: Score, kind: Kind) -> GoldenAnswers:
     difference = largest_difference(golden.answers, answers, kind.answer_scale(golden.answers))
     # JSON has no infinity; any difference above 1 fails all the same.
     return GoldenAnswers(requests=len(golden.requests), difference=min(difference, 2.0))
+
+
+def largest_difference(evaluated: Any, served: Any, scale: Any = 1.0) -> float:
+    """Largest absolute difference of two arrays, each as a share of its `scale` (Kind.answer_scale).
+
+    Infinite if shapes differ or a value is not finite.
+    """
+    import numpy as np
+
+    evaluated, served = np.asarray(evaluated, dtype=np.float64), np.asarray(served, dtype=np.float64)
+    if evaluated.shape != served.shape or not evaluated.size:
+        return math.inf
+    difference = np.abs(evaluated - served)
+    return float((difference / scale).max()) if np.isfinite(difference).all() else math.inf

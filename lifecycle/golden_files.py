@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lifecycle.contract.file_column import FileKind
-from lifecycle.data.pictures import open_picture
+from lifecycle.files.kind import FileKind
+from lifecycle.files.pictures import open_picture
 from lifecycle.tasks.file_numbers import form_of
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _size(path: Path) -> tuple[int, int]:
 
 def _some(paths: Sequence[Path]) -> list[Path]:
     """SOURCES of the files at most, evenly spread."""
-    from lifecycle.data.few_rows import evenly_spread
+    from lifecycle.files.few_rows import evenly_spread
 
     return [paths[place] for place in evenly_spread(len(paths), SOURCES)]
 

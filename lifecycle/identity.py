@@ -66,10 +66,15 @@ def own_code_sha256() -> str:
 def _own_code() -> dict[str, str]:
     ours = Path(__file__).parent
     return {
-        "lifecycle": sha256_files(python_sources(ours, skip=("report",))),
+        "lifecycle": sha256_files(python_sources(ours, skip=("report",)) | _tables(ours)),
         "expectations": sha256_files(python_sources(ours.parent / "expectations")),
         "assets": sha256_files(python_sources(ours.parent / "assets")),
     }
+
+
+def _tables(folder: Path) -> dict[str, Path]:
+    """Tables that code decides by: a severity there is as good as one in a module."""
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.toml"))}
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from lifecycle.spec.task import TaskSpec
 from lifecycle.spec.training import MonitorsSpec
 from lifecycle.spec.use_case import DatasetSpec
 from lifecycle.storage.records import RecordStore
-from lifecycle.trainers.script import trainer_packages
+from lifecycle.training_script import trainer_packages
 from lifecycle.use_case import UseCase
 
 _LEFT_OUT = ("ema", "early_stopping", "activation_checkpointing", "focal_gamma", "oversampling", "compile")

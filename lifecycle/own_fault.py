@@ -6,8 +6,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from lifecycle.error_causes import ran_out_of_memory
 from lifecycle.errors import TrainworthyError
-from lifecycle.training.raised import ran_out_of_memory
 
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD = Path(sysconfig.get_path("stdlib")).resolve()

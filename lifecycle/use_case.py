@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from lifecycle import training_script
 from lifecycle.errors import DatasetError, Problem, UseCaseError
 from lifecycle.spec.frozen import Frozen
 from lifecycle.spec.task import target_of
@@ -24,7 +25,6 @@ from lifecycle.task import REQUIRED_FUNCTIONS
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.declared import kind_problems, metric_problems
 from lifecycle.tasks.own import own_problems
-from lifecycle.trainers import script
 from lifecycle.unique_keys import unique_keys_loader
 
 
@@ -60,16 +60,17 @@ def load_use_case(folder: Path) -> UseCase:
     folder = folder.resolve()
     spec, problems, values = _read_spec(folder)
     declared, trainer = _declared(values.get("preflight")), values.get("trainer")
-    problems += model_problems(folder / "model.py", script.REQUIRED_FUNCTIONS if trainer else REQUIRED_FUNCTIONS)
+    required = training_script.REQUIRED_FUNCTIONS if trainer else REQUIRED_FUNCTIONS
+    problems += model_problems(folder / "model.py", required)
     if isinstance(trainer, str) and re.match(SCRIPT_PATTERN, trainer):
-        problems += script.script_problems(folder, trainer)
+        problems += training_script.script_problems(folder, trainer)
     if spec is not None:
         problems += kind_problems(spec)
         known = kind_of(target_of(spec.task)).metrics
         problems += own_problems(folder, spec.benchmark.baselines, spec.benchmark.metrics, known)
     if declared:
         # Only here: the catalogue of checks costs imports that most use cases do not need.
-        from lifecycle.preflight.not_applicable import not_applicable_problems
+        from lifecycle.gates.not_applicable import not_applicable_problems
 
         problems += not_applicable_problems(declared, folder / "model.py")
     for name in ("contract.yaml", "dataset.py"):
@@ -124,7 +125,7 @@ def _another_stage(folder: Path, spec: UseCaseSpec) -> bool:
 
 def _imported(project: Path, spec: UseCaseSpec) -> bool:
     """True if the version was published from an address, or data/<dataset>.dvc declares one."""
-    from lifecycle.data.versions import read_versions
+    from lifecycle.files.versions import read_versions
 
     if (project / "data" / f"{spec.dataset.name}.dvc").is_file():
         return True

@@ -5,7 +5,7 @@ progress over Pipes, and at the end the sha256 of its answer, in small messages 
 
 Exit codes: 0 done, or stopped with its answer written (a NaN stop too); 65 bad data, code or
 checkpoint, told in error.json; 66 the folder's lease lost; 70 internal error; 71 out of memory; 73
-disk full; 74 storage; 75 preempted, with a checkpoint written; 76 a hang, if declared. training/failure.py says what
+disk full; 74 storage; 75 preempted, with a checkpoint written; 76 a hang, if declared. failure.py says what
 follows.
 """
 
@@ -27,7 +27,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from lifecycle.artifact import verify_artifact
+from lifecycle.error_causes import PASSING_ERRNOS, BatchError, in_an_update, ran_out_of_memory, storage_errno
 from lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
+from lifecycle.failure import (
+    EXIT_BAD_INPUT,
+    EXIT_DISK_FULL,
+    EXIT_INTERNAL,
+    EXIT_LEASE_LOST,
+    EXIT_OUT_OF_MEMORY,
+    EXIT_PREEMPTED,
+    EXIT_STORAGE,
+)
 from lifecycle.folder_lock import Lease, locked
 from lifecycle.identity import canonical_json, job_sha256, sha256_file
 from lifecycle.progress import say
@@ -43,21 +53,10 @@ from lifecycle.protocol.jobs import (
     VerifyJob,
 )
 from lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
+from lifecycle.storage.checkpoints import verify_checkpoint
+from lifecycle.storage.durable_lease import durable_lease
 from lifecycle.storage.state import write_atomic
 from lifecycle.task import line_of
-from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
-from lifecycle.training.checkpoints.lease import durable_lease
-from lifecycle.training.failure import (
-    EXIT_BAD_INPUT,
-    EXIT_DISK_FULL,
-    EXIT_INTERNAL,
-    EXIT_LEASE_LOST,
-    EXIT_OUT_OF_MEMORY,
-    EXIT_PREEMPTED,
-    EXIT_STORAGE,
-)
-from lifecycle.training.raised import PASSING_ERRNOS, in_an_update, ran_out_of_memory, storage_errno
-from lifecycle.training.rows.loading import BatchError
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
@@ -130,7 +129,7 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
 
 def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
-    from lifecycle.training.flight import PreemptedError
+    from lifecycle.error_causes import PreemptedError
 
     # As debug lines: the terminal shows the worker's own bar or lines already.
     forward = None if pipes is None else pipes.log.debug
@@ -180,15 +179,15 @@ def _do(
         case TrainJob():
             import psutil
 
-            from lifecycle.train import run_stage
-            from lifecycle.training.watching.clock import QUEUE, START
+            from lifecycle.engine.train import run_stage
+            from lifecycle.engine.training.watching.clock import QUEUE, START
 
             lived = time.time() - psutil.Process().create_time()
             return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited + queued})
         case PreflightJob():
             import psutil
 
-            from lifecycle.preflight.run import run_preflight
+            from lifecycle.engine.preflight.run import run_preflight
 
             return run_preflight(job, began=psutil.Process().create_time())
         case PredictJob():
@@ -196,7 +195,7 @@ def _do(
 
             return run_predict(job)
         case FunctionsJob():
-            from lifecycle.preflight.functions import try_functions
+            from lifecycle.engine.preflight.functions import try_functions
 
             return try_functions(job)
         case VerifyJob():
@@ -204,11 +203,11 @@ def _do(
 
             return run_verify(job)
         case ReplayJob():
-            from lifecycle.incidents.replay import run_replay
+            from lifecycle.engine.incidents.replay import run_replay
 
             return run_replay(job)
         case PackJob():
-            from lifecycle.incidents.portable import pack
+            from lifecycle.engine.incidents.portable import pack
 
             return pack(job)
 

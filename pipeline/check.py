@@ -17,13 +17,13 @@ import yaml
 from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
 from lifecycle.cost.prices import load_prices
-from lifecycle.data.versions import published_version
 from lifecycle.declarations import declaration_problems
 from lifecycle.errors import DatasetError, Problem, UseCaseError
+from lifecycle.files.versions import published_version
+from lifecycle.plan import make_plan
 from lifecycle.protocol.jobs import FunctionsJob, Rows
 from lifecycle.protocol.results import FunctionsResult, TriedFunction
 from lifecycle.spec.task import target_of
-from lifecycle.training.plan import make_plan
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import Settings, read_settings, use_case_folder
 from resources.worker_process import run_worker

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from lifecycle.data.contents import Times, read_contents, times_of
-from lifecycle.data.materialised import files_folder
-from lifecycle.data.versions import PublishedVersion, read_versions
 from lifecycle.errors import DatasetError, UseCaseError
+from lifecycle.files.contents import Times, read_contents, times_of
+from lifecycle.files.materialised import files_folder
+from lifecycle.files.versions import PublishedVersion, read_versions
 from lifecycle.promotion.trained import Trained, trained_on
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder

@@ -11,11 +11,11 @@ from lifecycle.contract.read import load_contract
 from lifecycle.data.added_rows import ColumnShift, shifts
 from lifecycle.data.backfill import declared_between
 from lifecycle.data.changed_rows import changed_rows
-from lifecycle.data.content import content_hash
 from lifecycle.data.difference import Difference, VersionFiles, compare
-from lifecycle.data.file_tree import is_file_name
-from lifecycle.data.versions import Versions, changed_files, published_version, read_versions
 from lifecycle.errors import DatasetError, did_you_mean
+from lifecycle.files.content import content_hash
+from lifecycle.files.tree import is_file_name
+from lifecycle.files.versions import Versions, changed_files, published_version, read_versions
 from lifecycle.storage.state import StateFolder
 from pipeline.datasets import loadable_use_cases
 from resources.settings import projects, read_settings

@@ -9,13 +9,13 @@ from typing import Any
 from lifecycle.contract.model import Column, Contract
 from lifecycle.contract.read import load_contract
 from lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
-from lifecycle.data.few_rows import few_rows
 from lifecycle.data.snapshot import with_label
 from lifecycle.errors import Problem, UseCaseError
+from lifecycle.files.few_rows import few_rows
+from lifecycle.leakage.unreviewed import NAME, alone_aucs
 from lifecycle.protocol.records import StageReport, Step
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder, write_atomic
-from lifecycle.training.judging.unreviewed import NAME, alone_aucs
 from lifecycle.use_case import UseCase, load_use_case
 from pipeline.rule_test import dataset_files
 from resources.settings import read_settings, use_case_folder

@@ -10,10 +10,10 @@ from lifecycle.contract.fused import validate_frame
 from lifecycle.contract.read import load_contract
 from lifecycle.contract.sample import sample_rows
 from lifecycle.contract.trial import Claim, Trial, fix_of, try_rules
-from lifecycle.data.few_rows import few_rows
-from lifecycle.data.materialised import files_folder, intact
-from lifecycle.data.versions import published_version
 from lifecycle.errors import DatasetError
+from lifecycle.files.few_rows import few_rows
+from lifecycle.files.materialised import files_folder, intact
+from lifecycle.files.versions import published_version
 from lifecycle.use_case import UseCase, load_use_case
 from resources.dvc import DatasetStore
 from resources.settings import read_settings, use_case_folder

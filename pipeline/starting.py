@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from lifecycle.data.versions import published_version
+from lifecycle.files.versions import published_version
 from lifecycle.run_config import run_config
 from lifecycle.use_case import UseCase
 

@@ -20,8 +20,8 @@ from lifecycle.contract.observed import naming_columns
 from lifecycle.contract.read import contract_problems
 from lifecycle.contract.rule import LogicalType
 from lifecycle.data.files import read_columns
-from lifecycle.data.versions import read_versions
 from lifecycle.errors import DatasetError, Problem, UseCaseError, did_you_mean
+from lifecycle.files.versions import read_versions
 from pipeline.scaffold.roles import column_roles
 from pipeline.scaffold.source import SUFFIXES, column_kinds, read_source
 from resources.dvc import DatasetStore

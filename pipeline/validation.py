@@ -8,7 +8,7 @@ No `from __future__ import annotations`: Dagster cannot resolve a text annotatio
 
 import dagster as dg
 
-from lifecycle.data.versions import read_versions
+from lifecycle.files.versions import read_versions
 from lifecycle.use_case import UseCase
 from pipeline.starting import request, run_key, run_of, under_way
 

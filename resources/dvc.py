@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lifecycle.data.backfill import refuse_undeclared
-from lifecycle.data.content import ContentHash, content_hash
-from lifecycle.data.contents import PublishedContent, add_contents, published_files, read_contents
-from lifecycle.data.file_tree import is_file_name
-from lifecycle.data.materialised import Manifest, files_folder, install, intact, read_manifest
-from lifecycle.data.versions import (
+from lifecycle.errors import DatasetError, SettingsError
+from lifecycle.files.content import ContentHash, content_hash
+from lifecycle.files.contents import PublishedContent, add_contents, published_files, read_contents
+from lifecycle.files.materialised import Manifest, files_folder, install, intact, read_manifest
+from lifecycle.files.tree import is_file_name
+from lifecycle.files.versions import (
     Parameter,
     PublishedVersion,
     add_version,
@@ -28,7 +29,6 @@ from lifecycle.data.versions import (
     published_version,
     read_versions,
 )
-from lifecycle.errors import DatasetError, SettingsError
 from lifecycle.protocol.records import StoredFile, StoredTree
 from resources.dvc_objects import DvcObjects
 from resources.dvc_origin import declared_entry, made, made_again

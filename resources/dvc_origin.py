@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from lifecycle.data.versions import Parameter, PublishedVersion
 from lifecycle.errors import DatasetError
+from lifecycle.files.versions import Parameter, PublishedVersion
 from resources.dvc_stage import build_stage, declare_workspace, run_dvc
 from resources.dvc_work import say
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lifecycle.failure import MemorySeen
 from lifecycle.memory_limit import control_group_files, memory_limit_bytes, value_in
-from lifecycle.training.failure import MemorySeen
 
 _ROOT = Path("/")
 

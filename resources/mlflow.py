@@ -26,7 +26,7 @@ from lifecycle.errors import ChampionError
 from lifecycle.golden import file_columns
 from lifecycle.identity import DECIDING_PACKAGES, sha256_json
 from lifecycle.protocol.records import CurvePoint
-from lifecycle.training.watching.metrics_file import MetricsLine
+from lifecycle.storage.metrics_file import MetricsLine
 from resources.mlflow_folder import settle, source_of
 from resources.settings import PROJECT, read_settings
 

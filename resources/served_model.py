@@ -38,7 +38,7 @@ with warnings.catch_warnings(record=True):
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             import pandas as pd
 
-            from lifecycle.data.file_values import of_strangers
+            from lifecycle.files.values import of_strangers
 
             served = os.environ.get(SERVED_FILES)
             rows = of_strangers(model_input, self._files, Path(served) if served else None)

@@ -1,4 +1,4 @@
-"""Runs a training's worker again from its checkpoint as long as that is worth it; training/failure.py decides."""
+"""Runs a training's worker again from its checkpoint as long as that is worth it; failure.py decides."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from lifecycle.cost.meter import Meter
 from lifecycle.errors import WorkerError
+from lifecycle.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
 from lifecycle.protocol.jobs import TrainJob
 from lifecycle.protocol.records import Attempt
 from lifecycle.protocol.results import AnyResult, TrainResult
-from lifecycle.training.checkpoints.checkpoint import reached_step
-from lifecycle.training.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
+from lifecycle.storage.checkpoints import reached_step
 
 
 def supervise(

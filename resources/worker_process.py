@@ -11,13 +11,13 @@ from typing import Any
 
 from lifecycle.cost.meter import Meter
 from lifecycle.errors import WorkerError
+from lifecycle.failure import End, MemorySeen, error_of
 from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json
 from lifecycle.progress import say
 from lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
 from lifecycle.protocol.results import AnyResult, TrainResult
 from lifecycle.storage.state import write_atomic
-from lifecycle.training.failure import End, MemorySeen, error_of
 from lifecycle.worker import read_result
 from resources.fork_server import start_worker
 from resources.memory_seen import MemoryWatch

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lifecycle.contract.file_column import FileKind
 from lifecycle.contract.logical_type import logical_type
 from lifecycle.contract.model import Label, Role
 from lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
 from lifecycle.contract.quality import ENGINE
+from lifecycle.files.kind import FileKind
 from lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:

@@ -6,14 +6,12 @@ A value is the file's path below the dataset's folder, with `/`, and begins with
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from lifecycle.contract.odcs import where
-from lifecycle.data.file_tree import FILES
 from lifecycle.errors import Problem, did_you_mean
+from lifecycle.files.kind import FileKind
 
-FileKind = Literal["picture", "array", "text", "mask"]
 FILE_ROLES = ("feature", "target", "other")
 _MOST_AXES = 8
 
@@ -58,14 +56,3 @@ def _size_problems(name: str, kind: str, size: Any) -> Iterator[Problem]:
 
 def _add_file() -> str:
     return f"add {{property: file, value: {' | '.join(get_args(FileKind))}}}, or remove size"
-
-
-def outside(path: str) -> str:
-    """Why a value is no path below the dataset's folder of files, in words; empty if it is one."""
-    if "\\" in path or "\0" in path:
-        return "it is written with a backslash"
-    if PurePosixPath(path).is_absolute() or ".." in path.split("/"):
-        return "it leads out of the dataset's folder"
-    if not path.startswith(f"{FILES}/") or path.endswith("/"):
-        return f"it does not begin with {FILES}/"
-    return ""

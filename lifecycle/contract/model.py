@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from lifecycle.contract.file_column import FileKind
 from lifecycle.contract.freshness import Freshness
 from lifecycle.contract.rule import LogicalType, Rule
+from lifecycle.files.kind import FileKind
 from lifecycle.identity import sha256_json
 from lifecycle.spec.frozen import Frozen
 from lifecycle.spec.task import KIND_OF_LABEL, Target

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.rule import Rule
-from lifecycle.data.common_type import common_type, plain_type
-from lifecycle.data.content import parquet_files
 from lifecycle.errors import DatasetError
+from lifecycle.files.common_type import common_type, plain_type
+from lifecycle.files.content import parquet_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lifecycle.cost.duration import measured_step
 from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.preflight.throughput.duration import measured_step
 from lifecycle.protocol.records import STAGES, Forecast, PreflightReport, StageReport
 from lifecycle.spec.frozen import Frozen
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lifecycle.contract.model import Label
 from lifecycle.data.column_types import common_types
 from lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
-from lifecycle.drift.statistics import psi
+from lifecycle.distances import psi
 from lifecycle.protocol.checks import FEWEST_ROWS
 from lifecycle.spec.frozen import Frozen
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lifecycle.data.content import ContentHash
-from lifecycle.data.versions import PublishedVersion, changed_files, refuse_changes
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import ContentHash
+from lifecycle.files.versions import PublishedVersion, changed_files, refuse_changes
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import Backfill
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Label
 from lifecycle.data.column_types import cast_to, column_types, common_types, type_name
-from lifecycle.data.content import ContentHash
-from lifecycle.data.file_tree import is_file_name
 from lifecycle.errors import DatasetError, did_you_mean
+from lifecycle.files.content import ContentHash
+from lifecycle.files.tree import is_file_name
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.file_column import outside
 from lifecycle.contract.model import Column, Contract
-from lifecycle.data.file_content import wrong_content
-from lifecycle.data.file_tree import in_threads
 from lifecycle.data.files import read_columns
+from lifecycle.files.decode import wrong_content
+from lifecycle.files.kind import outside
+from lifecycle.files.tree import in_threads
 from lifecycle.protocol.checks import CheckResult
 
 if TYPE_CHECKING:

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.contract.batches import BATCH_ROWS
 from lifecycle.contract.table import table_of
-from lifecycle.data.content import parquet_files
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import parquet_files
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import pyarrow as pa
-
-# Rows that are held at once: 66 columns of them take about 70 MB. Twice as many save no CPU.
-BATCH_ROWS = 131_072
 
 
 def read_columns(folder: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:

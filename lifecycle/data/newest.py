@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lifecycle.contract.freshness import NewestValue
-from lifecycle.data.content import parquet_files
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import parquet_files
 
 
 def newest_value(folder: Path, column: str, until: datetime) -> NewestValue:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.data.file_values import with_paths
 from lifecycle.errors import DatasetError
+from lifecycle.files.values import with_paths
 from lifecycle.protocol.jobs import Rows
 
 if TYPE_CHECKING:

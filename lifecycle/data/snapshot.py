@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.model import Contract, Label
-from lifecycle.data.content import content_hash
 from lifecycle.data.file_rows import sha_column
-from lifecycle.data.file_tree import in_threads
 from lifecycle.data.files import SplitFiles, write_split_files
 from lifecycle.errors import DatasetError, EvaluationError
+from lifecycle.files.content import content_hash
+from lifecycle.files.tree import in_threads
 from lifecycle.identity import sha256_file
 from lifecycle.protocol.records import DatasetVersion, Split, StoredFile
 from lifecycle.spec.split import SplitSpec, Windows

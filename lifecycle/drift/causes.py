@@ -5,7 +5,8 @@ from __future__ import annotations
 from lifecycle.drift.blocks import Judged
 from lifecycle.drift.columns import Numbers
 
-RESCALED = "all quantiles are about"
+# Code of a column whose values are the earlier ones times a number.
+RESCALED = "rescaled"
 _AT = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 # Quantiles of two healthy months differ by some percent, and so do their ratios.
 _ALIKE, _LEAST_FACTOR = 0.15, 1.25
@@ -36,7 +37,7 @@ def unit_change(values: Numbers, found: Judged, hidden: bool) -> str:
         return ""
     known = _known(factor)
     told = "" if hidden else f" (median {before[3]:g}, now {now[3]:g})"
-    return f"{RESCALED} {factor:.3g} times the earlier ones{told}: " + (known or "another unit or scale")
+    return f"all quantiles are about {factor:.3g} times the earlier ones{told}: " + (known or "another unit or scale")
 
 
 def _known(factor: float) -> str:

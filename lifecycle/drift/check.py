@@ -10,13 +10,13 @@ from typing import Any
 
 from lifecycle.contract.model import Contract
 from lifecycle.data.files import SplitFiles
+from lifecycle.distances import jensen_shannon, psi, shares, volume_change
 from lifecycle.drift.axis import Axis, axis_of
 from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
 from lifecycle.drift.columns import Categories, Reader
 from lifecycle.drift.detect import column_findings
 from lifecycle.drift.ended import ended
 from lifecycle.drift.shift import Shift, listed
-from lifecycle.drift.statistics import jensen_shannon, psi, shares, volume_change
 from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
 from lifecycle.spec.split import SplitSpec
 

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.content import parquet_files
+from lifecycle.contract.batches import BATCH_ROWS
 from lifecycle.data.days import days_of
-from lifecycle.data.files import BATCH_ROWS
+from lifecycle.files.content import parquet_files
 from lifecycle.protocol.records import DatasetVersion
 from lifecycle.storage.metrics import VersionMetrics
 

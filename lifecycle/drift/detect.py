@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lifecycle.contract.model import Column
+from lifecycle.distances import jensen_shannon, null_change, psi, shares
 from lifecycle.drift.blocks import Judged, judge
 from lifecycle.drift.categories import recoded
 from lifecycle.drift.causes import RESCALED, as_other_degrees, unit_change
@@ -19,7 +20,6 @@ from lifecycle.drift.shift import (
     of_judged,
 )
 from lifecycle.drift.single_values import clipped, piled, stuck
-from lifecycle.drift.statistics import jensen_shannon, null_change, psi, shares
 
 # By so many times another scale of degrees has to fit better than the declared one: planted at least 3, healthy 0.6.
 _FITS_BETTER = 2.5
@@ -36,7 +36,7 @@ def column_findings(column: Column, values: Numbers | Categories) -> tuple[Judge
         return whole, [*_nulls(name, values)]
     # The most telling first: what is clipped, stuck or rescaled is distributed otherwise as well.
     moved = [*_moved(name, values, hidden)]
-    rescaled = [finding for finding in moved if finding.cause.startswith(RESCALED)]
+    rescaled = [finding for finding in moved if finding.code == RESCALED]
     found = [*stuck(name, values, hidden)] or [*clipped(name, values, hidden)] or rescaled
     found = found or [*piled(name, values, hidden)] or moved
     return whole, [*(found or _degrees(column, values)), *_nulls(name, values)]
@@ -51,8 +51,9 @@ def _moved(name: str, values: Numbers | Categories, hidden: bool) -> Iterator[Sh
         if min(by_psi.excess, by_js.excess) <= 1:
             continue
         cause = unit_change(values, by_psi, hidden) if isinstance(values, Numbers) else ""
+        code = RESCALED if cause else ""
         cause = cause or "the values come from elsewhere, are made in another way, or the world has changed"
-        yield of_judged(name, "psi", by_psi, axis, cause, "find what changed at the source on these days")
+        yield of_judged(name, "psi", by_psi, axis, cause, "find what changed at the source on these days", code)
         return
 
 

@@ -28,6 +28,7 @@ class Shift(Frozen):
     where: str
     cause: str
     fix: str
+    code: str = ""
 
     @property
     def excess(self) -> float:
@@ -40,7 +41,7 @@ def lengths(axis: Axis) -> tuple[int, ...]:
     return (axis.length, WEEK) if axis.in_time and axis.length > 2 * WEEK else (axis.length,)
 
 
-def of_judged(name: str, statistic: str, judged: Judged, axis: Axis, cause: str, fix: str) -> Shift:
+def of_judged(name: str, statistic: str, judged: Judged, axis: Axis, cause: str, fix: str, code: str = "") -> Shift:
     """The finding about a judged statistic."""
     return Shift(
         column=name,
@@ -51,6 +52,7 @@ def of_judged(name: str, statistic: str, judged: Judged, axis: Axis, cause: str,
         where=axis.span(judged.start, judged.length),
         cause=cause,
         fix=fix,
+        code=code,
     )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lifecycle.distances import greatest_gain, shares
 from lifecycle.drift.blocks import judge, running_total
 from lifecycle.drift.columns import Numbers, bucket_of
 from lifecycle.drift.shift import CLIP_FLOOR, PILE_FLOOR, Shift, lengths, named, of_judged
-from lifecycle.drift.statistics import greatest_gain, shares
 from lifecycle.protocol.checks import FEWEST_ROWS
 
 if TYPE_CHECKING:

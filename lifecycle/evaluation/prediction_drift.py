@@ -11,7 +11,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from lifecycle.drift.statistics import psi
+from lifecycle.distances import psi
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.tasks.kind import Kind, column_of
 

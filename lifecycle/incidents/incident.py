@@ -16,12 +16,12 @@ from pydantic import ConfigDict, ValidationError
 
 from lifecycle.errors import IncidentError
 from lifecycle.identity import canonical_json, sha256_file
+from lifecycle.plan import Plan
 from lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from lifecycle.protocol.records import Alarm, StoredFile
+from lifecycle.protocol.signals import Sample, Signals
 from lifecycle.spec.frozen import Frozen
 from lifecycle.storage.state import write_atomic
-from lifecycle.training.monitors.signals import Sample, Signals
-from lifecycle.training.plan import Plan
 
 FOLDER = "incidents"
 _NAME = re.compile(r"\d+-[A-Za-z0-9_]+")

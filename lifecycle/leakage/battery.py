@@ -12,7 +12,6 @@ from lifecycle.leakage.differences import differences
 from lifecycle.leakage.duplicates import duplicates, near_duplicates
 from lifecycle.leakage.entities import entity_overlap
 from lifecycle.leakage.equal_files import equal_files, file_features
-from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.label_window import label_window
 from lifecycle.leakage.later_times import later_times
 from lifecycle.leakage.null_mask import null_mask
@@ -20,7 +19,7 @@ from lifecycle.leakage.power import shortage
 from lifecycle.leakage.row_order import row_order
 from lifecycle.leakage.single_feature import single_feature
 from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.leak import Leak
+from lifecycle.protocol.leak import Leak, leakage_check
 from lifecycle.spec.split import SplitSpec, Windows
 
 _ONLY_FILES = Leak(

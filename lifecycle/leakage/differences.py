@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lifecycle.contract.model import Contract
-from lifecycle.data.few_rows import evenly_spread
+from lifecycle.files.few_rows import evenly_spread
 from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
 from lifecycle.leakage.power import power_over_events
 from lifecycle.protocol.leak import Leak

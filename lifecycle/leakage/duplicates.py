@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from lifecycle.contract.batches import BATCH_ROWS
 from lifecycle.data.days import day_of, days_of
-from lifecycle.data.files import BATCH_ROWS, SplitFiles
+from lifecycle.data.files import SplitFiles
 from lifecycle.leakage.cells import HELD_SPLITS, Cells, LabelledRows
 from lifecycle.leakage.recurrence import Repeats, Views, are_fine, by_nature, joined, known_rows, parts_of, repeats_of
 from lifecycle.protocol.leak import Leak

@@ -6,9 +6,8 @@ insufficient if nothing is wrong but something was not measured; only then does 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lifecycle.protocol.checks import CheckResult, at_most
 from lifecycle.protocol.latency import Latency
@@ -167,20 +166,6 @@ def deployment_control(
         _quick_enough(latency, latency_limit_ms),
         _within("size in MB", size_mb, size_limit_mb),
     )
-
-
-def largest_difference(evaluated: Any, served: Any, scale: Any = 1.0) -> float:
-    """Largest absolute difference of two arrays, each as a share of its `scale` (Kind.answer_scale).
-
-    Infinite if shapes differ or a value is not finite.
-    """
-    import numpy as np
-
-    evaluated, served = np.asarray(evaluated, dtype=np.float64), np.asarray(served, dtype=np.float64)
-    if evaluated.shape != served.shape or not evaluated.size:
-        return math.inf
-    difference = np.abs(evaluated - served)
-    return float((difference / scale).max()) if np.isfinite(difference).all() else math.inf
 
 
 def _control(name: str, passed: str, *findings: Finding) -> Control:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from lifecycle.data.versions import published_version, read_versions
+from lifecycle.files.versions import published_version, read_versions
 from lifecycle.promotion import log
 from lifecycle.promotion.log import LogEntry
 from lifecycle.protocol.records import DatasetVersion

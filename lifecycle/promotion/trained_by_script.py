@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.preflight.gate import trials_of
+from lifecycle.gates.preflight import trials_of
 from lifecycle.protocol.records import PreflightReport, StageReport
 
 

@@ -22,7 +22,8 @@ class CheckResult(BaseModel):
     """What one check found.
 
     `observed` and `threshold` are plain values with their unit in the check's name or evidence;
-    `evidence` says in words what was seen, `fix` what to do if it did not pass.
+    `evidence` says in words what was seen, `fix` what to do if it did not pass. `code` names what was
+    found where somebody has to tell it apart; else the check's name is enough.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +38,7 @@ class CheckResult(BaseModel):
     evidence: str = ""
     fix: str = ""
     details: tuple[dict[str, Any], ...] = ()
+    code: str = ""
 
     @property
     def stops(self) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+from lifecycle.protocol.checks import CheckResult
 from lifecycle.spec.frozen import Frozen
 
 Taxon = Literal["L1.1", "L1.2", "L1.3", "L1.4", "L2", "L3.1", "L3.2", "L3.3"]
@@ -36,3 +38,35 @@ class Leak(Frozen):
     threshold: float | None = None
     evidence: str
     fix: str = ""
+
+
+def leakage_check(name: str, findings: Sequence[Leak], device: str = "host") -> CheckResult:
+    """All findings as one check: a fail stops, a warning alone does not; what was not measured is insufficient."""
+    by_status = {status: [f for f in findings if f.status == status] for status in ("fail", "warning", "insufficient")}
+    told = [*by_status["fail"], *by_status["warning"]]
+    details = tuple(finding.model_dump(mode="json") for finding in findings)
+    if told:
+        severity = "error" if by_status["fail"] else "warning"
+        evidence = "; ".join(f"{_named(finding)}: {finding.evidence}" for finding in told)
+        fix = "; ".join(dict.fromkeys(finding.fix for finding in told))
+        return CheckResult(
+            name=name, status="fail", severity=severity, device=device, observed=len(told), threshold=0,
+            evidence=evidence, fix=fix, details=details,
+        )  # fmt: skip
+    if by_status["insufficient"] or not findings:
+        evidence = "; ".join(f"{_named(finding)}: {finding.evidence}" for finding in by_status["insufficient"])
+        fix = "; ".join(dict.fromkeys(finding.fix for finding in by_status["insufficient"] if finding.fix))
+        return CheckResult(
+            name=name, status="insufficient", device=device, evidence=evidence or "nothing was looked at", fix=fix,
+            details=details,
+        )  # fmt: skip
+    looked = ", ".join(dict.fromkeys(finding.family for finding in findings if finding.status == "pass"))
+    return CheckResult(
+        name=name, status="pass", device=device, observed=0, threshold=0, evidence=f"no leak seen by {looked}",
+        details=details,
+    )  # fmt: skip
+
+
+def _named(finding: Leak) -> str:
+    columns = f" of {', '.join(finding.columns)}" if finding.columns else ""
+    return f"{finding.taxon} {finding.family}{columns}"

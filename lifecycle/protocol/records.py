@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr
 
 from lifecycle.protocol.checks import CheckResult, stopping
 from lifecycle.spec.frozen import Frozen
+from lifecycle.spec.training import Action
 
 Step = Literal["dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion"]
 STEPS: tuple[Step, ...] = ("dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion")
@@ -347,20 +348,18 @@ class DataCurve(Frozen):
     usd: Forecast | None = None
 
 
-Action = Literal["warn", "skip_batch", "lower_rate", "roll_back", "stop"]
-
-
 class Alarm(Frozen):
     """Something that went wrong while a stage trained, and what was done about it.
 
     Seen at update `step`, so since update `onset`, both counted from 0; `count` times in a row, the last one at
-    `last_step`. `row_keys` name rows of that batch by key, `where` parameters or modules. `incident` is the folder of
-    what was recorded of it.
+    `last_step`. `rule` is the diagnosis that names the cause, empty without one. `row_keys` name rows of that batch by
+    key, `where` parameters or modules. `incident` is the folder of what was recorded of it.
     """
 
     step: int
     onset: int
     monitor: str
+    rule: str = ""
     severity: Literal["critical", "warning"]
     symptom: str
     evidence: str
@@ -381,7 +380,7 @@ Cause = Literal[
 
 
 class Attempt(Frozen):
-    """A life of the worker that ended without an answer, and why (training/failure.py).
+    """A life of the worker that ended without an answer, and why (failure.py).
 
     The steps are those of the newest checkpoint before and after; 0 if there was none. Its seconds are in the cost.
     """

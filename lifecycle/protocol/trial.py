@@ -11,6 +11,8 @@ class Trial(Frozen):
 
     `device` is where it looked: host for what no device changes. `seconds` is wall time. `optimizer_steps` counts calls
     of `step` that returned: each of several optimizers, no step within a step, and what a check fits by itself as well.
+    `code` names what was found, the check's id where nothing more has to be told apart; trials of before there were
+    codes have none. `about` says what was looked at, where that may be another thing in the next run.
     """
 
     check: str
@@ -28,6 +30,8 @@ class Trial(Frozen):
     optimizer_steps: int = 0
     curve: tuple[tuple[float, float], ...] = ()
     answered_by: str = ""
+    code: str = ""
+    about: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:

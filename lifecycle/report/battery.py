@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.preflight.gate import trials_of
+from lifecycle.gates.preflight import trials_of
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.trial import Trial
 from lifecycle.report.outcome import Records

@@ -6,7 +6,7 @@ import base64
 import struct
 from dataclasses import dataclass
 
-from lifecycle.preflight.learning_rate import suggested_range
+from lifecycle.gates.learning_rate import suggested_range
 from lifecycle.protocol.records import Comparison, EvaluationReport, StageReport
 from lifecycle.protocol.words import Words
 from lifecycle.report import pictures, sections

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from lifecycle.protocol.records import Action
 from lifecycle.spec.frozen import Frozen
 
 
@@ -17,6 +16,7 @@ def _odd(count: int) -> int:
     return count
 
 
+Action = Literal["warn", "skip_batch", "lower_rate", "roll_back", "stop"]
 Precision = Literal["fp32", "bf16", "fp16"]
 
 

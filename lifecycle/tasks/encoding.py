@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.data.file_values import is_file_column
 from lifecycle.errors import EvaluationError, did_you_mean
+from lifecycle.files.values import is_file_column
 from lifecycle.tasks.file_numbers import Form, file_numbers, form_of
 
 if TYPE_CHECKING:

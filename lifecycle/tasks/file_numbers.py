@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lifecycle.data.file_tree import in_threads
-from lifecycle.data.pictures import in_eight_bits, open_picture
 from lifecycle.errors import EvaluationError
+from lifecycle.files.pictures import in_eight_bits, open_picture
+from lifecycle.files.tree import in_threads
 
 if TYPE_CHECKING:
     import numpy as np

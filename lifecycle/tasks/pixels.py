@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.pictures import in_eight_bits, open_picture
 from lifecycle.errors import EvaluationError
+from lifecycle.files.pictures import in_eight_bits, open_picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ def _model(name: str, seed: int) -> Any:
 
 def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
     """Columns whose files are pictures; arrays and texts beside them have no pixels."""
-    from lifecycle.data.file_values import is_file_column
+    from lifecycle.files.values import is_file_column
     from lifecycle.tasks.file_numbers import form_of
 
     files = [name for name in columns if is_file_column(rows[name])]

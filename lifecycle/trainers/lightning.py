@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lifecycle.engine.trainers.flight import Flight
 from lifecycle.errors import TrainingError
-from lifecycle.trainers.flight import Flight
 
 if TYPE_CHECKING or "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]

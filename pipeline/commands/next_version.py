@@ -24,8 +24,8 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Say what is next and become Dagster's command for it; 0 if every published version has its verdict."""
-    from lifecycle.data.versions import published_version
     from lifecycle.errors import ChampionError
+    from lifecycle.files.versions import published_version
     from lifecycle.promotion.judged import NOTHING_NEWER
     from lifecycle.run_config import first_model_fix, train_command
     from pipeline.show import find_use_case, standing_of

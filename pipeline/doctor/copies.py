@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lifecycle.errors import TrainworthyError
-from lifecycle.preflight.configuration.declared import LOST_DISKS, NETWORK_DISKS, file_system, takes_files
+from lifecycle.gates.declared import LOST_DISKS, NETWORK_DISKS, file_system, takes_files
 from lifecycle.protocol.checks import CheckResult, holds
 from lifecycle.use_case import load_use_case
 from resources.settings import DURABLE, Settings, use_case_folders

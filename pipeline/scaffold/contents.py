@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from lifecycle.data.file_content import MASK_MODES, MOST_PIXELS
 from lifecycle.data.file_rows import MOST_BYTES
-from lifecycle.data.file_tree import in_threads
-from lifecycle.data.pictures import open_picture
 from lifecycle.errors import Problem
+from lifecycle.files.decode import MASK_MODES, MOST_PIXELS
+from lifecycle.files.pictures import open_picture
+from lifecycle.files.tree import in_threads
 from pipeline.scaffold.folder import CLASSES_FILE, Folder, shown
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pathlib import Path
 from lifecycle.contract.draft import ColumnDraft
 from lifecycle.cost.prices import load_prices
 from lifecycle.data.snapshot import with_label
-from lifecycle.data.versions import add_version
 from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import UseCaseError
+from lifecycle.files.versions import add_version
 from lifecycle.spec.task import KindName
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case

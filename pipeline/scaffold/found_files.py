@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.draft import ColumnDraft
-from lifecycle.contract.file_column import FileKind
 from lifecycle.errors import Problem
+from lifecycle.files.kind import FileKind
 from lifecycle.spec.task import TaskSpec
 from pipeline.scaffold.contents import Contents, read_contents
 from pipeline.scaffold.folder import PICTURES, TEXTS, Folder, read_folder
@@ -115,7 +115,7 @@ def _write_as_places(mask: Path, target: Path) -> None:
     import numpy as np
     from PIL.Image import fromarray
 
-    from lifecycle.data.pictures import open_picture
+    from lifecycle.files.pictures import open_picture
 
     with open_picture(mask) as image:
         places = (np.asarray(image).astype(np.int64) > 0).astype(np.uint8)

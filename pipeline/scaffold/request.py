@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.data.versions import read_versions
 from lifecycle.errors import Problem
+from lifecycle.files.versions import read_versions
 from lifecycle.spec.task import KindName
 from lifecycle.spec.use_case import NAME_PATTERN, OWNER_PATTERN
 from resources.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 
 from assets import dataset as step
 from assets.dataset import dataset_is_whole
-from lifecycle.data.materialised import tree_here
+from lifecycle.files.materialised import tree_here
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import DatasetVersion
 from lifecycle.storage.state import StateFolder

@@ -16,7 +16,7 @@ from lifecycle import snapshot
 from lifecycle.cost.prices import Sku
 from lifecycle.data.file_rows import FileRows
 from lifecycle.errors import DatasetError
-from lifecycle.preflight import host as host_looks
+from lifecycle.gates import host as host_looks
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import Control, Cost, StageSeconds
 from lifecycle.protocol.results import TrainResult

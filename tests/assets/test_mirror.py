@@ -8,7 +8,7 @@ import pytest
 from assets import mirror as mirrors
 from assets.mirror import Mirror, mirrored
 from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
+from lifecycle.storage.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
 from resources.mlflow import Tracking
 
 WAIT_SECONDS = 60

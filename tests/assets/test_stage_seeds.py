@@ -10,10 +10,10 @@ from assets.training import _trainings
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.prices import Sku
 from lifecycle.errors import WorkerError
+from lifecycle.gates import seeds
+from lifecycle.gates.seeds import lost_gpu_seconds, seed_results, seeds_check, spread
 from lifecycle.protocol.records import Attempt, StageSeconds
 from lifecycle.protocol.results import TrainResult
-from lifecycle.training.judging import seeds
-from lifecycle.training.judging.seeds import lost_gpu_seconds, seed_results, seeds_check, spread
 from lifecycle.use_case import load_use_case
 
 TOY = training.Path(__file__).parents[1] / "toy" / "use_cases" / "toy"

@@ -12,10 +12,10 @@ from expectations.validate import validate_frame
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.read import load_contract
 from lifecycle.contract.result import contract_check
-from lifecycle.data.content import combined, content_hash
 from lifecycle.data.files import read_columns
-from lifecycle.data.versions import refuse_changes
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import combined, content_hash
+from lifecycle.files.versions import refuse_changes
 from use_cases.flight_delays import dataset
 
 CONTRACT = Path(__file__).parents[2] / "use_cases" / "flight_delays" / "contract.yaml"

@@ -19,11 +19,11 @@ from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import split_rows
+from lifecycle.engine.train import run_stage
 from lifecycle.identity import canonical_json
 from lifecycle.protocol.jobs import JobFile, PreflightJob, Rows, TrainJob
 from lifecycle.spec.task import target_of
 from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.train import run_stage
 from lifecycle.use_case import load_use_case
 
 GRADES = ("low", "middle", "high", "top")

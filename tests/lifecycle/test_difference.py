@@ -7,9 +7,9 @@ import pytest
 from lifecycle.contract.model import Label
 from lifecycle.data.added_rows import shifts
 from lifecycle.data.changed_rows import changed_rows
-from lifecycle.data.content import content_hash
 from lifecycle.data.difference import VersionFiles, compare
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import content_hash
 
 LATE = Label(name="late", version=1, column="delay", greater_than=15)
 

@@ -15,19 +15,19 @@ import pytest
 import torch
 
 from lifecycle.cost.prices import load_prices
-from lifecycle.data.versions import published_version
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from lifecycle.errors import TrainworthyError
+from lifecycle.files.versions import published_version
 from lifecycle.folder_lock import Lease, locked
 from lifecycle.incidents.incident import read_incident, write_manifest
 from lifecycle.promotion import log
 from lifecycle.promotion.champion import agreed_champion
+from lifecycle.storage.checkpoints import verify_checkpoint
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import upstream_records
 from lifecycle.tasks.probabilities import require_both_classes
-from lifecycle.training.checkpoints.checkpoint import verify_checkpoint
-from lifecycle.training.loop import train_step
-from lifecycle.training.state import Recipe, TrainData, TrainState
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import (
     EXIT_BAD_INPUT,

@@ -16,11 +16,12 @@ from test_record_store import dataset
 
 from lifecycle.contract.model import Column, Contract
 from lifecycle.contract.read import load_contract
-from lifecycle.data import file_content, file_rows
+from lifecycle.data import file_rows
 from lifecycle.data.file_rows import look_at, look_at_files, sha_column
 from lifecycle.data.files import SplitFiles
 from lifecycle.data.rows import read_rows
 from lifecycle.errors import UseCaseError
+from lifecycle.files import decode
 from lifecycle.identity import sha256_file
 from lifecycle.leakage.equal_files import equal_files
 from lifecycle.protocol.checks import CheckResult
@@ -142,7 +143,7 @@ def test_a_path_outside_the_folder_is_told_and_never_opened(tmp_path, name):
 def test_too_large_files_are_told_before_they_are_decoded(tmp_path, monkeypatch):
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a").write_bytes(png())
-    monkeypatch.setattr(file_content, "MOST_PIXELS", 63)
+    monkeypatch.setattr(decode, "MOST_PIXELS", 63)
     assert "64 pixels, more than 63" in look_at(tmp_path, of("picture"), "files/a").wrong
     monkeypatch.setattr(file_rows, "MOST_BYTES", 10)
     assert "bytes, more than 10" in look_at(tmp_path, of("picture"), "files/a").wrong

@@ -4,13 +4,13 @@ import pandas as pd
 import pytest
 from file_datasets import picture_dataset
 
-from lifecycle.data.content import FileContent, combined, content_hash, parquet_files
 from lifecycle.data.difference import VersionFiles, compare
-from lifecycle.data.file_values import is_file_column
-from lifecycle.data.materialised import files_folder, install, intact
 from lifecycle.data.rows import read_rows
-from lifecycle.data.versions import changed_files
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import FileContent, combined, content_hash, parquet_files
+from lifecycle.files.materialised import files_folder, install, intact
+from lifecycle.files.values import is_file_column
+from lifecycle.files.versions import changed_files
 from lifecycle.protocol.jobs import Rows
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.preflight.functions import try_functions
-from lifecycle.preflight.trials import FIXES
+from lifecycle.engine.preflight.functions import try_functions
+from lifecycle.engine.preflight.trials import FIXES
 from lifecycle.protocol.jobs import FunctionsJob, Rows
 from lifecycle.protocol.results import FunctionsResult, TriedFunction
 from lifecycle.worker import read_result

@@ -14,7 +14,7 @@ from lifecycle.contract.read import load_contract
 from lifecycle.contract.sample import sample_rows
 from lifecycle.contract.sample_files import with_sample_files
 from lifecycle.data.file_rows import look_at
-from lifecycle.preflight.functions import try_functions
+from lifecycle.engine.preflight.functions import try_functions
 from lifecycle.protocol.jobs import FunctionsJob, Rows
 
 

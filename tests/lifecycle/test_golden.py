@@ -9,6 +9,7 @@ import pytest
 import toy_jobs
 
 from lifecycle.artifact import artifact_sha256
+from lifecycle.engine.train import run_stage
 from lifecycle.errors import CheckpointError
 from lifecycle.golden import FILE, REQUESTS, draw_requests, read_golden
 from lifecycle.identity import canonical_json, sha256_file
@@ -18,7 +19,6 @@ from lifecycle.protocol.jobs import VerifyJob
 from lifecycle.protocol.results import TrainResult
 from lifecycle.storage.state import write_atomic
 from lifecycle.tasks.binary import BINARY
-from lifecycle.train import run_stage
 
 FEATURES = list(toy_jobs.ROWS.features)
 

@@ -12,9 +12,9 @@ from file_datasets import picture_dataset
 from PIL import Image
 
 from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact, verify_artifact, write_artifact
-from lifecycle.contract.file_column import FileKind
-from lifecycle.data.file_values import of_strangers, opened_files, with_paths
 from lifecycle.errors import CheckpointError, EvaluationError
+from lifecycle.files.kind import FileKind
+from lifecycle.files.values import of_strangers, opened_files, with_paths
 from lifecycle.golden import answer_golden, draw_requests, file_columns, read_golden
 from lifecycle.golden_files import made_files
 from lifecycle.spec.task import Target

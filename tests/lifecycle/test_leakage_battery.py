@@ -11,9 +11,8 @@ from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.cells import cells_of
 from lifecycle.leakage.duplicates import duplicates
 from lifecycle.leakage.entities import entity_overlap
-from lifecycle.leakage.finding import leakage_check
 from lifecycle.leakage.label_window import label_window
-from lifecycle.protocol.leak import Leak
+from lifecycle.protocol.leak import Leak, leakage_check
 from lifecycle.tasks.binary import BINARY
 
 SEED = 5

@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.leakage import in_training, own_rows
-from lifecycle.leakage.in_training import leakage_in_training
+from lifecycle.engine import leakage
+from lifecycle.engine.leakage import leakage_in_training
+from lifecycle.engine.preflight.sample import draw_sample
+from lifecycle.leakage import own_rows
 from lifecycle.leakage.split_gap import split_gap
-from lifecycle.preflight.sample import draw_sample
 from lifecycle.protocol.leak import Leak
 
 FIT = "def fit_preprocessing(training, hyperparameters):\n"
@@ -232,7 +233,7 @@ def test_leakage_in_training_gap_that_can_not_be_measured_is_insufficient(splits
     def refuse(*_, **__):
         raise ValueError("as sklearn of odd rows")
 
-    monkeypatch.setattr(in_training, "split_gap", refuse)
+    monkeypatch.setattr(leakage, "split_gap", refuse)
     finding = watched(splits, tmp_path)["split_gap"]
     assert (finding.taxon, finding.status) == ("L3.1", "insufficient")
     assert "odd rows" in finding.evidence

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from lifecycle.data.few_rows import evenly_spread
-from lifecycle.data.files import BATCH_ROWS, SplitFiles
+from lifecycle.contract.batches import BATCH_ROWS
+from lifecycle.data.files import SplitFiles
+from lifecycle.files.few_rows import evenly_spread
 from lifecycle.leakage.battery import leakage_findings
 from lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
 from lifecycle.leakage.duplicates import duplicates

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from lifecycle.data.content import content_hash
-from lifecycle.data.materialised import files_folder, install, intact
 from lifecycle.errors import DatasetError
+from lifecycle.files.content import content_hash
+from lifecycle.files.materialised import files_folder, install, intact
 
 
 @pytest.fixture

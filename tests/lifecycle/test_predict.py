@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import toy_jobs
 
+from lifecycle.engine.train import run_stage
 from lifecycle.errors import UseCaseError
 from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
@@ -15,7 +16,6 @@ from lifecycle.tasks.binary import BINARY
 from lifecycle.tasks.metric import estimate
 from lifecycle.tasks.platt import fit_platt
 from lifecycle.tasks.probabilities import log_loss
-from lifecycle.train import run_stage
 
 # The toy's network, with its answer replaced by one number for every row.
 CONSTANT = ("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs * 0.0 - 2.0)")

@@ -8,17 +8,17 @@ import toy_jobs
 
 from lifecycle.cost.prices import Sku
 from lifecycle.data.rows import read_rows
+from lifecycle.engine.preflight.run import run_preflight
+from lifecycle.engine.preflight.sample import draw_sample
+from lifecycle.engine.preflight.throughput.seconds import run_time
+from lifecycle.engine.training.loop import DENSE
+from lifecycle.engine.training.loop import SPARSE_TOLD as SPARSE_GRADIENTS
 from lifecycle.errors import UseCaseError
-from lifecycle.preflight.gate import CHECKS, cost_forecast, preflight_checks
-from lifecycle.preflight.run import run_preflight
-from lifecycle.preflight.sample import draw_sample
-from lifecycle.preflight.throughput.seconds import run_time
+from lifecycle.gates.preflight import CHECKS, cost_forecast, preflight_checks
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.forecasts import StepTime
 from lifecycle.protocol.results import PreflightResult
 from lifecycle.protocol.trial import Trial
-from lifecycle.training.loop import DENSE
-from lifecycle.training.loop import SPARSE as SPARSE_GRADIENTS
 from lifecycle.worker import read_result
 
 LIMIT = 4 * 2**30
@@ -252,7 +252,7 @@ def test_update_that_raises_while_it_is_timed_leaves_all_trials(splits, tmp_path
     def broken(subject):
         raise ValueError("no time today")
 
-    monkeypatch.setattr("lifecycle.preflight.run.step_time", broken)
+    monkeypatch.setattr("lifecycle.engine.preflight.run.step_time", broken)
     result = run_preflight(toy_jobs.preflight_job(splits, tmp_path))
     assert (result.seconds, result.step, result.time) == (None, None, None)
     checks = checks_of(result)

@@ -6,8 +6,8 @@ import pytest
 import toy_jobs
 
 from lifecycle.artifact import load_artifact
+from lifecycle.engine.train import run_stage
 from lifecycle.task import line_of, load_task
-from lifecycle.train import run_stage
 
 
 def two_modules(folder: Path, shops: str = '["north", "south", "west"]') -> Path:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from lifecycle.data.content import FileContent, combined
-from lifecycle.data.versions import (
+from lifecycle.errors import DatasetError
+from lifecycle.files.content import FileContent, combined
+from lifecycle.files.versions import (
     PublishedVersion,
     add_version,
     check_entry,
@@ -12,7 +13,6 @@ from lifecycle.data.versions import (
     refuse_changes,
     versions_path,
 )
-from lifecycle.errors import DatasetError
 
 ENTRY = (
     f"{{parameters: {{through_month: 9, source: 0.0.3}}, rows: 5, content_hash: {'ab' * 32}, dvc_hash: {'c' * 32}.dir}}"

@@ -17,11 +17,11 @@ import pytest
 from lifecycle.contract.read import load_contract
 from lifecycle.data.snapshot import with_label
 from lifecycle.data.split import SPLITS, split_rows
+from lifecycle.engine.training.state import TrainState
 from lifecycle.folder_lock import locked
 from lifecycle.identity import canonical_json
 from lifecycle.protocol.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
 from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.training.state import TrainState
 from lifecycle.use_case import load_use_case
 from lifecycle.worker import main
 from resources import fork_server

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from toy_project import git
 
-from lifecycle.data.versions import read_versions, versions_path
+from lifecycle.files.versions import read_versions, versions_path
 from lifecycle.protocol.records import DatasetVersion
 from pipeline.cli import main
 

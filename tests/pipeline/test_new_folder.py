@@ -16,7 +16,7 @@ from toy_project import ROOT
 
 from lifecycle.contract.read import load_contract
 from lifecycle.data.file_rows import look_at_files
-from lifecycle.preflight.functions import try_functions
+from lifecycle.engine.preflight.functions import try_functions
 from lifecycle.protocol.jobs import FunctionsJob, Rows
 from lifecycle.protocol.results import TriedFunction
 from lifecycle.spec.training import TrainingSpec

@@ -8,8 +8,8 @@ from toy_project import FIRST
 
 from lifecycle.promotion import log
 from lifecycle.protocol.records import STEPS, Verdict
+from lifecycle.storage.metrics_file import windows_in
 from lifecycle.storage.records import record_sha256
-from lifecycle.training.watching.metrics_file import windows_in
 
 COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
 LINEAGE = [

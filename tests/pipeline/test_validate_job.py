@@ -17,7 +17,7 @@ from toy_project import Toy, git, new_toy
 from webhook_receiver import receiving
 
 from lifecycle.alert import read_told
-from lifecycle.data.versions import versions_path
+from lifecycle.files.versions import versions_path
 from lifecycle.use_case import load_use_case
 from pipeline.definitions import build_defs
 from pipeline.validation import daily_schedule, validating_sensor

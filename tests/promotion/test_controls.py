@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from lifecycle.golden import largest_difference
 from lifecycle.promotion import controls
 from lifecycle.promotion.controls import reproducibility_control
 from lifecycle.protocol.checks import CheckResult
@@ -159,10 +160,10 @@ def test_budget_that_was_passed_ends_the_run_before_the_model_is_judged(spent, s
 
 
 def test_largest_difference_is_the_greatest_or_infinite():
-    assert controls.largest_difference([0.1, 0.5], [0.1, 0.25]) == 0.25
+    assert largest_difference([0.1, 0.5], [0.1, 0.25]) == 0.25
     for served in ([0.1], [0.1, math.nan], [[0.1, 0.5]], [0.1, math.inf]):
-        assert controls.largest_difference([0.1, 0.5], served) == math.inf
-    assert controls.largest_difference(np.array([]), np.array([])) == math.inf
+        assert largest_difference([0.1, 0.5], served) == math.inf
+    assert largest_difference(np.array([]), np.array([])) == math.inf
 
 
 @pytest.mark.parametrize(("inexact", "status"), [("its trainer saved no random state", "insufficient"), ("", "pass")])

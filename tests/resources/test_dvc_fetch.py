@@ -12,8 +12,8 @@ import pytest
 import yaml
 from trips_project import assert_right, flip_byte
 
-from lifecycle.data.versions import read_versions, versions_path
 from lifecycle.errors import DatasetError, SettingsError
+from lifecycle.files.versions import read_versions, versions_path
 from lifecycle.identity import sha256_file
 
 

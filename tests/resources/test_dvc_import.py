@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from trips_project import assert_right, flip_byte
 
-from lifecycle.data.versions import read_versions
 from lifecycle.errors import DatasetError
+from lifecycle.files.versions import read_versions
 from resources.dvc_origin import declared_source
 
 

@@ -11,7 +11,7 @@ import pytest
 from assets.metadata import figure_key
 from lifecycle.errors import ChampionError
 from lifecycle.protocol.records import CurvePoint
-from lifecycle.training.watching.metrics_file import MetricsLine
+from lifecycle.storage.metrics_file import MetricsLine
 from resources.mlflow import Tracking, figures_of_point
 
 ROOT = Path(__file__).parents[2]

@@ -197,7 +197,7 @@ def test_budget_that_is_used_up_ends_the_tries(splits, tmp_path):
 # A run's process without Dagster: as the step's process does, until it is told to end.
 PARENT = """
 import pathlib, sys
-from lifecycle.jobs import JobFile
+from lifecycle.protocol.jobs import JobFile
 from resources.worker_process import run_worker
 run_worker(JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).job, grace_seconds=120)
 """

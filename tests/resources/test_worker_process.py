@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
 from lifecycle.errors import WorkerError
+from lifecycle.failure import OUTAGE_SECONDS
 from lifecycle.protocol.results import TrainResult
-from lifecycle.training.failure import OUTAGE_SECONDS
 from resources import worker_process
 from resources.supervisor import supervise
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from lifecycle.data.content import content_hash
-from lifecycle.data.versions import read_versions
+from lifecycle.files.content import content_hash
+from lifecycle.files.versions import read_versions
 from lifecycle.identity import sha256_file
 from resources.dvc import DatasetStore, FetchedDataset
 

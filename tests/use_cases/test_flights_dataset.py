@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from lifecycle.data.content import content_hash
-from lifecycle.data.versions import published_version
+from lifecycle.files.content import content_hash
+from lifecycle.files.versions import published_version
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -9,13 +9,13 @@ from lifecycle.contract.read import load_contract
 from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import with_label, written_splits
 from lifecycle.data.split import split_rows
+from lifecycle.engine.train import run_stage
+from lifecycle.gates.stage import training_checks
 from lifecycle.protocol.checks import stopping
 from lifecycle.protocol.jobs import Rows, TrainJob
 from lifecycle.protocol.results import TrainResult
 from lifecycle.spec.task import target_of
 from lifecycle.storage.state import StateFolder
-from lifecycle.train import run_stage
-from lifecycle.training.judging.gate import training_checks
 from lifecycle.use_case import load_use_case
 from use_cases.digits.dataset import build
 

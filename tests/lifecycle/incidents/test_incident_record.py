@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import stages
 
+from lifecycle.engine.incidents import record
 from lifecycle.errors import IncidentError
-from lifecycle.incidents import record
 from lifecycle.incidents.find import find_incident, known_incidents
 from lifecycle.incidents.incident import FOLDER, as_kept, incident_name, is_incident, read_incident, write_manifest
 

@@ -11,8 +11,8 @@ import pytest
 import stages
 import toy_jobs as toy
 
+from lifecycle.engine.incidents import portable
 from lifecycle.errors import IncidentError
-from lifecycle.incidents import portable
 from lifecycle.incidents.incident import read_incident, write_manifest
 from lifecycle.protocol.jobs import PackJob
 from lifecycle.protocol.results import PackResult

@@ -12,12 +12,12 @@ import pytest
 import stages
 import toy_jobs as toy
 
+from lifecycle.engine.train import run_stage
 from lifecycle.errors import IncidentError
 from lifecycle.incidents.incident import read_incident
 from lifecycle.incidents.told import replay_text
 from lifecycle.protocol.jobs import ReplayJob
 from lifecycle.protocol.results import ResultFile
-from lifecycle.train import run_stage
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,14 @@ from benchmarks.healthy_odd import mixup, moved_images, soft_targets, three_clas
 from benchmarks.healthy_unlabelled import masked_language_model
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.check import Found
-from lifecycle.preflight.inputs.augmentation import varies
-from lifecycle.preflight.inputs.pairs import pairs_together
-from lifecycle.preflight.subject import Subject
+from lifecycle.engine.preflight.inputs.augmentation import varies
+from lifecycle.engine.preflight.inputs.pairs import pairs_together
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.rows.loading import LoadedRows
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.gates.check import Found
+from lifecycle.plan import Plan
 from lifecycle.spec.preflight import PreflightSpec
-from lifecycle.training.plan import Plan
-from lifecycle.training.rows.loading import LoadedRows
-from lifecycle.training.state import Recipe, TrainData
 
 
 def on(look, setup: Setup) -> Found:

@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.networks import cnn, feed_forward, mlp
-from lifecycle.outputs.auxiliary import without_auxiliary
-from lifecycle.outputs.constant import constant_losses
-from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.overfit.checks import CHECKS as OVERFIT
-from lifecycle.preflight.start.checks import CHECKS as START
+from lifecycle.engine.outputs.auxiliary import without_auxiliary
+from lifecycle.engine.outputs.constant import constant_losses
+from lifecycle.engine.preflight.battery import run_checks
+from lifecycle.engine.preflight.overfit.checks import CHECKS as OVERFIT
+from lifecycle.engine.preflight.start.checks import CHECKS as START
 from lifecycle.spec.preflight import PreflightSpec
 
 ROWS = 128

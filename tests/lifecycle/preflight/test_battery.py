@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from benchmarks.networks import mlp
-from lifecycle.preflight.battery import counted_updates, run_checks, same_random_numbers
-from lifecycle.preflight.check import Check, Found
-from lifecycle.preflight.inputs.alike import same_preprocessing
-from lifecycle.preflight.wiring.reach import uses_inputs
+from lifecycle.engine.preflight.battery import counted_updates, run_checks, same_random_numbers
+from lifecycle.engine.preflight.inputs.alike import same_preprocessing
+from lifecycle.engine.preflight.wiring.reach import uses_inputs
+from lifecycle.gates.check import Check, Found
 from lifecycle.protocol.checks import stops_the_step
 from lifecycle.protocol.trial import Trial
 
 
 def check(name: str, found: Found, after: str = "") -> Check[None]:
-    return Check(f"overfit.{name}", "?", "", "", "", lambda seen: found, after=after and f"overfit.{after}")
+    return Check(f"overfit.{name}", "?", "", "", "", after=after and f"overfit.{after}", look=lambda seen: found)
 
 
 def stops(trial: Trial) -> bool:
@@ -50,7 +50,7 @@ NO_ROWS = SimpleNamespace(training=None)
 
 
 def crashed(look, seen: Any = NO_ROWS) -> Trial:
-    one = Check("inputs.alike", "?", "the validation loss is high", "codes made for each split", "fit once", look)
+    one = Check("inputs.alike", "?", "the validation loss is high", "codes made for each split", "fit once", look=look)
     (trial,) = run_checks([one], seen, device="cpu", not_applicable={})
     assert trial.status == "error"
     return trial

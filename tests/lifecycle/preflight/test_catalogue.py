@@ -2,21 +2,20 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lifecycle.errors import UseCaseError
-from lifecycle.preflight.catalogue import CATALOGUE
-from lifecycle.preflight.check import Check
-from lifecycle.preflight.gate import FAMILIES, TRAINER
-from lifecycle.preflight.pages import PAGES, index_text
+from lifecycle.gates.catalogue import CATALOGUE
+from lifecycle.gates.check import CheckWords
+from lifecycle.gates.pages import PAGES, index_text
+from lifecycle.gates.preflight import FAMILIES, TRAINER
 from lifecycle.use_case import load_use_case
 
 TOY = Path(__file__).parents[2] / "toy" / "use_cases" / "toy"
 
 
-def begins_with_its_words(page: str, check: Check[Any]) -> bool:
+def begins_with_its_words(page: str, check: CheckWords) -> bool:
     """Id and four texts, in their order; how lines are broken and labels are set is the page's."""
     plain = " ".join(page.replace("**", " ").split())
     texts = (("Asks", check.question), ("Symptom", check.symptom), ("Cause", check.cause), ("Fix", check.fix))
@@ -51,7 +50,7 @@ def test_catalogue_has_no_page_of_a_check_that_is_gone():
 
 
 def test_catalogue_index_is_what_the_code_gives():
-    wanted = "python -m lifecycle.preflight.pages > docs/preflight/README.md"
+    wanted = "python -m lifecycle.gates.pages > docs/preflight/README.md"
     assert (PAGES / "README.md").read_text() == index_text(), f"run: {wanted}"
 
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lifecycle.preflight.ci import WIDTH, github_annotations, junit, rows_of, summary, table
+from lifecycle.gates.ci import WIDTH, github_annotations, junit, rows_of, summary, table
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.trial import Trial
 

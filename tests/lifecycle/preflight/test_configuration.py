@@ -13,29 +13,39 @@ import yaml
 from torch import nn
 
 from lifecycle.data.rows import read_rows
-from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.catalogue import AFTER_CHECKS, CATALOGUE, HOST_CHECKS
-from lifecycle.preflight.configuration import room
-from lifecycle.preflight.configuration.checks import CHECKS, KERNELS
-from lifecycle.preflight.configuration.declared import Host, file_system, is_writable, takes_files
-from lifecycle.preflight.configuration.parameters import claim_of
-from lifecycle.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
-from lifecycle.preflight.configuration.schedule import judged, schedule_fits, walk
-from lifecycle.preflight.host import CPU_ONLY, before_worker, for_device, not_started, still_holds, stops, with_host
-from lifecycle.preflight.run import run_battery
-from lifecycle.preflight.sample import draw_sample
-from lifecycle.preflight.subject import Subject
+from lifecycle.engine.preflight.battery import run_checks
+from lifecycle.engine.preflight.configuration import room
+from lifecycle.engine.preflight.configuration.checks import CHECKS, KERNELS
+from lifecycle.engine.preflight.configuration.parameters import claim_of
+from lifecycle.engine.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
+from lifecycle.engine.preflight.configuration.schedule import judged, schedule_fits, walk
+from lifecycle.engine.preflight.run import run_battery
+from lifecycle.engine.preflight.sample import draw_sample
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.loop import DENSE
+from lifecycle.engine.training.recipe import make_optimizers
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.gates.catalogue import CATALOGUE
+from lifecycle.gates.check import CPU_ONLY
+from lifecycle.gates.declared import Host, file_system, is_writable, takes_files
+from lifecycle.gates.host import (
+    AFTER_CHECKS,
+    HOST_CHECKS,
+    before_worker,
+    for_device,
+    not_started,
+    still_holds,
+    stops,
+    with_host,
+)
+from lifecycle.gates.seeds import updates_of_stages
+from lifecycle.plan import Plan, learning_rate
 from lifecycle.protocol.forecasts import StepTime
 from lifecycle.protocol.records import Forecast
 from lifecycle.protocol.results import PreflightResult
 from lifecycle.protocol.trial import Trial
 from lifecycle.spec.preflight import PreflightSpec
 from lifecycle.spec.training import OptimizerSpec
-from lifecycle.training.judging.seeds import updates_of_stages
-from lifecycle.training.loop import DENSE
-from lifecycle.training.plan import Plan, learning_rate
-from lifecycle.training.recipe import make_optimizers
-from lifecycle.training.state import Recipe, TrainData
 
 RATE = 0.01
 CHECK = {check.id.partition(".")[2]: check for check in (KERNELS, *CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}
@@ -598,7 +608,7 @@ def test_trial_on_a_cpu_does_not_clear_a_cuda_job():
     assert for_device(made.model_copy(update={"device": "host"}), True).status == "pass"
     capped = for_device(made, uses_cuda=True)
     assert (capped.status, capped.required) == ("insufficient", False)
-    assert capped.evidence == f"{CPU_ONLY}: well"
+    assert (capped.code, capped.evidence.rpartition(": ")[2]) == (CPU_ONLY, "well")
     failed = made.model_copy(update={"status": "fail"})
     assert for_device(failed, uses_cuda=True) == failed
 

@@ -2,11 +2,11 @@ from datetime import date
 
 import pytest
 
+from lifecycle.cost.duration import forecast_of
 from lifecycle.cost.energy import joules
 from lifecycle.cost.prices import Prices, Sku
 from lifecycle.cost.skus import KERNEL_SECONDS, Work, advice, costs, fastest_update
 from lifecycle.errors import PriceError
-from lifecycle.preflight.throughput.duration import forecast_of
 from lifecycle.protocol.forecasts import RunTime, StepTime
 
 TODAY = date(2026, 11, 1)

@@ -9,22 +9,22 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from lifecycle.data.rows import read_rows
-from lifecycle.preflight import determinism
-from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.configuration.room import state_bytes
-from lifecycle.preflight.memory.forecast import fits_here, forecast_memory, state_copy_bytes, step_memory
-from lifecycle.preflight.memory.real_step import memory_levels
-from lifecycle.preflight.one_batch.checks import CHECKS
-from lifecycle.preflight.sample import draw_sample
-from lifecycle.preflight.subject import Scored, Subject
-from lifecycle.preflight.throughput.seconds import run_time
-from lifecycle.preflight.throughput.step_time import measure_step
-from lifecycle.training.loop import train_step
-from lifecycle.training.plan import Plan
-from lifecycle.training.state import Recipe, TrainData
-from lifecycle.training.techniques.average import Average
-from lifecycle.training.techniques.early_stopping import EarlyStopping
-from lifecycle.training.techniques.parts import move_average
+from lifecycle.engine.preflight import determinism
+from lifecycle.engine.preflight.battery import run_checks
+from lifecycle.engine.preflight.configuration.room import state_bytes
+from lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, state_copy_bytes, step_memory
+from lifecycle.engine.preflight.memory.real_step import memory_levels
+from lifecycle.engine.preflight.one_batch.checks import CHECKS
+from lifecycle.engine.preflight.sample import draw_sample
+from lifecycle.engine.preflight.subject import Scored, Subject
+from lifecycle.engine.preflight.throughput.seconds import run_time
+from lifecycle.engine.preflight.throughput.step_time import measure_step
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.engine.training.techniques.average import Average
+from lifecycle.engine.training.techniques.early_stopping import EarlyStopping
+from lifecycle.engine.training.techniques.parts import move_average
+from lifecycle.plan import Plan
 
 BOTH = {"ema": {"decay": 0.9}, "early_stopping": {"every": 50, "patience": 3, "min_steps": 20}}
 

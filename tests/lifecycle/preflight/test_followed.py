@@ -10,9 +10,9 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_fresh import Reverses, energy
 from benchmarks.networks import mlp
 from benchmarks.setup import ForwardOf
-from lifecycle.preflight.overfit.checks import overfits
-from lifecycle.preflight.overfit.fit import fit
-from lifecycle.preflight.overfit.followed import APART, by_a_game, slope_of
+from lifecycle.engine.preflight.overfit.checks import overfits
+from lifecycle.engine.preflight.overfit.fit import fit
+from lifecycle.engine.preflight.overfit.followed import APART, by_a_game, slope_of
 from lifecycle.spec.preflight import PreflightSpec
 
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from lifecycle.preflight import host
-from lifecycle.preflight.gate import CPU_ONLY, host_memory, preflight_checks, was_held_against
-from lifecycle.preflight.memory.forecast import fits_here
+from lifecycle.engine.preflight.memory.forecast import fits_here
+from lifecycle.gates import host
+from lifecycle.gates.check import CPU_ONLY
+from lifecycle.gates.preflight import host_memory, preflight_checks, was_held_against
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.forecasts import GpuFit, MemoryForecast
 from lifecycle.protocol.records import Forecast
@@ -71,7 +72,7 @@ def test_forecasts_of_a_cpu_do_not_clear_a_cuda_job():
     for name in ("memory_forecast", "cost_forecast"):
         capped = checks_of(answer("cpu"), gpu_sku="large")[name]
         assert (capped.status, capped.stops) == ("insufficient", False)
-        assert capped.evidence.startswith(CPU_ONLY)
+        assert capped.code == CPU_ONLY
         assert checks_of(answer("cuda"), gpu_sku="large")[name].device == "cuda"
         assert checks_of(answer("cpu"))[name].status == "pass"
     assert checks_of(answer("cpu"), gpu_sku="large", budget_usd=1)["cost_forecast"].status == "fail"

@@ -10,11 +10,11 @@ from torch.nn import functional
 from benchmarks.healthy_odd import with_inputs, with_targets
 from benchmarks.networks import cnn, gpt, mlp, scores, unet
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.preflight.check import Found
-from lifecycle.preflight.inputs.checks import CHECKS, constant, finite
-from lifecycle.preflight.inputs.first_layer import scaled
-from lifecycle.preflight.inputs.label_scale import labels_scaled
-from lifecycle.preflight.inputs.labels import labels_in_range
+from lifecycle.engine.preflight.inputs.checks import CHECKS, constant, finite
+from lifecycle.engine.preflight.inputs.first_layer import scaled
+from lifecycle.engine.preflight.inputs.label_scale import labels_scaled
+from lifecycle.engine.preflight.inputs.labels import labels_in_range
+from lifecycle.gates.check import Found
 from lifecycle.spec.preflight import PreflightSpec
 
 

@@ -12,19 +12,19 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from lifecycle.preflight.configuration.kernels import runs_in_declared_precision
-from lifecycle.preflight.memory.apart import ApartError, apart
-from lifecycle.preflight.memory.fake_step import Precision, Timeline, trace_step
-from lifecycle.preflight.memory.forecast import step_memory
-from lifecycle.preflight.memory.gpu_fit import gpu_fits
-from lifecycle.preflight.memory.in_place import Span, more_when_seen
-from lifecycle.preflight.memory.real_step import memory_levels
-from lifecycle.preflight.memory.step_memory import follow, from_trace, with_real_steps
-from lifecycle.preflight.memory.unfollowed import unfollowed
-from lifecycle.preflight.subject import Subject
-from lifecycle.training.loop import train_step
-from lifecycle.training.plan import Plan
-from lifecycle.training.state import Recipe, TrainData
+from lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
+from lifecycle.engine.preflight.memory.apart import ApartError, apart
+from lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, trace_step
+from lifecycle.engine.preflight.memory.forecast import step_memory
+from lifecycle.engine.preflight.memory.gpu_fit import gpu_fits
+from lifecycle.engine.preflight.memory.in_place import Span, more_when_seen
+from lifecycle.engine.preflight.memory.real_step import memory_levels
+from lifecycle.engine.preflight.memory.step_memory import follow, from_trace, with_real_steps
+from lifecycle.engine.preflight.memory.unfollowed import unfollowed
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.plan import Plan
 
 
 class Of(nn.Module):

@@ -7,13 +7,13 @@ import torch
 import toy_jobs
 
 from lifecycle.data.rows import read_rows
-from lifecycle.preflight import sample
-from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.one_batch import interrupted, saved
-from lifecycle.preflight.one_batch.checks import CHECKS
-from lifecycle.preflight.one_batch.interrupted import kill_while_writing
-from lifecycle.preflight.sample import draw_sample
-from lifecycle.training.checkpoints.checkpoint import load_newest, save_checkpoint
+from lifecycle.engine.preflight import sample
+from lifecycle.engine.preflight.battery import run_checks
+from lifecycle.engine.preflight.one_batch import interrupted, saved
+from lifecycle.engine.preflight.one_batch.checks import CHECKS
+from lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
+from lifecycle.engine.preflight.sample import draw_sample
+from lifecycle.engine.training.checkpoints.checkpoint import load_newest, save_checkpoint
 
 ALL = [check.id for check in CHECKS if check.id != "one_batch.ahead"]
 

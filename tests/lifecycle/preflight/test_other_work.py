@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from benchmarks.networks import mlp
-from lifecycle.preflight.memory import fake_step
-from lifecycle.preflight.memory.fake_step import TraceError, trace_step
-from lifecycle.preflight.overfit import checks as overfit
-from lifecycle.preflight.overfit.fit import CPU_SECONDS, MOST_TIMES, fit
-from lifecycle.preflight.throughput import checks as throughput
+from lifecycle.engine.preflight.memory import fake_step
+from lifecycle.engine.preflight.memory.fake_step import TraceError, trace_step
+from lifecycle.engine.preflight.overfit import checks as overfit
+from lifecycle.engine.preflight.overfit.fit import CPU_SECONDS, MOST_TIMES, fit
+from lifecycle.engine.preflight.throughput import checks as throughput
 from lifecycle.protocol.forecasts import StepTime
 
 STEP = StepTime(

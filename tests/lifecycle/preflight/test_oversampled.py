@@ -9,12 +9,12 @@ import torch
 import toy_jobs
 from test_configuration import host, subject
 
-from lifecycle.preflight.configuration.declared import steps_add_up
-from lifecycle.preflight.inputs.batches import repeated_batch, shuffled
-from lifecycle.preflight.sample import draw_sample
-from lifecycle.training.plan import make_plan
-from lifecycle.training.rows.oversampling import oversample
-from lifecycle.training.state import TrainData
+from lifecycle.engine.preflight.inputs.batches import repeated_batch, shuffled
+from lifecycle.engine.preflight.sample import draw_sample
+from lifecycle.engine.training.state import TrainData
+from lifecycle.gates.declared import steps_add_up
+from lifecycle.oversampling import oversample
+from lifecycle.plan import make_plan
 
 
 @pytest.mark.parametrize("order", ["mixed", "sorted"])

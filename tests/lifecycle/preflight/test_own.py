@@ -6,11 +6,12 @@ import pytest
 import toy_jobs
 
 from benchmarks.networks import mlp
-from lifecycle.preflight.battery import run_checks
-from lifecycle.preflight.ci import github_annotations, rows_of
-from lifecycle.preflight.functions import try_functions
-from lifecycle.preflight.own import own_checks, own_names
-from lifecycle.preflight.run import run_preflight
+from lifecycle.engine.preflight.battery import run_checks
+from lifecycle.engine.preflight.functions import try_functions
+from lifecycle.engine.preflight.own import own_checks
+from lifecycle.engine.preflight.run import run_preflight
+from lifecycle.gates.ci import github_annotations, rows_of
+from lifecycle.gates.not_applicable import own_names
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.jobs import FunctionsJob
 from lifecycle.protocol.trial import Trial

@@ -8,8 +8,8 @@ import pytest
 
 from lifecycle.contract.read import contract_problems
 from lifecycle.errors import Problem, SettingsError, UseCaseError
-from lifecycle.preflight.ci import github_annotations, junit
-from lifecycle.preflight.refused import place_of, refused_rows
+from lifecycle.gates.ci import github_annotations, junit
+from lifecycle.gates.refused import place_of, refused_rows
 from lifecycle.use_case import load_use_case
 
 TOY = Path(__file__).parents[2] / "toy" / "use_cases" / "toy"

@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from lifecycle import processor
-from lifecycle.preflight.subject import Subject
-from lifecycle.preflight.throughput import duration
-from lifecycle.preflight.throughput.blocked import Spent, spent
-from lifecycle.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
-from lifecycle.preflight.throughput.step_time import measure_step
+from lifecycle.cost import duration
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.throughput.blocked import Spent, spent
+from lifecycle.engine.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
+from lifecycle.engine.preflight.throughput.step_time import measure_step
+from lifecycle.engine.training.rows.loading import LoadedRows
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.plan import Plan
 from lifecycle.progress import Progress
-from lifecycle.training.plan import Plan
-from lifecycle.training.rows.loading import LoadedRows
-from lifecycle.training.state import Recipe, TrainData
 
 
 class Linear(nn.Module):

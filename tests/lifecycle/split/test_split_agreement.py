@@ -6,7 +6,7 @@ import pytest
 from split_specs import CONTRACT, KINDS, spec
 from toy_jobs import SPEC, TOY
 
-from lifecycle.contract.agreement import agreement_problems
+from lifecycle.agreement import agreement_problems
 from lifecycle.contract.model import Contract
 from lifecycle.spec.use_case import UseCaseSpec
 from lifecycle.use_case import UseCase

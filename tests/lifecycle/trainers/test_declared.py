@@ -84,5 +84,5 @@ def test_script_and_its_framework_are_a_part_of_the_training_and_of_no_other_use
     plain = declared_sections(load_use_case(toy_jobs.TOY), "smoke")
     assert "trainer" not in plain
     assert {name: value for name, value in sections.items() if name != "trainer"} == plain
-    monkeypatch.setattr("lifecycle.trainers.script.FRAMEWORKS", ("torch",))
+    monkeypatch.setattr("lifecycle.training_script.FRAMEWORKS", ("torch",))
     assert declared_sections(load_use_case(folder), "full")["trainer"]["packages"].keys() == {"torch"}

@@ -11,11 +11,11 @@ import own_trainers
 import pytest
 import toy_jobs
 
+from lifecycle.engine.train import run_stage
+from lifecycle.error_causes import PreemptedError
 from lifecycle.errors import CheckpointError, TrainingError
 from lifecycle.protocol.jobs import Interruptions, TrainJob
 from lifecycle.protocol.results import TrainResult
-from lifecycle.train import run_stage
-from lifecycle.training.flight import PreemptedError
 from lifecycle.worker import EXIT_PREEMPTED, read_result
 
 HAND = own_trainers.documented("hand")

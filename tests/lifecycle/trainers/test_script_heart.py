@@ -6,11 +6,11 @@ from textwrap import indent
 import own_trainers
 import pytest
 
-from lifecycle.train import run_stage
-from lifecycle.trainers import logbook
-from lifecycle.trainers.heart import ScriptHeartbeat
-from lifecycle.training.monitors.heartbeat import STACKS
-from lifecycle.training.watching.metrics_file import FILE_NAME, windows_in
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.trainers import logbook
+from lifecycle.engine.trainers.heart import ScriptHeartbeat
+from lifecycle.engine.training.monitors.heartbeat import STACKS
+from lifecycle.storage.metrics_file import FILE_NAME, windows_in
 
 
 class Clocked:

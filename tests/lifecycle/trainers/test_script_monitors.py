@@ -3,9 +3,9 @@
 import own_trainers
 import pytest
 
+from lifecycle.engine.train import run_stage
 from lifecycle.incidents.incident import read_incident
 from lifecycle.protocol.results import TrainResult
-from lifecycle.train import run_stage
 
 HAND = own_trainers.documented("hand")
 STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"

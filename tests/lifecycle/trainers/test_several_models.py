@@ -6,12 +6,11 @@ import own_trainers
 import pytest
 import toy_jobs
 
+from lifecycle.engine.train import run_stage
+from lifecycle.error_causes import PreemptedError
+from lifecycle.gates.stage import monitors_check, stage_checks
 from lifecycle.protocol.records import Alarm
 from lifecycle.protocol.results import TrainResult
-from lifecycle.train import run_stage
-from lifecycle.training.flight import PreemptedError
-from lifecycle.training.judging.gate import monitors_check, stage_checks
-from lifecycle.training.monitors.diagnosis import name_of
 
 # Two networks that are told by turns; the second one learns to find rows that the first one gets wrong, and the first
 # one is pulled to hide them: adversarial, as a GAN is.
@@ -102,7 +101,7 @@ def test_loss_that_jumps_is_a_warning_where_models_are_told_by_turns(splits, tmp
     # One model first, and then another.
     alone = train(splits, tmp_path / "alone", ("mine = step % 2 == 0", "mine = step < 20"), (told, jumps))
     found = [
-        {(one.severity, name_of(one.cause)) for one in result.alarms if one.monitor == "loss_spike"}
+        {(one.severity, one.rule) for one in result.alarms if one.monitor == "loss_spike"}
         for result in (by_turns, alone)
     ]  # fmt: skip
     assert found == [{("warning", "a_game")}, {("critical", "learning_rate_too_high")}]

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import toy_jobs
 
+from lifecycle.engine.train import run_stage
 from lifecycle.errors import CheckpointError, TrainingError
+from lifecycle.gates.stage import stage_checks
 from lifecycle.protocol.results import TrainResult
-from lifecycle.train import run_stage
-from lifecycle.training.judging.gate import stage_checks
 from lifecycle.worker import files_are_whole, read_result
 
 HAND = own_trainers.documented("hand")

@@ -7,15 +7,16 @@ import pytest
 import test_checkpoint
 import toy_jobs
 
+from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.checkpoints import writer as writer_module
+from lifecycle.engine.training.checkpoints.checkpoint import state_dict, write_checkpoint
+from lifecycle.engine.training.checkpoints.durable import copy_checkpoint
+from lifecycle.engine.training.checkpoints.writer import Writer
 from lifecycle.errors import LeaseLostError
 from lifecycle.protocol.jobs import Interruptions, JobFile
-from lifecycle.train import run_stage
-from lifecycle.training.checkpoints import lease
-from lifecycle.training.checkpoints import writer as writer_module
-from lifecycle.training.checkpoints.checkpoint import checkpoints_in, state_dict, write_checkpoint
-from lifecycle.training.checkpoints.durable import copy_checkpoint
-from lifecycle.training.checkpoints.interval import DURABLE_SECONDS
-from lifecycle.training.checkpoints.writer import Writer
+from lifecycle.storage import durable_lease
+from lifecycle.storage.checkpoints import checkpoints_in
 from lifecycle.worker import EXIT_LEASE_LOST, main
 
 state_at = test_checkpoint.state_at
@@ -70,18 +71,18 @@ class Machine:
             self.waited += seconds
             meanwhile()
 
-        return lease.held_lease(self.durable, self.out, wait)
+        return durable_lease.held_lease(self.durable, self.out, wait)
 
 
 def holder(durable) -> str:
-    return json.loads((durable / lease.NAME).read_text())["owner"]
+    return json.loads((durable / durable_lease.NAME).read_text())["owner"]
 
 
 def killed(machine: Machine) -> None:
     """Its lease stays as it was left."""
     with machine.holds():
-        left = (machine.durable / lease.NAME).read_bytes()
-    (machine.durable / lease.NAME).write_bytes(left)
+        left = (machine.durable / durable_lease.NAME).read_bytes()
+    (machine.durable / durable_lease.NAME).write_bytes(left)
 
 
 def test_second_machine_is_refused_while_the_first_one_is_alive(tmp_path):
@@ -90,22 +91,22 @@ def test_second_machine_is_refused_while_the_first_one_is_alive(tmp_path):
         name = holder(first.durable)
 
         def renewed() -> None:
-            found = json.loads((first.durable / lease.NAME).read_text())
-            (first.durable / lease.NAME).write_text(json.dumps(found | {"renewal": found["renewal"] + 1}))
+            found = json.loads((first.durable / durable_lease.NAME).read_text())
+            (first.durable / durable_lease.NAME).write_text(json.dumps(found | {"renewal": found["renewal"] + 1}))
 
         with pytest.raises(LeaseLostError, match="writes there now"), second.holds(renewed):
             pytest.fail("two machines hold one lease")
         check()
         assert holder(first.durable) == name
-    assert not (first.durable / lease.NAME).exists()
+    assert not (first.durable / durable_lease.NAME).exists()
 
 
 def test_machine_that_was_killed_is_taken_over_and_ends_when_it_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 0.06)
+    monkeypatch.setattr(durable_lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(durable_lease, "EXPIRES_SECONDS", 0.06)
     first, second = Machine(tmp_path, "first"), Machine(tmp_path, "second")
     killed(first)
-    back = lease._Lease(first.durable / lease.NAME, holder(first.durable))
+    back = durable_lease._Lease(first.durable / durable_lease.NAME, holder(first.durable))
     with second.holds() as check:
         assert second.waited == pytest.approx(0.06)
         back.start()
@@ -131,14 +132,14 @@ def test_training_goes_on_at_once_in_its_own_folder_and_after_one_that_let_go(tm
 def test_half_written_lease_is_nobodys(tmp_path):
     first = Machine(tmp_path, "first")
     first.durable.mkdir()
-    (first.durable / lease.NAME).write_text('{"owner": ')
+    (first.durable / durable_lease.NAME).write_text('{"owner": ')
     with first.holds() as check:
         check()
 
 
 def test_worker_beside_another_machine_writes_no_copy_and_ends_with_its_code(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(lease, "EXPIRES_SECONDS", 60.0)
+    monkeypatch.setattr(durable_lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(durable_lease, "EXPIRES_SECONDS", 60.0)
     job = toy_jobs.train_job(
         splits, tmp_path / "out", interruptions=Interruptions(durable=str(tmp_path / "durable")), identity="run:smoke"
     )
@@ -153,4 +154,4 @@ def test_worker_beside_another_machine_writes_no_copy_and_ends_with_its_code(spl
     assert not (tmp_path / "out" / "result.json").exists()
     assert main(["--job", str(tmp_path / "out" / "job.json")]) == 0
     assert len(checkpoints_in(other.durable)) == 1
-    assert not (other.durable / lease.NAME).exists()
+    assert not (other.durable / durable_lease.NAME).exists()

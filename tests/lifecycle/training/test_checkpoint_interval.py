@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
-from lifecycle.training.checkpoints.interval import (
+from lifecycle.cost.checkpoint_interval import (
     DURABLE_SECONDS,
     LONGEST_SECONDS,
     MOST_BLOCKED,
@@ -14,6 +13,7 @@ from lifecycle.training.checkpoints.interval import (
     interruptions,
     interval_seconds,
 )
+from lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
 
 STAYS, SPOT = Interruptions(), interruptions(True, None)
 

@@ -10,14 +10,15 @@ import test_checkpoint
 import torch
 import toy_jobs
 
+from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, FIRST_SECONDS
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.checkpoints import writer as writer_module
+from lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
+from lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
+from lifecycle.engine.training.checkpoints.copied import Buffers
+from lifecycle.engine.training.checkpoints.writer import Writer
 from lifecycle.protocol.jobs import Interruptions
-from lifecycle.train import run_stage
-from lifecycle.training.checkpoints import writer as writer_module
-from lifecycle.training.checkpoints.checkpoint import checkpoints_in, load_newest, state_dict, write_checkpoint
-from lifecycle.training.checkpoints.checkpointing import Checkpoints
-from lifecycle.training.checkpoints.copied import Buffers
-from lifecycle.training.checkpoints.interval import DURABLE_SECONDS, FIRST_SECONDS
-from lifecycle.training.checkpoints.writer import Writer
+from lifecycle.storage.checkpoints import checkpoints_in
 from lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
 
 state_at = test_checkpoint.state_at

@@ -11,16 +11,16 @@ import toy_jobs
 
 from lifecycle.artifact import load_artifact
 from lifecycle.data.class_balance import class_balance_check
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.prepare import prepare
+from lifecycle.engine.training.rows.weights import raised_by_class, row_weights
+from lifecycle.engine.training.state import Recipe, TrainData, TrainState
 from lifecycle.errors import DatasetError
 from lifecycle.protocol.records import STAGES
 from lifecycle.spec.task import Target
 from lifecycle.spec.training import ClassWeights
 from lifecycle.tasks import kind_of
-from lifecycle.train import run_stage
-from lifecycle.training.loop import train_step
-from lifecycle.training.prepare import prepare
-from lifecycle.training.rows.weights import raised_by_class, row_weights
-from lifecycle.training.state import Recipe, TrainData, TrainState
 
 LABELS = np.array([1, 0, 0, 0])
 

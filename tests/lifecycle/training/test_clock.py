@@ -2,9 +2,9 @@
 
 import pytest
 
+from lifecycle.engine.training.watching import clock as clocks
+from lifecycle.engine.training.watching.clock import COMPUTE, DATA, QUEUE, START, Clock
 from lifecycle.protocol.records import StageSeconds
-from lifecycle.training.watching import clock as clocks
-from lifecycle.training.watching.clock import COMPUTE, DATA, QUEUE, START, Clock
 
 
 @pytest.fixture

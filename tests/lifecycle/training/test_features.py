@@ -9,10 +9,10 @@ import pytest
 import torch
 from toy_jobs import build_splits, spec_with, train_job
 
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.rows import features
+from lifecycle.engine.training.rows.features import kept_features, prune
 from lifecycle.protocol.jobs import KeptFeatures
-from lifecycle.train import run_stage
-from lifecycle.training.rows import features
-from lifecycle.training.rows.features import kept_features, prune
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from test_resume import outcome
 from test_techniques import stopping_at
 
 from lifecycle.artifact import load_artifact
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.techniques.focal import class_probabilities, focal
+from lifecycle.error_causes import PreemptedError
 from lifecycle.lineage import declared_sections
-from lifecycle.train import run_stage
-from lifecycle.training.flight import PreemptedError
-from lifecycle.training.techniques.focal import class_probabilities, focal
 from lifecycle.use_case import load_use_case
 
 GAMMAS = (0.5, 1.0, 2.0, 5.0)

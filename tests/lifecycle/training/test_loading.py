@@ -7,9 +7,9 @@ import time
 import pytest
 import toy_jobs
 
-from lifecycle.train import run_stage
-from lifecycle.training.flight import PreemptedError
-from lifecycle.training.rows.loading import usual_loaders
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.rows.loading import usual_loaders
+from lifecycle.error_causes import PreemptedError
 
 ACCUMULATE, AUGMENT = (
     {"batch_size": 32, "accumulate": 4},

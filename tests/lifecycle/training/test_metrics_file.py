@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from lifecycle.engine.training.watching.window_signals import window_signals
 from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.training.monitors.signals import Sample, Signals
-from lifecycle.training.watching import metrics_file
-from lifecycle.training.watching.metrics_file import (
+from lifecycle.protocol.signals import Sample, Signals
+from lifecycle.storage import metrics_file
+from lifecycle.storage.metrics_file import (
     AttemptLine,
     MetricsFile,
     MetricsLine,
@@ -21,7 +22,6 @@ from lifecycle.training.watching.metrics_file import (
     read_from,
     windows_in,
 )
-from lifecycle.training.watching.window_signals import window_signals
 from resources.mlflow import figures_of_line
 
 

@@ -7,14 +7,14 @@ import torch
 
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
+from lifecycle.engine.training.loop import train
+from lifecycle.engine.training.monitors.all import all_monitors
+from lifecycle.engine.training.monitors.diagnosis import Context, context_of, diagnose, diagnosed, likely, of_alarms
+from lifecycle.engine.training.monitors.monitor import Finding
+from lifecycle.engine.training.monitors.non_finite import not_finite_alarm
+from lifecycle.engine.training.monitors.row_keys import NamedRows
+from lifecycle.engine.training.monitors.watch import Watch
 from lifecycle.spec.training import MonitorsSpec
-from lifecycle.training.loop import train
-from lifecycle.training.monitors.all import all_monitors
-from lifecycle.training.monitors.diagnosis import Context, context_of, diagnose, likely, named_cause, of_alarms
-from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.non_finite import not_finite_alarm
-from lifecycle.training.monitors.row_keys import NamedRows
-from lifecycle.training.monitors.watch import Watch
 
 USUAL = Context(learning_rate=1e-3, largest_rate=1e-3, update_ratio=3e-3)
 
@@ -111,10 +111,11 @@ MONITORS = (
 
 @pytest.mark.parametrize("monitor", MONITORS)
 def test_finding_of_each_monitor_alone_has_a_cause_and_a_fix(monitor):
-    cause, fix, beside = named_cause(found(monitor))
-    assert cause
-    assert fix
-    assert beside == ""
+    why = diagnosed(found(monitor))
+    assert why.rule
+    assert why.cause
+    assert why.fix
+    assert why.beside == ""
 
 
 def test_nothing_found_has_no_cause():
@@ -165,7 +166,7 @@ def test_alarm_that_was_seen_again_bears_on_what_follows_its_last_time():
     alarm = not_finite_alarm(100, float("nan"), 1.0)
     again = alarm.model_copy(update={"monitor": "outlier_batch", "last_step": 130, "count": 2})
     assert [one.step for one in of_alarms([again])] == [100, 130]
-    assert named_cause(found("non_finite_loss", 131), of_alarms([again]))[2] == "outlier_batch at update 130"
+    assert diagnosed(found("non_finite_loss", 131), of_alarms([again])).beside == "outlier_batch at update 130"
 
 
 def alarms(subject, before=lambda state: None, bad_inputs=None):

@@ -10,13 +10,13 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.monitors import ALL
 from benchmarks.networks import HOSTS, mlp
-from lifecycle.outputs.slope import slope_over_gradient
-from lifecycle.preflight.subject import Subject
-from lifecycle.training.monitors import game
-from lifecycle.training.monitors.diagnosis import Context, name_of, named_cause
-from lifecycle.training.monitors.game import is_game
-from lifecycle.training.monitors.signals import Signals
-from lifecycle.training.monitors.spikes import Spikes
+from lifecycle.engine.outputs.slope import slope_over_gradient
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.monitors import game
+from lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
+from lifecycle.engine.training.monitors.game import is_game
+from lifecycle.engine.training.monitors.spikes import Spikes
+from lifecycle.protocol.signals import Signals
 
 
 def asked(subject: Subject) -> bool:
@@ -111,8 +111,7 @@ def test_jump_that_stays_is_a_warning_in_a_game(played, severity):
     updates = [Signals(step, one, one * one, 32, 0.1, 1.0, [1.0], 0.01, 0.0) for step, one in enumerate(losses)]
     (found,) = [one for one in told(Spikes(played), updates) if one.monitor == "loss_spike"]
     assert found.severity == severity
-    cause, _, _ = named_cause(found, context=Context(game=played))
-    assert (name_of(cause) == "a_game") == played
+    assert (diagnosed(found, context=Context(game=played)).rule == "a_game") == played
 
 
 def test_training_of_networks_against_each_other_has_no_critical_alarm():

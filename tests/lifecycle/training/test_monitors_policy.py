@@ -10,13 +10,13 @@ import torch
 import toy_jobs
 from pydantic import ValidationError
 
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.monitors.monitor import Finding
+from lifecycle.engine.training.monitors.watch import Watch
+from lifecycle.engine.training.state import TrainState
+from lifecycle.error_causes import PreemptedError
 from lifecycle.protocol.results import TrainResult
 from lifecycle.spec.training import MonitorsSpec
-from lifecycle.train import run_stage
-from lifecycle.training.flight import PreemptedError
-from lifecycle.training.monitors.monitor import Finding
-from lifecycle.training.monitors.watch import Watch
-from lifecycle.training.state import TrainState
 
 # Without it, one value that is not finite would reach every row by the mean.
 FIXED_SCALE = ("[float(training[name].mean()), float(training[name].std())]", "[0.0, 1.0]")

@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.monitored import monitored
 from benchmarks.planted_processes import IN_STEP, PROCESSES, in_two_processes
-from lifecycle.training.monitors.diagnosis import name_of
 
 STEPS = 81
 pytestmark = pytest.mark.slow
@@ -17,7 +16,7 @@ def told(name: str) -> list[tuple[str, int, str]]:
     planted = (PROCESSES.get(name) or IN_STEP).make("mlp", 3)
     subject = replace(planted.subject, plan=planted.subject.plan.model_copy(update={"last_step": STEPS}))
     seen = monitored(subject, before=planted.before, until=planted.found, hang_seconds=planted.hang_seconds)
-    return [(one.monitor, one.step, name_of(one.cause)) for one in seen.alarms]
+    return [(one.monitor, one.step, one.rule) for one in seen.alarms]
 
 
 @pytest.mark.parametrize("name", ["lock_is_held", "process_is_silent"])

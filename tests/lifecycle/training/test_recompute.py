@@ -10,11 +10,11 @@ from test_resume import outcome
 from test_techniques import stopping_at
 from torch import nn
 
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.techniques.recompute import checkpoint_activations, recomputed
+from lifecycle.error_causes import PreemptedError
 from lifecycle.errors import TrainingError
 from lifecycle.lineage import declared_sections
-from lifecycle.train import run_stage
-from lifecycle.training.flight import PreemptedError
-from lifecycle.training.techniques.recompute import checkpoint_activations, recomputed
 from lifecycle.use_case import load_use_case
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
+from lifecycle.engine.train import run_stage
 from lifecycle.errors import CheckpointError
 from lifecycle.protocol.jobs import Interruptions, TrainJob
 from lifecycle.protocol.records import STAGES
 from lifecycle.protocol.results import TrainResult
-from lifecycle.train import run_stage
-from lifecycle.training.watching.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
+from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
 from lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
 
 # About 1,100 updates, so that there is time to interrupt them.

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lifecycle.training import scoring
+from lifecycle import scoring
 
 
 class Wide:

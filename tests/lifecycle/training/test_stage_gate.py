@@ -4,13 +4,11 @@ import toy_jobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Alarm, CurvePoint, Estimate
-from lifecycle.protocol.results import Learned, Progress, TrainResult
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.regression import Regression
-from lifecycle.train import run_stage
-from lifecycle.training.judging.gate import (
+from lifecycle.engine.train import run_stage
+from lifecycle.engine.training.judging.learned import measure_learned
+from lifecycle.engine.training.watching.curve import Curve
+from lifecycle.gates.learned_check import beyond_linear_check, learned_check
+from lifecycle.gates.stage import (
     CHECKS,
     finite_check,
     loss_rise_check,
@@ -19,9 +17,11 @@ from lifecycle.training.judging.gate import (
     stage_checks,
     stage_loss_rise,
 )
-from lifecycle.training.judging.learned import measure_learned
-from lifecycle.training.judging.learned_check import beyond_linear_check, learned_check
-from lifecycle.training.watching.curve import Curve
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.records import Alarm, CurvePoint, Estimate
+from lifecycle.protocol.results import Learned, Progress, TrainResult
+from lifecycle.tasks.binary import BINARY
+from lifecycle.tasks.regression import Regression
 
 
 def checks_of(stage: str, result: TrainResult) -> dict[str, CheckResult]:

@@ -5,17 +5,11 @@ import pandas as pd
 import pytest
 import toy_jobs
 
+from lifecycle.engine.train import run_stage
+from lifecycle.leakage.unreviewed import _few_rows, discriminability, measure_unreviewed, together, unreviewed_check
 from lifecycle.protocol.results import InputGain, UnreviewedInputs
 from lifecycle.tasks.baselines import fit_baselines
 from lifecycle.tasks.binary import BINARY
-from lifecycle.train import run_stage
-from lifecycle.training.judging.unreviewed import (
-    _few_rows,
-    discriminability,
-    measure_unreviewed,
-    together,
-    unreviewed_check,
-)
 
 ROWS = 6_000
 

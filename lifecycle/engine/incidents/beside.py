@@ -1,0 +1,49 @@
+"""What a replay tells beside the step itself: what is different here, and which gradients stand out."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from lifecycle.engine.training.checkpoints.made_with import made_with
+from lifecycle.identity import python_sources, sha256_files
+from lifecycle.incidents.incident import Incident
+from lifecycle.provenance import PRODUCT
+
+# Layers that are told of.
+_LAYERS = 3
+
+
+def elsewhere(incident: Incident, device: str, code_sha256: str) -> tuple[str, ...]:
+    """What the bits hang on and is different from when it was recorded."""
+    made = incident.environment
+    other = [f"{name} {value} instead of {made.made_with[name]}" for name, value in made_with(device).items()
+             if made.made_with.get(name, value) != value]  # fmt: skip
+    if incident.job.training.compile:
+        # What is compiled shows no operation.
+        other.append("updates as they are written instead of compiled ones")
+    if code_sha256 != made.code_sha256:
+        other.append("other code of the use case")
+    if sha256_files(python_sources(PRODUCT / "lifecycle", skip=("report",))) != made.trainworthy_sha256:
+        other.append("other code of Trainworthy")
+    return tuple(other)
+
+
+def outstanding(incident: Incident, step: int, names: Sequence[str], norms: Sequence[float | None]) -> tuple[str, ...]:
+    """The parameters whose gradient stands out most from what was recorded before the step."""
+    before = [seen for seen in incident.signals if seen.step < step and len(seen.grad_norms) == len(names)]
+    found: list[tuple[float, str]] = []
+    for place, (name, norm) in enumerate(zip(names, norms, strict=True)):
+        if norm is None:
+            continue
+        if not math.isfinite(norm):
+            found.append((math.inf, f"{name}: its gradient is not finite"))
+            continue
+        usual_norms = [seen.grad_norms[place] for seen in before]
+        usual = statistics.median([one for one in usual_norms if one is not None and math.isfinite(one)] or [0.0])
+        if usual > 0:
+            times = norm / usual
+            told = f"{name}: gradient norm {norm:.3g}, {times:.3g} times its median before"
+            found.append((abs(math.log(times)) if times else math.inf, told))
+    return tuple(told for _, told in sorted(found, reverse=True)[:_LAYERS])

@@ -1,0 +1,243 @@
+"""Writes incidents. While nothing happens it keeps the last signals, which costs two appends an update."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from lifecycle.engine.training.checkpoints.made_with import made_with
+from lifecycle.engine.training.monitors.watch import Watch
+from lifecycle.engine.training.prepare import Prepared
+from lifecycle.engine.training.state import TrainState
+from lifecycle.identity import deciding_packages, job_sha256, python_sources, sha256_file, sha256_files
+from lifecycle.incidents.incident import (
+    FOLDER,
+    Environment,
+    Incident,
+    Interventions,
+    incident_id,
+    incident_name,
+    is_incident,
+    write_manifest,
+)
+from lifecycle.plan import Plan
+from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from lifecycle.protocol.records import Alarm, StoredFile
+from lifecycle.protocol.signals import Sample, Signals
+from lifecycle.provenance import PRODUCT, git_state
+from lifecycle.storage.checkpoints import checkpoints_in
+from lifecycle.storage.state import write_atomic
+
+# What an incident may weigh.
+MOST_BYTES = 2_000_000
+# Of one stage; the first of each monitor stays.
+MOST_INCIDENTS = 10
+_WRITING = ".writing-"
+_FEW = 20
+
+
+@dataclass(frozen=True)
+class LastUpdates:
+    """What is kept of a training's last updates. `batch` are the row numbers of the update `step`, as far as known."""
+
+    step: int
+    batch: tuple[int, ...]
+    signals: tuple[Signals, ...]
+    samples: tuple[Sample, ...]
+    parameters: tuple[str, ...]
+    random: dict[str, Tensor]
+    done: Interventions
+
+
+@dataclass(frozen=True)
+class BlackBox:
+    """What the incidents of one training are made of, beside what its watch keeps of the last updates."""
+
+    job: TrainJob
+    prepared: Prepared
+    plan: Plan
+    device: str
+
+    def record(self, watch: Watch, state: TrainState, alarm: Alarm) -> Alarm:
+        """The alarm of a training by our own loop, with its incident's id where one is kept."""
+        # Weights that the last update has spoiled are seen after it.
+        step = min(alarm.step, self.plan.last_step - 1)
+
+        def last_updates() -> LastUpdates:
+            return LastUpdates(
+                step=step,
+                batch=tuple(self.plan.batch(step).tolist()),
+                signals=tuple(watch.recent),
+                samples=tuple(watch.samples),
+                parameters=tuple(name for name, _ in state.model.named_parameters()),
+                random=watch.random,
+                done=_done(watch, self.job),
+            )
+
+        return self.keep(alarm, last_updates)
+
+    def keep(self, alarm: Alarm, last_updates: Callable[[], LastUpdates]) -> Alarm:
+        """The alarm with its incident's id, or as it was where the stage has enough of them or none can be written.
+
+        An incident never ends a training: what keeps it from being written is told on stderr. A rerun that only shows
+        that a training can be repeated keeps none.
+        """
+        target = Path(self.job.out) / FOLDER / incident_name(alarm.step, alarm.monitor)
+        if self.job.stop_after_steps is not None:
+            return alarm
+        try:
+            # Met again after a resume or a roll back: the first is the one of the training as it was.
+            if not is_incident(target):
+                if not _make_room(target):
+                    return alarm
+                _write(target, self._incident(alarm, last_updates()))
+        # Whatever it is, the training is worth more than its record.
+        except Exception as error:
+            say(f"the incident {target.name} could not be kept: {type(error).__name__}: {error}")
+            return alarm
+        return alarm.model_copy(update={"incident": incident_id(target)})
+
+    def _incident(self, alarm: Alarm, seen: LastUpdates) -> Incident:
+        return Incident(
+            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            use_case=Path(self.job.use_case_folder).name,
+            identity=self.job.identity,
+            job=self.job,
+            job_sha256=job_sha256(self.job),
+            alarm=alarm,
+            step=seen.step,
+            plan=self.plan,
+            signals=seen.signals,
+            samples=seen.samples,
+            parameters=seen.parameters,
+            batch_rows=seen.batch,
+            row_keys=keys_of(self.prepared, self.job, seen.batch),
+            random={name: base64.b64encode(kept.numpy().tobytes()).decode() for name, kept in seen.random.items()},
+            environment=environment(self.job, self.prepared.code_sha256, self.device),
+            done=seen.done,
+            checkpoint=_newest_before(self.job, seen.step),
+            rows_file=_rows_file(self.job),
+        )
+
+
+def _done(watch: Watch, job: TrainJob) -> Interventions:
+    taken = watch.policy.state_dict()
+    kept = {name: tuple(taken[name]) for name in ("passed_over", "skipped", "lowered")}
+    return Interventions(**kept, rate_factor=job.training.monitors.rate_factor)
+
+
+def keys_of(prepared: Prepared, job: TrainJob, batch: Sequence[int]) -> tuple[dict[str, str], ...]:
+    """The rows' keys as text; columns that the contract calls sensitive are none of `job.rows.keys`."""
+    keys = prepared.rows.iloc[list(batch)][list(job.rows.keys)]
+    return tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
+
+
+def environment(job: TrainJob, code_sha256: str, device: str) -> Environment:
+    """What this process computes with, and whose code it runs."""
+    commit, dirty = git_state(Path(job.use_case_folder))
+    return Environment(
+        made_with=made_with(device),
+        packages=dict(deciding_packages()),
+        code_sha256=code_sha256,
+        trainworthy_sha256=sha256_files(python_sources(PRODUCT / "lifecycle", skip=("report",))),
+        git_commit=commit,
+        git_dirty=dirty,
+    )
+
+
+def _newest_before(job: TrainJob, step: int) -> CheckpointRef | None:
+    """The newest checkpoint of at most `step` updates: this stage's own or a copy, else what it started from."""
+    durable = job.interruptions.durable
+    folders = [Path(job.out) / "checkpoints"]
+    if durable:
+        folders.append(Path(durable, job.identity.partition(":")[0], Path(job.out).name))
+    found = [path for folder in folders for path in checkpoints_in(folder) if int(path.name[5:]) <= step]
+    for path in sorted(found, key=lambda path: path.name, reverse=True):
+        if (path / "manifest.json").is_file():
+            return CheckpointRef(path=str(path), sha256=sha256_file(path / "manifest.json"))
+    return job.start
+
+
+def _rows_file(job: TrainJob) -> StoredFile:
+    path = Path(job.training_file)
+    kept = job.kept_features
+    sha256 = kept.split_sha256 if kept is not None else sha256_file(path)
+    return StoredFile(path=str(path), sha256=sha256, bytes=path.stat().st_size)
+
+
+def _make_room(target: Path) -> bool:
+    """True if one more may be written; a later one of a monitor gives way to the first of another."""
+    kept = [path for path in target.parent.glob("*-*") if is_incident(path)]
+    if len(kept) < MOST_INCIDENTS:
+        return True
+    kept.sort(key=lambda path: path.stat().st_mtime_ns)
+    monitors = [path.name.partition("-")[2] for path in kept]
+    if target.name.partition("-")[2] in monitors:
+        return False
+    later = [path for place, path in enumerate(kept) if monitors[place] in monitors[:place]]
+    for path in later[-1:]:
+        shutil.rmtree(path)
+    return bool(later)
+
+
+def _write(target: Path, incident: Incident) -> None:
+    """Whole or not at all, and for its owner alone."""
+    parent = target.parent
+    parent.mkdir(mode=0o700, exist_ok=True, parents=True)
+    # Whatever a killed process left: the stage's folder is locked, so that nobody else writes here.
+    for left in parent.glob(f"{_WRITING}*"):
+        shutil.rmtree(left)
+    temporary = Path(tempfile.mkdtemp(dir=parent, prefix=_WRITING))
+    try:
+        write_atomic(temporary / "incident.json", _within(incident, MOST_BYTES))
+        write_manifest(temporary)
+        os.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+# Of our own loop they follow from the plan; of a script nobody knows them then.
+NUMBERS = "numbers of the batch's rows"
+_Smaller = Callable[[Incident], Mapping[str, Any]]
+# What is left out first; each says what it takes away.
+_SMALLER: tuple[tuple[str, _Smaller], ...] = (
+    ("closer looks before the last one", lambda found: {"samples": found.samples[-1:]}),
+    (
+        f"gradient norms by parameter before the last {_FEW} updates",
+        lambda found: {"signals": (*_without_norms(found.signals[:-_FEW]), *found.signals[-_FEW:])},
+    ),
+    ("keys of the batch's rows, but for those of the alarm", lambda found: {"row_keys": ()}),
+    (NUMBERS, lambda found: {"batch_rows": ()}),
+    (
+        "the closer look and all gradient norms by parameter",
+        lambda found: {"samples": (), "signals": _without_norms(found.signals)},
+    ),
+    ("names of the parameters", lambda found: {"parameters": ()}),
+)
+
+
+def _without_norms(signals: Sequence[Signals]) -> tuple[Signals, ...]:
+    return tuple(seen._replace(grad_norms=[]) for seen in signals)
+
+
+def _within(incident: Incident, most_bytes: int) -> bytes:
+    """The incident's JSON, without what does not fit into so many bytes; what that is, it says itself."""
+    content = incident.model_dump_json().encode()
+    for told, smaller in _SMALLER:
+        if len(content) <= most_bytes:
+            break
+        left_out = (*incident.left_out, told)
+        incident = incident.model_copy(update={**smaller(incident), "left_out": left_out})
+        content = incident.model_dump_json().encode()
+    return content

@@ -1,0 +1,132 @@
+"""Free numbers in the place of a network's outputs: which range they keep to, and the lowest loss that they get.
+
+Not every output is free: probabilities sum to 1, log-probabilities are logarithms of such. A free "log-probability"
+has no lowest loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Link = Callable[[Tensor], Tensor]
+# Lowest and highest values, of each channel, without end where nothing holds them.
+Ends = tuple[Tensor, Tensor]
+
+# Of LBFGS; a log loss of 64 classes is within 0.1 % after 20.
+ITERATIONS = 60
+# Numbers this large have left every range that a loss has a lowest value in.
+ENDLESS = 1e12
+# Numbers beyond this are counted in units of the largest: a first step of 1 is lost in 4e8 of 32 bits.
+LARGE = 1e4
+# To an end of a range, for numbers of 32 bits.
+NEAREST = 1e-7
+# How far from 1 a sum or a length may be: outputs in bfloat16 are 0.01 off.
+NEAR_ONE = 0.02
+
+
+def lowest_loss(
+    start: dict[int, Tensor], mean: Callable[[dict[int, Tensor]], Tensor]
+) -> tuple[float, dict[int, Tensor]]:
+    """The lowest finite value of `mean` that LBFGS finds from `start`, and the parameters there."""
+    if not start:
+        return float(mean(start)), start
+    sizes = {name: float(value.abs().max()) if value.numel() else 0.0 for name, value in start.items()}
+    units = {name: size if size > LARGE else 1.0 for name, size in sizes.items()}
+    parameters = {name: (value / units[name]).requires_grad_() for name, value in start.items()}
+
+    def numbers() -> dict[int, Tensor]:
+        return {name: value if units[name] == 1.0 else value * units[name] for name, value in parameters.items()}
+
+    best, at = float("inf"), start
+    optimizer = torch.optim.LBFGS(
+        list(parameters.values()), max_iter=ITERATIONS, line_search_fn="strong_wolfe", tolerance_change=1e-12
+    )
+
+    def closure() -> Tensor:
+        nonlocal best, at
+        optimizer.zero_grad()
+        given = numbers()
+        if any(bool((number.detach().abs() > ENDLESS).any()) for number in given.values()):
+            raise _EndlessError
+        value = mean(given)
+        value.backward()
+        if value.item() < best:
+            best, at = value.item(), {name: number.detach().clone() for name, number in given.items()}
+        return value
+
+    # Its line search ends with an IndexError where a loss is not finite; the lowest one so far stays.
+    with contextlib.suppress(IndexError, _EndlessError):
+        optimizer.step(closure)  # pyright: ignore[reportArgumentType]
+    return best, at
+
+
+class _EndlessError(Exception):
+    """Ends a search: L-BFGS would double its steps until they are no numbers."""
+
+
+def link_of(seen: Sequence[Tensor]) -> Link:
+    """What turns any numbers into outputs such as the seen ones."""
+    shape = seen[0].shape
+    for dim in range(1, len(shape)):
+        found = link_along(seen, dim) if shape[dim] > 1 else None
+        if found is not None:
+            return found
+    values = torch.cat([_finite(tensor) for tensor in seen])
+    if bool((values < 0).any()):
+        return same
+    return torch.sigmoid if bool((values <= 1).all()) else functional.softplus
+
+
+def link_along(seen: Sequence[Tensor], dim: int) -> Link | None:
+    """Probabilities, log-probabilities or a direction along a dimension."""
+
+    def is_one(reduced: Sequence[Tensor]) -> bool:
+        values = torch.cat([_finite(tensor) for tensor in reduced])
+        return len(values) > 0 and bool(((values - 1).abs() < NEAR_ONE).all())
+
+    if is_one([t.sum(dim) for t in seen]) and not any(bool((_finite(t) < 0).any()) for t in seen):
+        return lambda t: t.softmax(dim)
+    if is_one([t.exp().sum(dim) for t in seen]):
+        return lambda t: t.log_softmax(dim)
+    return (lambda t: functional.normalize(t, dim=dim)) if is_one([t.norm(dim=dim) for t in seen]) else None
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    return tensor[torch.isfinite(tensor)]
+
+
+def same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def before(link: Link, outputs: Tensor) -> Tensor | None:
+    """Numbers of which the link makes these outputs; None of a link that joins several.
+
+    From zeros alone the search does not come to outputs around 1e8 or 1e-6.
+    """
+    if link is same:
+        return outputs
+    if link is torch.sigmoid:
+        return outputs.clamp(NEAREST, 1 - NEAREST).logit()
+    if link is functional.softplus:
+        outputs = outputs.clamp(min=NEAREST)
+        return outputs + (-torch.expm1(-outputs)).log()
+    return None
+
+
+def within(link: Link, ends: Ends) -> Link:
+    """The link, and nothing beyond the ends."""
+    return lambda tensor: link(tensor).clamp(*ends)
+
+
+def all_at_ends(found: Sequence[tuple[Tensor, Ends]]) -> bool:
+    """Whether the ends hold every one of these values: no lowest place of a loss, only the last one that it comes to.
+
+    A density has one between the ends of its spread; a loss with the wrong sign has none.
+    """
+    return all(bool(((values <= low) | (values >= high)).all()) for values, (low, high) in found)

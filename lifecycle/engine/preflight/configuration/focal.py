@@ -1,0 +1,41 @@
+"""Is the loss the logarithm of a probability, which a focal loss reads off it?"""
+
+from __future__ import annotations
+
+import torch
+
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.wiring.passes import forward, stirred
+from lifecycle.engine.training.rows.spread import spread_rows
+from lifecycle.gates.check import Found
+
+ROWS = 64
+# Of a probability; far above what exp, sigmoid and their inverses lose in 32 bits.
+APART = 1e-3
+
+
+def loss_is_a_log_likelihood(subject: Subject) -> Found:
+    """exp(-loss) of some rows, against the probability that `predict` gives their label."""
+    if not subject.recipe.focal_gamma:
+        return Found("not_applicable", "training.focal_gamma is not declared")
+    if subject.predict is None:
+        return Found("insufficient", "the model gives no probabilities to hold the loss against")
+    rows = spread_rows(subject.training, ROWS).to(subject.device)
+    data, generator = subject.training.take(rows), subject.recipe.generator(0)
+    inputs, targets = data.inputs, data.targets
+    if subject.recipe.augment is not None and generator is not None:
+        inputs, targets = subject.recipe.augment(inputs, targets, generator)
+    if not bool(((targets == 0) | (targets == 1)).all()):
+        fix = "leave labels 0 and 1 in augment, or remove training.focal_gamma"
+        return Found("fail", "augment gives labels between 0 and 1", cause="mixed or smoothed labels", fix=fix)
+    with torch.no_grad():
+        outputs = forward(stirred(subject.model()).eval(), inputs)
+        of_loss, positive = torch.exp(-subject.recipe.loss_fn(outputs, targets).double()), subject.predict(outputs)
+    given = torch.where(targets == 1, positive, 1 - positive).double()
+    apart = float((of_loss - given).abs().max())
+    worst = int((of_loss - given).abs().argmax())
+    told = f"exp(-loss) is {float(of_loss[worst]):.4g} where predict gives the row's label {float(given[worst]):.4g}"
+    if not apart <= APART:
+        return Found("fail", told, apart, APART)
+    return Found("pass", f"exp(-loss) is what predict gives the label, to {apart:.1g}, on {len(rows)} rows",
+                 apart, APART)  # fmt: skip

@@ -1,0 +1,65 @@
+"""Can the planned updates reach the labels of a regression?"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from lifecycle.engine.outputs.leaves import flat
+from lifecycle.engine.preflight.inputs.asked import ROWS, ask
+from lifecycle.engine.preflight.inputs.probe import rows_of
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.rows.spread import spread_rows
+from lifecycle.gates.catalogue import check_of
+from lifecycle.gates.check import Found
+
+# Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
+OUT_OF_REACH, FAR = 10.0, 30.0
+
+
+def labels_scaled(subject: Subject) -> Found:
+    """Labels of a regression against what all planned updates can add to the outputs, each of them pushing one way."""
+    asked = ask(subject)
+    outputs, targets = asked.outputs, asked.targets.float()
+    if not isinstance(outputs, torch.Tensor) or outputs.numel() != targets.numel() or not _is_regression(subject):
+        return Found("not_applicable", "the labels are classes or probabilities, or no outputs stand beside them")
+    missing = float((targets - outputs.reshape(targets.shape)).square().mean().sqrt())
+    met = asked.loss_at(targets.reshape(outputs.shape), asked.targets)
+    if met is None or float(met.mean()) >= float(asked.losses.mean()):
+        return Found("pass", "the loss has its own scale: it is not least where outputs equal labels")
+    reach = _reach(subject)
+    # The ratio alone: a distance over so few rows tells of the largest label.
+    times = missing / max(reach, 1e-30)
+    told = f"labels lie {times:.3g} times as far from the fresh outputs as all planned updates can move them"
+    return Found("fail" if missing > FAR and times > OUT_OF_REACH else "pass", told, times, OUT_OF_REACH)
+
+
+def _is_regression(subject: Subject) -> bool:
+    targets = subject.training.targets
+    inside = bool(((targets >= 0) & (targets <= 1)).all())
+    return targets.is_floating_point() and not inside and bool(targets.isfinite().all())
+
+
+def _reach(subject: Subject) -> float:
+    """What the plan's updates add to a mean output to first order: each parameter by its rate, one way, every step.
+
+    SGD moves along the clipped gradient instead of by its signs.
+    """
+    state = subject.state()
+    inputs, _ = rows_of(subject.training, spread_rows(subject.training, ROWS), subject.device)
+    outputs = state.model.eval()(inputs)
+    outputs.float().mean().backward()
+    gradients = [flat(p.grad) for p in state.model.parameters() if p.grad is not None]
+    if not gradients:
+        return math.inf
+    every = torch.cat(gradients)
+    signs = not any(isinstance(optimizer, torch.optim.SGD) for optimizer in state.optimizers)
+    step = float(every.abs().sum()) if signs else float(every.norm()) * subject.recipe.clip_norm * 10
+    horizon = subject.plan.horizon_steps
+    shown = range(0, horizon, max(1, horizon // 200))
+    rates = [subject.recipe.learning_rate(one) for one in shown]
+    return step * horizon * sum(rates) / len(rates)
+
+
+CHECKS = (check_of("inputs.labels_scaled", labels_scaled),)

@@ -1,0 +1,251 @@
+"""Are inputs and targets that belong together point by point changed together?
+
+The rows are replaced by markers: an input with one bright block, and a target with the same block of another label.
+Wherever augmentation takes the block of the input, it has to take that of the target. Colours may change as they will,
+since only the place of the block counts. Sequences of whole numbers carry their positions instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lifecycle.engine.preflight.inputs.augmentation import augmented
+from lifecycle.engine.preflight.inputs.mixing import ROWS, STEPS, mixed_without_targets, mixes_rows, other_targets
+from lifecycle.engine.preflight.inputs.probe import rows_of
+from lifecycle.engine.preflight.inputs.sequences import sequences_together
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.rows.spread import spread_rows
+from lifecycle.gates.catalogue import check_of
+from lifecycle.gates.check import Check, Found
+
+FEWEST_POINTS, FEWEST_SEEN = 8, 8
+# Of the rows in which both blocks can be seen; and how far apart their centres may be, in widths of the block.
+MOST_APART, WIDTHS = 0.1, 0.5
+# A larger spread than so many times the block's own is not one block: mixed rows, or erased parts.
+SPREAD = 2.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An input and where its points lie: sizes of the dimensions that it shares with the targets, and the first."""
+
+    name: str
+    shape: tuple[int, ...]
+    input_axis: int
+    target_axis: int
+
+
+def pairs_together(subject: Subject) -> Found:
+    """The same map for both, and no labels between labels."""
+    if subject.recipe.augment is None:
+        return Found("not_applicable", "there is no augmentation")
+    mixed = mixed_without_targets(subject)
+    if mixed:
+        return Found("fail", mixed, True, False, cause="rows are mixed with others, and their targets are not",
+                     fix="mix the targets with the same shares as the inputs")  # fmt: skip
+    handed_on = _of_other_rows(subject)
+    if handed_on:
+        return Found("fail", handed_on, True, False, cause="targets that are rolled, sorted or shuffled alone",
+                     fix="index inputs and targets with the same order of rows")  # fmt: skip
+    pair = _pair(subject)
+    if pair is None:
+        return Found("not_applicable", "no input shares the targets' points")
+    if not _keeps_targets(subject):
+        return Found("not_applicable", "augmentation makes the targets anew, whatever they were")
+    if not subject.training.inputs[pair.name].is_floating_point():
+        return sequences_together(subject, pair.name)
+    return _marked(subject, pair)
+
+
+def _pair(subject: Subject) -> Pair | None:
+    """The input whose trailing (or inner, with channels last) dimensions are the targets'; images before tables."""
+    targets = subject.training.targets
+    shapes = [(1, tuple(targets.shape[1:]))]
+    if targets.ndim > 2:
+        shapes.append((2, tuple(targets.shape[2:])))
+    for target_axis, shape in shapes:
+        points = 1
+        for size in shape:
+            points *= size
+        if not shape or points < FEWEST_POINTS or (points == max(shape) and len(shape) > 1):
+            continue
+        for name, tensor in sorted(subject.training.inputs.items(), key=lambda one: -one[1].ndim):
+            for axis in range(1, tensor.ndim - len(shape) + 1):
+                if tuple(tensor.shape[axis : axis + len(shape)]) == shape and _covers(tensor, axis, shape):
+                    return Pair(name, shape, axis, target_axis)
+    return None
+
+
+def _covers(tensor: Tensor, axis: int, shape: tuple[int, ...]) -> bool:
+    """Points first or last: (N, ...), (N, C, ...) or (N, ..., C); a float table has no points but its columns."""
+    others = tensor.ndim - 1 - len(shape)
+    return others <= 1 and axis in (1, 1 + others)
+
+
+def _of_other_rows(subject: Subject) -> str:
+    """What is wrong if rows come out whole, inputs and targets each the same ones, and in another order."""
+    rows = spread_rows(subject.training, ROWS)
+    inputs, targets = rows_of(subject.training, rows, subject.device)
+    before, after = _of_each_row(inputs, targets), _of_each_row(*augmented(subject, dict(inputs), targets.clone(), 0))
+    sides = [[sorted(pair[side] for pair in pairs) for side in (0, 1)] for pairs in (before, after)]
+    apart = sum(pair not in before for pair in after)
+    if sides[0] != sides[1] or not apart:
+        return ""
+    return f"{apart} of {len(after)} rows come out of augment with the target of another row, and are as they were else"
+
+
+def _of_each_row(inputs: Mapping[str, Tensor], targets: Tensor) -> list[tuple[bytes, bytes]]:
+    """The bytes of each row's inputs, and of its target."""
+    parts = [tensor.detach().cpu().contiguous().numpy() for tensor in inputs.values()]
+    told = targets.detach().cpu().contiguous().numpy()
+    return [(b"".join(part[row].tobytes() for part in parts), told[row].tobytes()) for row in range(len(told))]
+
+
+def _keeps_targets(subject: Subject) -> bool:
+    """Whether the targets that augmentation gives are made of those that it was given."""
+    rows, results = spread_rows(subject.training, ROWS), []
+    for other in (False, True):
+        inputs, targets = rows_of(subject.training, rows, subject.device)
+        given = other_targets(targets) if other else targets
+        results.append(augmented(subject, inputs, given, 0)[1])
+    return not torch.equal(*results)
+
+
+def _marked(subject: Subject, pair: Pair) -> Found:
+    data, width = subject.training, [max(2, size // 5) for size in pair.shape]
+    background, bright = _levels(data.inputs[pair.name])
+    low, high = _labels(data.targets)
+    if low is None or high is None:
+        return Found("insufficient", "the targets hold a single label, so that no block can be marked in them")
+    apart = seen = between = 0
+    example = ""
+    for step in range(STEPS):
+        rows = spread_rows(data, ROWS)
+        inputs, targets = rows_of(data, rows, subject.device)
+        where = torch.zeros(len(rows), *pair.shape, dtype=torch.bool)
+        _mark(where, width, step)
+        where = where.to(targets.device)
+        image = _expanded(where, inputs[pair.name], pair.input_axis)
+        inputs[pair.name] = image.to(inputs[pair.name].dtype) * (bright - background) + background
+        wanted = _expanded(where, targets, pair.target_axis)
+        targets = torch.where(wanted, torch.full_like(targets, high), torch.full_like(targets, low))
+        changed, changed_targets = augmented(subject, inputs, targets, step)
+        between += _labels_between(data.targets, changed_targets, float(low), float(high))
+        given = _places(changed[pair.name], pair, pair.input_axis, width)
+        taken = _places(changed_targets, pair, pair.target_axis, width)
+        for row, (one, other) in enumerate(zip(given, taken, strict=True)):
+            if one is None or other is None:
+                continue
+            seen += 1
+            far = max(abs(a - b) / w for a, b, w in zip(one, other, width, strict=True))
+            if far > WIDTHS:
+                apart += 1
+                example = example or (
+                    f"in step {step} row {row} the input's block lies at {_shown(one)}, the target's at {_shown(other)}"
+                )
+    if seen < FEWEST_SEEN:
+        return Found("insufficient", f"the markers could be followed in {seen} of {ROWS * STEPS} rows only")
+    if apart > MOST_APART * seen:
+        return Found(
+            "fail", f"{apart} of {seen} targets are not where their input is: {example}", apart / seen, MOST_APART
+        )
+    if between and not mixes_rows(subject, pair.name):
+        fix = "resize and turn masks with nearest, never with bilinear"
+        told = f"{between} targets have values between two labels"
+        return Found("fail", told, between, 0, fix=fix, cause="targets that are interpolated as images are")
+    return Found("pass", f"{seen} marked rows: input and target are moved alike", apart / seen, MOST_APART)
+
+
+def _levels(values: Tensor) -> tuple[float, float]:
+    """A background and a bright value that the input really has; zero is the background if it can be.
+
+    What is cut in from outside is mostly filled with zeros, and so can't be seen beside a background of zero.
+    """
+    flat = values[:64].float().flatten()
+    flat = flat[flat.isfinite()][:100_000]
+    low, high = (float(v) for v in flat.quantile(flat.new_tensor([0.02, 0.98])))
+    if high - low < 1e-6:
+        low, high = float(flat.min()), float(flat.max()) + 1.0
+    background = min(max(0.0, low), high)
+    far = high if high - background >= background - low else low
+    return background, far
+
+
+def _labels(targets: Tensor) -> tuple[float | None, float | None]:
+    """Two labels that lie far apart, without those that a loss ignores (negative beside class numbers)."""
+    if targets.dtype == torch.bool:
+        return 0.0, 1.0
+    values = targets[:256].flatten().float()
+    values = values[values.isfinite()]
+    if bool((values == values.round()).all()) and bool((values > 0).any()):
+        values = values[values >= 0]
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    return (low, high) if high > low else (None, None)
+
+
+def _mark(where: Tensor, width: list[int], step: int) -> None:
+    """One block a row, at places that no mirror, turn or shift leaves where they are."""
+    generator = torch.Generator().manual_seed(step)
+    for row in range(len(where)):
+        starts = [int(torch.randint(0, size - w + 1, (1,), generator=generator)) for size, w in
+                  zip(where.shape[1:], width, strict=True)]  # fmt: skip
+        where[(row, *(slice(s, s + w) for s, w in zip(starts, width, strict=True)))] = True
+
+
+def _expanded(where: Tensor, like: Tensor, axis: int) -> Tensor:
+    """The marks in the shape of a tensor whose points begin at `axis`: channels before or behind."""
+    for _ in range(axis - 1):
+        where = where.unsqueeze(1)
+    while where.ndim < like.ndim:
+        where = where.unsqueeze(-1)
+    return where.expand(like.shape)
+
+
+def _places(changed: Tensor, pair: Pair, axis: int, width: list[int]) -> list[tuple[float, ...] | None]:
+    """The centre of each row's block by its points, None if it left the row or is no single block."""
+    points = len(pair.shape)
+    values = changed.detach().float().nan_to_num(0.0, 0.0, 0.0)
+    if values.ndim > 1 + points:
+        values = values.movedim(tuple(range(axis, axis + points)), tuple(range(1, 1 + points)))
+        values = values.flatten(1 + points).mean(dim=-1)
+    flat = values.flatten(1)
+    away = (flat - flat.median(dim=1, keepdim=True).values).abs()
+    away = torch.where(away > 0.5 * away.amax(dim=1, keepdim=True), away, away.new_zeros(()))
+    away = away.reshape(values.shape)
+    found: list[tuple[float, ...] | None] = []
+    for row in away:
+        weight = float(row.sum())
+        centre, wide = [], []
+        for dimension, size in enumerate(row.shape):
+            others = tuple(d for d in range(points) if d != dimension)
+            share = (row.sum(dim=others) if others else row) / max(weight, 1e-12)
+            place = torch.arange(size, device=row.device, dtype=torch.float32)
+            middle = float((share * place).sum())
+            centre.append(middle)
+            wide.append(float((share * (place - middle).square()).sum().clamp_min(0).sqrt()))
+        # A block of width w has a standard deviation of w / sqrt(12); a zoom makes it larger.
+        single = all(one <= SPREAD * max(width) / 12**0.5 + 0.5 for one in wide)
+        found.append(tuple(centre) if weight > 0 and single else None)
+    return found
+
+
+def _shown(place: tuple[float, ...]) -> str:
+    return "(" + ", ".join(f"{one:.0f}" for one in place) + ")"
+
+
+def _labels_between(before: Tensor, changed: Tensor, low: float, high: float) -> int:
+    """Values strictly between the two labels, if the targets are labels at all; what fills a border lies outside."""
+    if before.dtype != torch.bool and not bool((before == before.round()).all() | (before.unique().numel() <= 8)):
+        return 0
+    if changed.dtype == torch.bool:
+        return 0
+    values, edge = changed.float(), 1e-4 * (high - low)
+    return int(((values > low + edge) & (values < high - edge) & (values != 0)).sum())
+
+
+CHECKS: tuple[Check[Any], ...] = (check_of("inputs.augmentation_pairs", pairs_together),)

@@ -1,0 +1,193 @@
+"""Sanity of the declared learning rate: what a few updates at it do, and what all the planned ones can do.
+
+A range of growing rates from a fresh network (Smith 2017, arXiv:1506.01186, section 3.3) gives loss against rate. While
+rates are small, the loss depends on their sum alone: so the range also tells how far all planned updates will come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from lifecycle.engine.outputs.constant import constant_losses
+from lifecycle.engine.preflight.movement import still_group
+from lifecycle.engine.preflight.start.steady import steady
+from lifecycle.engine.preflight.subject import Subject, autocast
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.rows.spread import spread_rows
+from lifecycle.engine.training.state import TrainData, TrainState
+from lifecycle.engine.training.techniques.focal import focal
+from lifecycle.gates.catalogue import check_of
+from lifecycle.gates.check import Check, Found
+from lifecycle.gates.learning_rate import suggested_range
+
+# Rows that the loss is read on, after each update; the updates themselves see batches of the planned size, up to this.
+ROWS, MOST_BATCH = 256, 1024
+# Updates: one to find the direction, those of the range, those at the peak. 41 in all, shared by several optimizers.
+RANGE, AT_PEAK = 28, 12
+# Of the range, from where an update lowers the loss by FIRST_GAIN of it along the first direction.
+DECADES, FIRST_GAIN = 4.6, 1e-3
+# The loss at the declared peak against where it starts, at its worst.
+DIVERGED, UNSTEADY = 3.0, 1.5
+# What all planned updates gain, against what the range gained at its best; a trained start may want to move little.
+NO_PROGRESS, SLOW, NO_PROGRESS_TRAINED = 0.15, 0.2, 0.01
+# A smaller gain, of the loss, may be noise of the batches.
+LEAST_GAIN = 0.005
+
+Curve = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The first update, for a rate of 1: the loss before it, what it gains to first order, and the momentum."""
+
+    loss: float
+    gain: float
+    momentum: float
+
+
+def rate_range(subject: Subject) -> Found:
+    """The range, a short run at the declared peak, and the sum of the planned rates."""
+    data = subject.training.take(spread_rows(subject.training, ROWS))
+    first = _direction(subject, data)
+    if not (0 < first.gain < math.inf and math.isfinite(first.loss)):
+        return Found("insufficient", f"no direction to try rates along: loss {first.loss:.4g}, slope {first.gain:.2g}")
+    level = _level(subject, data, first.loss)
+    count, at_peak = (max(8, number // len(subject.state().optimizers)) for number in (RANGE, AT_PEAK))
+    lowest = FIRST_GAIN * abs(first.loss or level) / first.gain
+    rates = [lowest * 10 ** (DECADES * number / count) for number in range(count)]
+    curve, _ = _losses(subject, data, rates, most=first.loss + DIVERGED * level)
+    planned = [subject.recipe.learning_rate(step) for step in range(subject.plan.horizon_steps)]
+    peak = max(planned)
+    # A short warm-up, so that no planned one can be missed.
+    tried = [peak * min(1.0, 3 * (n + 1) / at_peak) for n in range(at_peak)]
+    run, state = _losses(subject, data, tried, most=math.inf)
+    worst = max(loss if math.isfinite(loss) else math.inf for _, loss in run)
+    found = _judged(subject, first, level, curve, sum(planned), peak, worst)
+    return (found.status == "pass" and still_group(subject, state, sum(planned) / sum(tried))) or found
+
+
+def _judged(
+    subject: Subject, first: Direction, level: float, curve: Curve, total: float, peak: float, worst: float
+) -> Found:
+    low, high = suggested_range(curve)
+    risen, share = 1 + (worst - first.loss) / level, _progress(first, curve, total)
+    said = f"declared {peak:.2g}, worth trying {low:.2g} to {high:.2g}"
+    told = f"{said}; at the declared rate the loss goes from {first.loss:.4g} to at most {worst:.4g}"
+    trained = subject.claims.start == "trained"
+    seen: dict[str, Any] = {"observed": peak, "threshold": f"{low:.2g} to {high:.2g}", "curve": _plain(curve)}
+    if not risen < UNSTEADY:
+        severity = "error" if not risen < DIVERGED else "warning"
+        fix = f"declare a rate of about {high:.1g}, or a lower one"
+        return Found("fail", f"{told}: too large", **seen, severity=severity, cause="a rate that is too large", fix=fix)
+    if first.loss - min(loss for _, loss in curve) < LEAST_GAIN * level:
+        return _flat(first, level, total, told, seen)
+    told = f"{told}; all planned updates together come {min(share, 1):.1%} of the way that the range came"
+    if share < (NO_PROGRESS_TRAINED if trained else SLOW):
+        severity = "error" if trained or share < NO_PROGRESS else "warning"
+        cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.1g}"
+        return Found("fail", f"{told}: too small", **seen, severity=severity, cause=cause, fix=fix)
+    return Found("pass", told, **seen)
+
+
+def _flat(first: Direction, level: float, total: float, told: str, seen: dict[str, Any]) -> Found:
+    """No rate gained anything: passed if the planned updates may, to first order."""
+    gain = total * first.gain / (1 - first.momentum) / level
+    if gain >= LEAST_GAIN:
+        return Found("pass", f"{told}; so few updates gain nothing on these rows at any rate", **seen)
+    return Found("insufficient", f"{told}; no rate gained anything, and all planned updates gain {gain:.1g}", **seen)
+
+
+def _progress(first: Direction, curve: Curve, total: float) -> float:
+    """What planned rates of this sum gain, as a share of the range's best gain."""
+    best = first.loss - min(loss for _, loss in curve)
+    wanted = total / (1 - first.momentum)
+    speed = summed = reached = 0.0
+    for rate, loss in curve:
+        speed = first.momentum * speed + 1
+        before, summed = summed, summed + rate * speed
+        gained = max(reached, first.loss - loss)
+        if summed >= wanted:
+            reached += (gained - reached) * (wanted - before) / (summed - before)
+            break
+        reached = gained
+    return reached / best if best > 0 else 0.0
+
+
+def _direction(subject: Subject, data: TrainData) -> Direction:
+    """One update on all these rows, as the optimizers make it."""
+    state = subject.state()
+    steady(state.model)
+    loss = _loss(subject, state.model, data)
+    before = [parameter.detach().clone() for parameter in state.model.parameters()]
+    _set_rate(state, 1.0)
+    rows = torch.arange(len(data.targets), device=subject.device)
+    norm = train_step(state, data, rows, subject.recipe).grad_norm
+    # The loop has cut the gradients to the norm.
+    cut = min(1.0, subject.recipe.clip_norm / max(norm, 1e-30))
+    gain = sum(
+        float((new.grad.double() * (old - new.detach()).double()).sum())
+        for old, new in zip(before, state.model.parameters(), strict=True)
+        if new.grad is not None
+    )
+    groups = [group for optimizer in state.optimizers for group in optimizer.param_groups]
+    momentum = max(float(group.get("momentum", 0.0)) for group in groups)
+    return Direction(loss, gain / cut, momentum)
+
+
+def _losses(subject: Subject, data: TrainData, rates: Sequence[float], most: float) -> tuple[Curve, TrainState]:
+    """Rate and loss after each update, from a fresh state on, and the state after the last.
+
+    Ends where the loss is above `most` or not finite.
+    """
+    state, found = subject.state(), []
+    steady(state.model)
+    count = len(subject.training.targets)
+    size = min(subject.plan.batch_size, MOST_BATCH, count)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(subject.recipe.seed)).to(subject.device)
+    for number, rate in enumerate(rates):
+        _set_rate(state, rate)
+        rows = order[(torch.arange(size, device=subject.device) + number * size) % count]
+        before, _, norm, *_ = train_step(state, subject.training, rows, subject.recipe)
+        state.step += 1
+        loss = _loss(subject, state.model, data) if math.isfinite(before + norm) else math.inf
+        found.append((rate, loss))
+        if not loss <= most:
+            break
+    return tuple(found), state
+
+
+def _set_rate(state: TrainState, rate: float) -> None:
+    for optimizer in state.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["lr_scale"]
+
+
+def _loss(subject: Subject, model: nn.Module, data: TrainData) -> float:
+    with torch.no_grad(), autocast(subject):
+        losses = subject.recipe.loss_fn(model(data.inputs), data.targets).float()
+    # As the updates count it: a rare class that counts more lets the plain loss rise while training goes well.
+    losses = focal(losses, subject.recipe.focal_gamma) if subject.recipe.focal_gamma else losses
+    return float((losses if data.weights is None else losses * data.weights).mean())
+
+
+def _level(subject: Subject, data: TrainData, loss: float) -> float:
+    """What a rise is measured by: the loss at the start, or a constant's where training goes on from less."""
+    if subject.claims.start == "scratch" or subject.claims.rows == "together" or subject.claims.labels == "unused":
+        return abs(loss)
+    with torch.no_grad(), autocast(subject):
+        outputs = subject.model().eval()(data.inputs)
+    return max(abs(loss), abs(constant_losses(subject.recipe.loss_fn, outputs, data.targets).best))
+
+
+def _plain(curve: Curve) -> Curve:
+    """The finite points, in few digits."""
+    return tuple((float(f"{rate:.3g}"), float(f"{loss:.4g}")) for rate, loss in curve if math.isfinite(loss))
+
+
+CHECKS: tuple[Check[Any], ...] = (check_of("learning_rate.range", rate_range),)

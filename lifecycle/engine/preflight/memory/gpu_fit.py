@@ -1,0 +1,168 @@
+"""Does the training fit a GPU, and if not, what would make it fit: told for each GPU of prices.yaml.
+
+Followed on fake CPU tensors: what CUDA's kernels take for themselves is not seen, so it is an assumption here, and the
+upper end decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
+from lifecycle.engine.preflight.memory.line import line
+from lifecycle.engine.preflight.memory.step_memory import part_rows
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.protocol.forecasts import GpuFit
+from lifecycle.spec.training import Precision
+
+# CUDA's caching allocator gives out blocks of 512 bytes.
+BLOCK_BYTES = 512
+# Assumptions, not measured here: the CUDA context with the libraries' code and cuBLAS's workspace, and blocks that
+# lie free between others or that cuDNN takes while it runs.
+CONTEXT_BYTES = 1_000_000_000
+FREE_BETWEEN = 0.20
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a step needs on a GPU, by the rows of a part: each operation on a straight line through two traces."""
+
+    fewer: Timeline
+    more: Timeline
+    data_bytes: int
+    scoring: int = 0
+
+    def held(self, rows: int) -> int:
+        """Bytes of tensors, rounded as CUDA does: of an update, or of scoring where that needs more."""
+        return max(self._of_an_update(rows), self.scoring) + self.data_bytes
+
+    def _of_an_update(self, rows: int) -> int:
+        """Of many operations the one that needs most at these rows."""
+        fewer, more = self.fewer, self.more
+        if fewer.operations != more.operations or fewer.rows == more.rows:
+            return round(line(((fewer.rows, fewer.peak), (more.rows, more.peak)), rows))
+        lines = zip((fewer.before, *fewer.held), (more.before, *more.held), strict=True)
+        share = (rows - fewer.rows) / (more.rows - fewer.rows)
+        return round(max(low + (high - low) * share for low, high in lines))
+
+    def high(self, rows: int) -> int:
+        return round(self.held(rows) * (1 + FREE_BETWEEN)) + CONTEXT_BYTES
+
+    def largest(self, limit: float, most: int) -> int | None:
+        """The most rows up to `most` that fit, by bisection; None if one row does not."""
+        if self.high(1) > limit:
+            return None
+        low, above = 1, most + 1
+        while above - low > 1:
+            middle = (low + above) // 2
+            low, above = (middle, above) if self.high(middle) <= limit else (low, middle)
+        return low
+
+
+def gpu_fits(subject: Subject, gpu_memory_gb: Mapping[str, float], scoring: int = 0) -> tuple[GpuFit, ...]:
+    """An answer for each GPU, by SKU; `scoring` are the bytes held then. Raises what following the step raises."""
+    curve = cache(lambda accumulate, precision, blocks: _curve(subject, accumulate, precision, blocks, scoring))
+    return tuple(_fit(subject, sku, gb, curve) for sku, gb in gpu_memory_gb.items())
+
+
+def with_unfollowed(gpu: GpuFit, rows: int, more_bytes: int) -> GpuFit:
+    """The fit where operations keep more here than was followed: as much is assumed on the GPU.
+
+    How that goes on with other rows is not known, so that neither more rows nor ways are told.
+    """
+    high = gpu.high_bytes + round((1 + FREE_BETWEEN) * more_bytes)
+    fits = high <= gpu.gpu_memory_gb * 1e9
+    told = f"{gpu.sku}: at most {high / 1e9:.1f} of {gpu.gpu_memory_gb:g} GB: {'fits' if fits else 'does not fit'}"
+    told += ", if operations keep there as much as here"
+    changed = {"high_bytes": high, "fits": fits, "largest_rows": rows if fits else None, "ways": (), "told": told}
+    return gpu.model_copy(update=changed)
+
+
+def _curve(subject: Subject, accumulate: int, precision: Precision, blocks: bool, scoring: int) -> Curve:
+    rows = part_rows(subject)
+    sizes = (max(1, rows // 2), max(2, rows))
+    traced = (
+        trace_step(subject, size, accumulate=accumulate, precision=precision, blocks=blocks, round_to=BLOCK_BYTES)
+        for size in sizes
+    )
+    return Curve(*traced, data_bytes=_data_bytes(subject), scoring=scoring)
+
+
+def _data_bytes(subject: Subject) -> int:
+    """All training rows: the loop keeps them on the device. With early stopping those of validation as well."""
+    data, rows = subject.training, subject.plan.rows
+    if subject.scored is not None and subject.scored.kept:
+        rows += subject.scored.rows
+    tensors = [*data.inputs.values(), data.targets, *([] if data.weights is None else [data.weights])]
+    return sum(tensor.element_size() * math.prod(tensor.shape[1:]) * rows for tensor in tensors)
+
+
+def _fit(subject: Subject, sku: str, gb: float, curve: Callable[..., Curve]) -> GpuFit:
+    recipe, rows, limit = subject.recipe, part_rows(subject), gb * 1e9
+    declared: Curve = curve(min(2, recipe.accumulate), recipe.precision, False)
+    high, largest = declared.high(rows), declared.largest(limit, subject.plan.rows)
+    fits = high <= limit
+    ways = () if fits else _ways(subject, limit, curve)
+    start = f"{sku}: at most {high / 1e9:.1f} of {gb:g} GB"
+    if declared.high(0) > limit and declared.scoring:
+        told = f"{start}: does not fit, since scoring the validation split takes {declared.scoring / 1e9:.1f} GB"
+    elif fits:
+        told = f"{start}: fits; up to {largest} rows a forward pass do"
+    elif ways:
+        told = f"{start}: does not fit; it does with {', or with '.join(ways)}"
+    else:
+        told = f"{start}: does not fit; {_sharded(subject, limit, curve)}"
+    return GpuFit(
+        sku=sku, gpu_memory_gb=gb, fits=fits, high_bytes=high, largest_rows=largest, ways=ways, told=told
+    )  # fmt: skip
+
+
+def _ways(subject: Subject, limit: float, curve: Callable[..., Curve]) -> tuple[str, ...]:
+    """What makes it fit: each change alone, and if none does, the three together."""
+    rows, batch = part_rows(subject), subject.plan.batch_size
+    recipe = subject.recipe
+    found = []
+    largest = curve(2, recipe.precision, False).largest(limit, rows)
+    if largest:
+        found.append(f"accumulate: {math.ceil(batch / largest)} ({largest} rows a forward pass)")
+    parts = min(2, recipe.accumulate)
+    if recipe.precision == "fp32" and curve(parts, "bf16", False).high(rows) <= limit:
+        found.append("precision: bf16")
+    blocks = _blocks(curve, parts, recipe.precision)
+    if blocks and blocks.high(rows) <= limit:
+        found.append(_declared(blocks))
+    if not found and (together := _blocks(curve, 2, "bf16") or curve(2, "bf16", False)):
+        largest = together.largest(limit, rows)
+        named = f"precision: bf16, {_declared(blocks)} and " if blocks else "precision: bf16 and "
+        found += [f"{named}accumulate: {math.ceil(batch / largest)} together"] if largest else []
+    return tuple(found)
+
+
+def _declared(blocks: Curve) -> str:
+    return f"activation_checkpointing: [{', '.join(blocks.more.blocks)}]"
+
+
+def _blocks(curve: Callable[..., Curve], accumulate: int, precision: Precision) -> Curve | None:
+    """With activation checkpointing; None where the model has no repeated blocks to put it around."""
+    try:
+        return curve(accumulate, precision, True)
+    except TraceError:
+        return None
+
+
+def _sharded(subject: Subject, limit: float, curve: Callable[..., Curve]) -> str:
+    """What only splitting the model helps: one row a part, and the weights' state divided."""
+    recipe = subject.recipe
+    smallest = _blocks(curve, 2, recipe.precision) or curve(2, recipe.precision, False)
+    state = smallest.more.state
+    rest = smallest.high(1) - (1 + FREE_BETWEEN) * state
+    if rest >= limit:
+        return f"not even divided over GPUs, since one row takes {rest / 1e9:.1f} GB beside the weights: cut the inputs"
+    count = math.ceil((1 + FREE_BETWEEN) * state / (limit - rest))
+    return (
+        f"DDP does not help, since each GPU holds all {state / 1e9:.1f} GB of weights, gradients and optimizer state; "
+        f"FSDP over {count} does, which divides them"
+    )

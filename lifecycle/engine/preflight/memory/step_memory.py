@@ -1,0 +1,241 @@
+"""What a training step holds at its peak: followed on fake tensors, with its kernels' own memory from real ones.
+
+Two real steps on a few rows show what each operation's kernel holds for itself; what may be the peak is run again
+alone, as large as in the whole batch (replay.py). Operations that keep more than fake tensors show (unfollowed.py) are
+corrected, with a wide interval. A step that cannot be followed is measured by two real ones, extrapolated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from lifecycle.engine.preflight.memory.call import Call, call_at
+from lifecycle.engine.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
+from lifecycle.engine.preflight.memory.line import line
+from lifecycle.engine.preflight.memory.real_step import real_step
+from lifecycle.engine.preflight.memory.replay import replay
+from lifecycle.engine.preflight.memory.scoring import scoring_bytes
+from lifecycle.engine.preflight.memory.unfollowed import unfollowed
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.protocol.forecasts import MemoryForecast, Source
+
+# Low and high end over the value, by how it was found; docs/decisions/0025.
+INTERVALS: dict[Source, tuple[float, float]] = {
+    "traced": (0.94, 1.3),
+    "calibrated": (0.95, 1.08),
+    "corrected": (0.7, 1.3),
+    "extrapolated": (0.7, 1.3),
+}
+# Rows of the two real steps. Not one: batch norm refuses to train on it.
+FEW_ROWS = (2, 4)
+# What operations keep unseen is left out if the peak grows by no more than this share.
+UNFOLLOWED = 0.01
+# What of the whole batch is run again, one operation at a time.
+REPLAY_CPU_SECONDS = 2.0
+# Steps that cannot be followed grow by this until one takes so long (of CPU, so that a busy machine measures the same).
+GROWTH, LONG_CPU_SECONDS = 4, 1.0
+
+
+class Found(NamedTuple):
+    """An operation in a real step: what its kernel held, its call, and what was held since it was looked at."""
+
+    rows: int
+    inside: int
+    call: Call | None
+    more: int
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A followed step, or why it could not be; `trusted` if no value was asked for that decides its shapes.
+
+    `few` are first updates on FEW_ROWS a part, to compare real ones with; none if they could not be followed.
+    `scoring` is the peak while the validation split is scored; 0 if there is none, or it could not be followed.
+    """
+
+    timeline: Timeline | None
+    problem: str = ""
+    few: tuple[Timeline, ...] = ()
+    scoring: int = 0
+
+    @property
+    def trusted(self) -> bool:
+        return self.timeline is not None and self.timeline.values_read == 0
+
+
+def part_rows(subject: Subject) -> int:
+    """Rows of the largest part of an update."""
+    return math.ceil(subject.plan.batch_size / subject.recipe.accumulate)
+
+
+def follow(subject: Subject, told: Callable[[BaseException], str]) -> Followed:
+    """The declared update on fake tensors: nothing is allocated."""
+    rows, accumulate, precision = part_rows(subject), subject.recipe.accumulate, subject.recipe.precision
+    timeline, scoring = None, 0
+    try:
+        timeline = trace_step(subject, rows, accumulate=accumulate, precision=precision)
+        with contextlib.suppress(Exception):
+            # One that trains and cannot be evaluated is told by one_batch.
+            scoring = scoring_bytes(subject, timeline)
+        few = (trace_step(subject, size, accumulate=accumulate, precision=precision, updates=1) for size in _few(rows))
+        return Followed(timeline, few=tuple(few), scoring=scoring)
+    except Exception as error:
+        # Whatever a use case's code raises where a tensor has no values, or on so few rows.
+        return Followed(timeline, told(error), scoring=scoring)
+
+
+def from_trace(subject: Subject, followed: Followed, timeline: Timeline) -> MemoryForecast:
+    """The forecast of a followed step alone: before anything is allocated."""
+    return _forecast(subject, timeline, "traced", timeline.peak, timeline.kinds, followed.scoring)
+
+
+def with_real_steps(subject: Subject, followed: Followed) -> MemoryForecast:
+    """The forecast with real steps on few rows. Raises what the model raises on them."""
+    rows = part_rows(subject)
+    if followed.timeline is None or not followed.trusted:
+        parameters = sum(parameter.numel() for parameter in subject.build().parameters())
+        timeline = Timeline(rows, (), (), parameters=parameters)
+        return _forecast(subject, timeline, "extrapolated", _extrapolated(_growing(subject, rows), rows), {}, 0)
+    # As many parts as are followed, so that operations are found again by their number.
+    few = tuple(real_step(subject, size, parts=_parts(subject)) for size in _few(rows))
+    timeline, source, held = _corrected(subject, followed, _before_unseen(followed.timeline, few), few)
+    peak = max(timeline.before, *held)
+    over = peak - followed.timeline.peak
+    activations = timeline.kinds.get("activations", 0) + min(0, over)
+    kinds = timeline.kinds | {"activations": activations, "kernels": max(0, over)}
+    return _forecast(subject, timeline, source, peak, kinds, followed.scoring)
+
+
+def _corrected(
+    subject: Subject, followed: Followed, timeline: Timeline, few: tuple[Timeline, ...]
+) -> tuple[Timeline, Source, list[int]]:
+    """The timeline with what operations keep unseen if that raises the peak, and what is held within each."""
+    held = _with_kernels(timeline, few, subject.device)
+    if not followed.few:
+        return timeline, "corrected", held
+    more = unfollowed(timeline, followed.few, few)
+    raised = max(size + unseen for size, unseen in zip(held, more, strict=True))
+    if raised <= (1 + UNFOLLOWED) * max(timeline.before, *held):
+        return timeline, "calibrated", held
+    kept = tuple(size + unseen for size, unseen in zip(timeline.held, more, strict=True))
+    # At a whole update's end the same is held as before it, so that `before` stays as followed.
+    timeline = replace(timeline, held=kept)
+    return timeline, "corrected", _with_kernels(timeline, few, subject.device)
+
+
+def _parts(subject: Subject) -> int:
+    """Parts of an update that are followed."""
+    return min(TRACED_PARTS, subject.recipe.accumulate)
+
+
+def _few(rows: int) -> tuple[int, ...]:
+    """Two numbers of rows; one where it is the whole."""
+    return (rows,) if rows <= FEW_ROWS[0] else (FEW_ROWS[0], min(FEW_ROWS[1], rows))
+
+
+def _growing(subject: Subject, rows: int) -> tuple[Timeline, ...]:
+    """Two updates each with two numbers of rows, the most that take little time; one where it is the whole."""
+    parts = _parts(subject)
+    sizes, found = _few(rows), []
+    for size in sizes[:-1]:
+        found.append(real_step(subject, size, parts=parts, updates=2))
+    size = sizes[-1]
+    while True:
+        started = time.process_time()
+        found.append(real_step(subject, size, parts=parts, updates=2))
+        if size == rows or time.process_time() - started > LONG_CPU_SECONDS:
+            return tuple(found[-2:])
+        size = min(size * GROWTH, rows)
+
+
+def _with_kernels(fake: Timeline, real: tuple[Timeline, ...], device: str) -> list[int]:
+    """What is held within each operation of the followed step: the line from few rows, or measured alone.
+
+    Alone are run those that may be the peak, taking that a kernel holds no more than a copy of its arguments. What is
+    held since the step is looked at is taken off.
+    """
+    inside: list[int] = []
+    kept: list[int] = []
+    calls: list[Call | None] = []
+    for held, found in zip(fake.held, _found_again(fake, real), strict=True):
+        inside.append(max(0, round(line([(rows, size) for rows, size, _, _ in found], fake.rows))) if found else 0)
+        kept.append(held - _more(found, fake.rows))
+        fewer, more = ((found[at][0], found[at][2]) for at in (0, -1)) if found else ((0, None), (0, None))
+        calls.append(call_at(fake.rows, fewer, more) if more[0] < fake.rows else None)
+    most = {
+        number: held + max(size, call.bytes)
+        for number, (held, size, call) in enumerate(zip(kept, inside, calls, strict=True))
+        if call is not None
+    }
+    peak = max(kept)
+    near = sorted((number for number in most if most[number] >= peak), key=most.__getitem__, reverse=True)
+    distinct = {call.key: call for number in near if (call := calls[number]) is not None}
+    measured = replay(tuple(distinct.values()), device, REPLAY_CPU_SECONDS)
+    return [
+        held + (size if call is None else measured.get(call.key, size))
+        for held, size, call in zip(kept, inside, calls, strict=True)
+    ]
+
+
+def _more(found: list[Found], rows: int) -> int:
+    """What is held at `rows` since the step is looked at."""
+    points = [(few, more) for few, _, _, more in found]
+    return round(line(points, rows)) if points and min(more for _, more in points) > 0 else 0
+
+
+def _before_unseen(fake: Timeline, real: tuple[Timeline, ...]) -> Timeline:
+    """With what was held before the step as if that had not been looked at either."""
+    if fake.before_at is None:
+        return fake
+    name, count = fake.before_at
+    found = [named[name][count % len(named[name])] for named in map(_by_name, real) if named[name]]
+    return replace(fake, before=fake.before - _more(found, fake.rows))
+
+
+def _found_again(fake: Timeline, real: tuple[Timeline, ...]) -> Iterator[list[Found]]:
+    """What was found of each followed operation in each real step.
+
+    An operation is known by its name and how many of that name ran before it; one that ran more often than in the real
+    step counts from the beginning again.
+    """
+    steps = [_by_name(step) for step in real]
+    seen: Counter[str] = Counter()
+    for operation in fake.operations:
+        yield [named[operation][seen[operation] % len(named[operation])] for named in steps if named[operation]]
+        seen[operation] += 1
+
+
+def _by_name(step: Timeline) -> dict[str, list[Found]]:
+    """What was found of the operations of each name, in their order."""
+    named: dict[str, list[Found]] = defaultdict(list)
+    more = step.more or (0,) * len(step.operations)
+    for operation, size, call, over in zip(step.operations, step.inside, step.calls, more, strict=True):
+        named[operation].append(Found(step.rows, size, call, over))
+    return named
+
+
+def _extrapolated(real: tuple[Timeline, ...], rows: int) -> int:
+    """The peak at `rows`: each operation on its own line where both steps have the same ones, else their peaks."""
+    if len({step.operations for step in real}) > 1:
+        return round(line([(step.rows, step.peak) for step in real], rows))
+    held = [step.levels for step in real]
+    return max(
+        round(line(list(zip([step.rows for step in real], at, strict=True)), rows)) for at in zip(*held, strict=True)
+    )
+
+
+def _forecast(
+    subject: Subject, timeline: Timeline, source: Source, value: int, kinds: dict[str, int], scoring: int
+) -> MemoryForecast:
+    low, high = INTERVALS[source]
+    return MemoryForecast(
+        rows=timeline.rows, accumulate=subject.recipe.accumulate, precision=subject.recipe.precision, source=source,
+        parameter_count=timeline.parameters, kinds=kinds, value=value, low=round(value * low), high=round(value * high),
+        scoring=scoring,
+    )  # fmt: skip

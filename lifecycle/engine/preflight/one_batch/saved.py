@@ -1,0 +1,119 @@
+"""What a checkpoint holds of a training, what is left of it after a kill, and whether training goes on from it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
+from lifecycle.engine.preflight.one_batch.update import Seen, evaluated, update_rows
+from lifecycle.engine.training.checkpoints.checkpoint import (
+    load_checkpoint,
+    load_newest,
+    parameters_sha256,
+    save_checkpoint,
+)
+from lifecycle.engine.training.checkpoints.durable import copy_checkpoint
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.state import TrainState
+from lifecycle.gates.check import Found
+
+IDENTITY = "preflight"
+NOT_DURABLE = "the folder for copies of checkpoints is full, not writable, or gives back other bytes"
+
+
+def checkpoints(seen: Seen) -> Found:
+    """Save and load; weights, buffers, the optimizers' state and what else is declared are equal and finite."""
+    state, again = evaluated(seen), seen[1].subject.state()
+    with tempfile.TemporaryDirectory() as folder:
+        saved = save_checkpoint(Path(folder), IDENTITY, state)
+        try:
+            path = _copied(Path(saved.path), seen[1].subject.durable, Path(folder) / "copy")
+        except OSError as error:
+            fix = "free space there, make it writable, or name another folder in TRAINWORTHY_DURABLE"
+            return Found("fail", f"the copy to {seen[1].subject.durable}: {error}", fix=fix, cause=NOT_DURABLE)
+        load_checkpoint(path, IDENTITY, again, saved.sha256)
+    if parameters_sha256(again.model) != parameters_sha256(state.model):
+        return Found("fail", "the weights differ after saving and loading")
+    if not all(_equal(one, other) for one, other in zip(_optimizers(state), _optimizers(again), strict=True)):
+        return Found("fail", "the optimizers' state differs after saving and loading")
+    if not all(_finite(one) for one in _optimizers(state)):
+        return Found("fail", "the optimizers' state is not finite after one update")
+    differing = [name for name in state.also if not _equal(_part(state, name), _part(again, name))]
+    if differing:
+        return Found("fail", f"{', '.join(differing)}: another state after saving and loading", len(differing), 0)
+    more = "".join(f", {name.replace('_', ' ')}" for name in state.also)
+    return Found("pass", f"weights, buffers, the optimizers' state{more} are equal after saving and loading")
+
+
+def _copied(path: Path, durable: Path | None, back: Path) -> Path:
+    """The checkpoint, or what came back of it from the folder that outlives the machine. Raises OSError."""
+    if durable is None:
+        return path
+    with tempfile.TemporaryDirectory(dir=durable) as folder:
+        copy_checkpoint(path, Path(folder))
+        return Path(shutil.copytree(Path(folder) / path.name, back))
+
+
+def survives_a_kill(seen: Seen) -> Found:
+    """SIGKILL a process that writes a second checkpoint: the first is loaded, and the second can be written anew."""
+    subject = seen[1].subject
+    # On the CPU: an accelerator's memory does not outlive a fork.
+    model = subject.build()
+    state = TrainState(model, subject.optimizers(model), step=1, also=subject.also(model))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_checkpoint(folder, IDENTITY, state)
+        state.step = 2
+        if not kill_while_writing(folder, IDENTITY, state):
+            told = "the writing process ended or hung before it could be killed"
+            return Found("insufficient", told, fix="run preflight again; if it stays so, look at the disk")
+        left = sum(file.stat().st_size for file in folder.rglob(".writing-*/*"))
+        again = TrainState(model, state.optimizers, also=subject.also(model))
+        load_newest(folder, IDENTITY, again)
+        if again.step != 1:
+            return Found("fail", f"after the kill the checkpoint of step {again.step} is loaded, and not the sound one")
+        save_checkpoint(folder, IDENTITY, state)
+        load_newest(folder, IDENTITY, again)
+    if again.step != state.step:
+        return Found("fail", "what the killed process left keeps the next checkpoint from being written")
+    return Found("pass", f"killed with {left:,} bytes written: the checkpoint before is loaded, the next one written")
+
+
+def resumes(seen: Seen) -> Found:
+    """Go on from a checkpoint for an update."""
+    state, job = evaluated(seen), seen[0]
+    again = seen[1].subject.state()
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder), IDENTITY, state)
+        load_newest(Path(folder), IDENTITY, again)
+    again.model.train()
+    loss, _, norm, *_ = train_step(again, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    if not (abs(loss) < float("inf") and norm < float("inf")):
+        return Found("fail", f"the first update after the checkpoint has a loss of {loss}, gradient norm {norm}")
+    return Found("pass", f"seed {job.training.seed}: loss {loss:.4f} in the first update after the checkpoint")
+
+
+def _part(state: TrainState, name: str) -> list[Any]:
+    """One of the parts beside model and optimizers, as a flat list of values."""
+    return tree_leaves(state.also[name].state_dict())
+
+
+def _optimizers(state: TrainState) -> list[list[Any]]:
+    """Each optimizer's state as a flat list of values."""
+    return [tree_leaves(optimizer.state_dict()["state"]) for optimizer in state.optimizers]
+
+
+def _equal(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b for a, b in zip(one, other, strict=True)
+    )
+
+
+def _finite(values: list[Any]) -> bool:
+    return all(bool(torch.isfinite(value).all()) for value in values if isinstance(value, torch.Tensor))

@@ -1,0 +1,95 @@
+"""What is done with a model after its training: predictions of rows, and an artifact that gives the same."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from lifecycle.artifact import load_artifact, write_artifact
+from lifecycle.engine.preflight.one_batch.update import Seen, evaluated, forward_rows
+from lifecycle.engine.training.techniques.parts import put_final_weights
+from lifecycle.errors import EvaluationError
+from lifecycle.gates.check import Found
+from lifecycle.golden import draw_requests
+from lifecycle.scoring import predict_rows
+from lifecycle.tasks.labels import kind_of_rows
+
+# The exported graph may fuse operations; float32 probabilities then differ in the last digits.
+EXPORT_TOLERANCE = 1e-4
+# Rows in another order are other sums in a batch's statistics.
+ORDER_TOLERANCE = 1e-3
+
+
+def predicts(seen: Seen) -> Found:
+    """Probabilities of the batch's rows, of one row, and of the rows in another order."""
+    subject, features, size = seen[1].subject, _features(seen), forward_rows(seen)
+    kind = kind_of_rows(seen[0].rows)
+    wanted = kind.answer_shape
+    try:
+        found = _predicted(seen, features)
+        if found.shape != (size, *wanted):
+            return Found("fail", f"predict gave shape {found.shape} for {size} rows", fix=kind.predict_fix)
+        kind.checked(kind.sample_labels(size), found)
+    except EvaluationError as error:
+        return Found("fail", f"{error.problem}, for example {error.value}", fix=error.fix)
+    if _predicted(seen, features.head(1)).shape != (1, *wanted):
+        return Found("fail", "predict gave no single answer for a single row", fix=kind.predict_fix)
+    order = np.random.default_rng(0).permutation(size)
+    if subject.claims.evaluation == "deterministic":
+        again = np.abs(_predicted(seen, features.iloc[order]) - found[order])
+        apart = float((again / kind.answer_scale(found)[order]).max())
+        if apart > ORDER_TOLERANCE:
+            fix = "let to_tensors and forward keep the rows in their order, and make no use of their place or index"
+            evidence = f"asked in another order, the same rows get {kind.answers} that differ by {apart:.4f}"
+            return Found("fail", evidence, apart, ORDER_TOLERANCE, fix=fix)
+    return Found("pass", f"{size} rows: {kind.answers} from {found.min():.4f} to {found.max():.4f}")
+
+
+def exports(seen: Seen) -> Found:
+    """Export, reload in load_artifact, and predict one row and all as the model itself does."""
+    job, sample = seen
+    state, features = evaluated(seen), _features(seen)
+    put_final_weights(state)
+    # With an example of one row, torch.export would fix the batch size to one.
+    several = sample.rows[list(job.rows.features)].head(max(2, forward_rows(seen)))
+    with tempfile.TemporaryDirectory() as folder:
+        artifact, sha256 = write_artifact(
+            Path(folder) / "artifact",
+            task_folder=Path(job.use_case_folder),
+            model=state.model,
+            example=sample.task.to_tensors(several, sample.preprocessing),
+            preprocessing=sample.preprocessing,
+            calibration=kind_of_rows(job.rows).uncalibrated,
+            target=job.rows.target,
+            requests=draw_requests(several, job.rows.sensitive, job.training.seed),
+        )
+        score = load_artifact(Path(artifact), sha256)
+        for rows in (1, len(features)):
+            direct = predict_rows(
+                sample.task,
+                state.model,
+                sample.preprocessing,
+                features.head(rows),
+                sample.subject.device,
+                kind_of_rows(job.rows),
+            )
+            apart = float(
+                (abs(score(features.head(rows)) - direct) / kind_of_rows(job.rows).answer_scale(direct)).max()
+            )
+            if not apart <= EXPORT_TOLERANCE:
+                evidence = f"exported and direct predictions of {rows} rows differ by {apart}"
+                return Found("fail", evidence, apart, EXPORT_TOLERANCE)
+    return Found("pass", f"exported and reloaded: 1 and {len(features)} rows are predicted as before")
+
+
+def _features(seen: Seen) -> pd.DataFrame:
+    return seen[1].rows[list(seen[0].rows.features)].head(forward_rows(seen))
+
+
+def _predicted(seen: Seen, features: pd.DataFrame) -> np.ndarray:
+    sample = seen[1]
+    model, device = sample.subject.model(), sample.subject.device
+    return predict_rows(sample.task, model, sample.preprocessing, features, device, kind_of_rows(seen[0].rows))

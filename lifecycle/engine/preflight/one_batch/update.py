@@ -1,0 +1,40 @@
+"""One update of a fresh state, and the rows that it is made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lifecycle.engine.preflight.sample import Sample
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.state import TrainState
+from lifecycle.engine.training.techniques.parts import after_update
+from lifecycle.protocol.jobs import PreflightJob
+
+Seen = tuple[PreflightJob, Sample]
+
+
+def updated(seen: Seen) -> tuple[TrainState, float, float]:
+    """A state after one update, with its loss and gradient norm."""
+    state = seen[1].subject.state()
+    state.model.train()
+    loss, _, norm, *_ = train_step(state, seen[1].data, update_rows(seen), seen[1].subject.recipe)
+    state.step = 1
+    return state, loss, norm
+
+
+def evaluated(seen: Seen) -> TrainState:
+    """A state after one update and what follows one: the average moves, early stopping evaluates."""
+    state = updated(seen)[0]
+    after_update(state, last_step=state.step)
+    return state
+
+
+def forward_rows(seen: Seen) -> int:
+    """Rows of a forward pass."""
+    return min(seen[0].training.batch_size, len(seen[1].rows))
+
+
+def update_rows(seen: Seen) -> Tensor:
+    """Row numbers of an update, over all accumulated parts: those of fewer rows would be smaller than declared."""
+    return torch.arange(min(seen[1].subject.plan.batch_size, len(seen[1].rows)), device=seen[1].subject.device)

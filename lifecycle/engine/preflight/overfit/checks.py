@@ -1,0 +1,252 @@
+"""Overfit ten small batches: a network that cannot learn a handful of rows by heart will learn nothing.
+
+The yardsticks are measured on the same rows by the same loss (yardsticks.py): the best output that is the same for
+all rows, a line, and the lowest loss of any outputs. Half of the way from the first to the last is memorising. A small
+network need not memorise noise, but has to come near to a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lifecycle.engine.preflight.overfit.fit import (
+    BATCH_ROWS,
+    CPU_SECONDS,
+    WARM_UP,
+    Fit,
+    batch_statistics,
+    fewer_texts,
+    fit,
+    full_batches,
+    judged,
+    outputs_of,
+)
+from lifecycle.engine.preflight.overfit.followed import against_itself, by_a_game
+from lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
+from lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
+from lifecycle.engine.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.wiring.best import of_places
+from lifecycle.engine.training.state import TrainData
+from lifecycle.gates.catalogue import check_of
+from lifecycle.gates.check import Found
+
+BATCHES, STEPS, MOST_STEPS = 10, 400, 1600
+# Near to the line is enough: a linear network under AdamW ended 0.3 % of the way short of it, a slow rate 1.3 %.
+SHARE, OF_LINE, LEAST = 0.5, 0.9, 0.005
+# What gets this share of the way to the target learns, but slowly: neither a pass nor a fault that is shown.
+BETWEEN = 0.5
+# Of what is at stake, on inputs that tell the rows apart no more; the best constant output is exact.
+MARGIN = 0.02
+# Of the first loss: free outputs below it fall without end.
+ENDLESS = -100.0
+ZEROED_STEPS = 100
+# Share of right pairs below which predictions go the wrong way round; by chance it is a half.
+WRONG_WAY = 0.35
+# Pairs of so many pixels are compared, a few million.
+MOST_RANKED = 2_000
+NO_ROWS = Found("not_applicable", "no output has a part of each row, so that there is no loss of the best outputs")
+
+
+def overfits(subject: Subject) -> Found:
+    """Train on ten batches until the target is met, for at most STEPS updates, or MOST_STEPS while it still learns."""
+    data, batches = _ten_batches(subject)
+    start = _start(subject, data, batches)
+    if not start.free:
+        return NO_ROWS
+    if not loss_uses_labels(subject, data, batches):
+        return _falls(subject, data, batches, float(start.losses().mean()))
+    measured = measuring(subject, start)
+    marks = measure_yardsticks(measured, data, batches)
+    if not marks.bounded:
+        evidence = "the loss of one output for all rows falls without end: it has no lowest value"
+        return Found("fail" if _backwards(subject, data, batches) else "insufficient", evidence, cause=_SIGN[0], 
+                     fix=_SIGN[1], required=True)  # fmt: skip
+    target = _target(marks)
+    if not target < marks.constant:
+        return Found(
+            "insufficient", f"one output for all of the {start.rows} rows is as good as any: {marks.floor:.4f}"
+        )
+    found = fit(subject, data, batches, _until(target, marks.constant), measured=measured)
+    if _wrong_way(subject, found, data, batches):
+        evidence = f"after {found.updates} updates, rows of the higher label have the lower answers"
+        return Found("fail", evidence, cause=_SIGN[0], fix=_SIGN[1])
+    result = _told(found, marks, target, start.rows)
+    moved = abs(found.loss - float(start.losses().mean())) > LEAST * (marks.constant - marks.floor)
+    if result.status == "fail" and moved:
+        return against_itself(subject, found, result.evidence) or result
+    return result
+
+
+def _told(found: Fit, marks: Yardsticks, target: float, rows: int) -> Found:
+    evidence = (
+        f"{rows} rows: loss {found.loss:.4f} after {found.updates} updates, wanted {target:.4f}; the best output that "
+        f"is the same for all rows has {marks.constant:.4f}, a line {marks.line:.4f}, any outputs {marks.floor:.4f}"
+    )
+    if found.loss <= target:
+        return Found("pass", evidence, found.loss, target)
+    if marks.constant - found.loss >= BETWEEN * (marks.constant - target):
+        return Found("insufficient", f"{evidence}: it learns, but slowly", found.loss, target, required=True)
+    if found.late:
+        return _too_few(evidence, found.loss, target)
+    return Found("fail", evidence, found.loss, target)
+
+
+def _too_few(evidence: str, loss: float, target: float) -> Found:
+    evidence += f": an update takes so long that no more fit into {CPU_SECONDS:.0f} s of processor time"
+    fix = "try a smaller size of the network, whose updates are quicker; or run it on the machine that shall train it"
+    return Found("insufficient", evidence, loss, target, fix=fix, required=True)
+
+
+def _target(marks: Yardsticks) -> float:
+    """Half of the way to the lowest loss, or most of the way to the line's, whichever is easier; never nothing."""
+    whole = marks.constant - marks.floor
+    easier = min(SHARE * whole, OF_LINE * (marks.constant - marks.line))
+    return marks.constant - max(easier, LEAST * whole)
+
+
+def _until(target: float, constant: float) -> Callable[[float, int], bool]:
+    """Enough: the target is met, or STEPS are done and what they brought is nothing, or comes no more."""
+    seen: dict[int, float] = {}
+
+    def enough(loss: float, done: int) -> bool:
+        seen[done] = loss
+        if loss <= target or done >= MOST_STEPS:
+            return True
+        brought = seen.get(done - STEPS // 4, loss) - loss
+        return done >= STEPS and not (loss < constant and brought > 0.02 * (constant - target))
+
+    return enough
+
+
+def _falls(subject: Subject, data: TrainData, batches: list[Tensor], before: float) -> Found:
+    """A loss without labels has no yardstick but its start: does it fall?"""
+    floor = measure_yardsticks(subject, data, batches).floor
+    # Of a loss that the network gives itself, nothing tells how low it can go.
+    way = before - min(floor, before) if floor > ENDLESS * max(1.0, abs(before)) else abs(before)
+    target = before - 0.1 * way
+    found = fit(subject, data, batches, _until(target, before), measured=subject)
+    evidence = (
+        f"{sum(map(len, batches))} rows, a loss without labels: from {before:.4f} to {found.loss:.4f} after "
+        f"{found.updates} updates, wanted {target:.4f}"
+    )
+    if found.loss <= target and found.loss < before:
+        return Found("pass", evidence, found.loss, target)
+    if subject.claims.start == "trained" and found.loss <= before:
+        return Found("pass", f"{evidence}; it starts trained, and is no worse", found.loss, target)
+    game = by_a_game(subject, found, data.take(batches[0]), before, LEAST * way, evidence)
+    if game is None and found.late:
+        return _too_few(evidence, found.loss, target)
+    return game or Found("fail", evidence, found.loss, target)
+
+
+def learns_without_inputs(subject: Subject) -> Found:
+    """The same network on inputs that are all alike must not get below the best output that is the same for all."""
+    data, batches = _ten_batches(subject)
+    if not _start(subject, data, batches).free:
+        return NO_ROWS
+    if not loss_uses_labels(subject, data, batches):
+        return Found("not_applicable", "the loss uses no labels, so there is nothing that inputs would have to tell")
+    alike, how = _alike(subject, data, batches)
+    measured = measuring(subject, _start(subject, alike, batches))
+    # On the inputs that it trains on: a loss that holds a reconstruction is lower where there is nothing to rebuild.
+    real, marks = measure_yardsticks(measured, data, batches), measure_yardsticks(measured, alike, batches, linked=data)
+    if not (real.bounded and marks.bounded):
+        return Found("insufficient", "the loss has no lowest value, so that nothing can be held against it")
+    limit = marks.constant - _margin(real, marks)
+    enough: Callable[[float, int], bool] = lambda loss, done: loss < limit or done >= ZEROED_STEPS
+    found = fit(subject, alike, batches, enough, every=50, measured=measured)
+    evidence = (
+        f"{how}: loss {found.loss:.4f} after {found.updates} updates; the best output that is the same "
+        f"for all rows has {marks.constant:.4f}"
+    )
+    return Found("fail" if found.loss < limit else "pass", evidence, found.loss, limit)
+
+
+def _margin(real: Yardsticks, alike: Yardsticks) -> float:
+    """What counts as below the constant: little of what is at stake with the inputs, and without where that ends."""
+    margin = min(MARGIN * (real.constant - real.floor), BETWEEN * (real.constant - _target(real)))
+    whole = alike.constant - alike.floor
+    return min(margin, MARGIN * whole) if whole > 0 else margin
+
+
+def _alike(subject: Subject, data: TrainData, batches: list[Tensor]) -> tuple[TrainData, str]:
+    """Inputs of zeros, or where the network has no finite loss on these, the first row's for all."""
+    zeroed = TrainData({name: torch.zeros_like(tensor) for name, tensor in data.inputs.items()}, data.targets)
+    try:
+        finite = bool(torch.isfinite(_start(subject, zeroed, batches).losses()).all())
+    except Exception:
+        # Whatever a network says of inputs that it was not made for, an empty mask for one.
+        finite = False
+    if finite:
+        return zeroed, "on zeroed inputs"
+    first = {name: tensor[:1].expand_as(tensor) for name, tensor in data.inputs.items()}
+    return TrainData(first, data.targets), "with the first row's inputs for all rows (it takes no zeros)"
+
+
+def _ten_batches(subject: Subject) -> tuple[TrainData, list[Tensor]]:
+    """The rows count alike: the yardsticks know no weights."""
+    data = TrainData(subject.training.inputs, subject.training.targets)
+    return data, full_batches(subject, data, BATCHES, fewer_texts(subject, BATCH_ROWS))
+
+
+def _start(subject: Subject, data: TrainData, batches: list[Tensor]) -> Outputs:
+    return outputs_of(subject, subject.model().eval(), data, batches)
+
+
+def _backwards(subject: Subject, data: TrainData, batches: list[Tensor]) -> bool:
+    """After few updates: later all probabilities are 0 or 1, and ranks are ties."""
+    found = fit(subject, data, batches, lambda loss, done: done >= WARM_UP, every=WARM_UP)
+    return _wrong_way(subject, found, data, batches)
+
+
+def _wrong_way(subject: Subject, found: Fit, data: TrainData, batches: list[Tensor]) -> bool:
+    """Do answers rank the learned rows the wrong way round, in either mode?"""
+    targets = torch.cat([data.targets[rows] for rows in batches])
+    two_values = targets.dim() == 1 and set(targets.unique().tolist()) == {0.0, 1.0}
+    if subject.predict is None or not (subject.kind is not None or two_values):
+        return False
+    axis = 1 if subject.kind is None else subject.kind.class_axis
+    ranked = [right_pairs(subject.predict, judged(subject, found.state.model, data, batches), axis)]
+    with batch_statistics(found.state.model):
+        ranked.append(right_pairs(subject.predict, outputs_of(subject, found.state.model, data, batches), axis))
+    return max(ranked) < WRONG_WAY
+
+
+def right_pairs(predict: Callable[[Tensor], Tensor], outputs: Outputs, axis: int = 1) -> float:
+    """Share of pairs of rows with different labels of which the one with the higher label has the higher answer.
+
+    Of classes, the mean over classes of the share of pairs of which the row of that class has it more probable, a pixel
+    or byte taken for a row (`axis` has the classes of the answers); of several labels a row, the mean over labels.
+    """
+    targets = torch.cat(outputs.targets)
+    answers = torch.cat([predict(one).float() for one in outputs.trees()])
+    if answers.ndim == 2 and answers.shape == targets.shape:
+        return sum(_right(*one) for one in zip(answers.T, targets.T, strict=True)) / targets.shape[1]
+    if answers.ndim == targets.ndim + 1 and not targets.is_floating_point():
+        answers, targets = of_places(answers, targets, MOST_RANKED, axis)
+        places = targets.unique().tolist()
+        return sum(_right(answers[:, place], (targets == place).int()) for place in places) / len(places)
+    return _right(answers.reshape(len(targets), -1).mean(dim=1), targets)
+
+
+def _right(answers: Tensor, targets: Tensor) -> float:
+    """Of answers (N,) and targets (N,); 1 where all targets are equal."""
+    higher = targets[:, None] > targets[None, :]
+    apart = (answers[:, None] - answers[None, :])[higher]
+    return float((apart.sign().nan_to_num() + 1).mean() / 2) if len(apart) else 1.0
+
+
+_SIGN = (
+    "the loss has the wrong sign, or rewards the other label",
+    "minimise the loss: minus the log-likelihood, minus a similarity; look for labels that are swapped",
+)
+
+CHECKS = (
+    check_of("overfit.ten_batches", overfits),
+    check_of("overfit.zeroed_inputs", learns_without_inputs),
+    check_of("overfit.held_out", learns_for_unseen_rows),
+)

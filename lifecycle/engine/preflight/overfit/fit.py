@@ -1,0 +1,163 @@
+"""A short training on a few rows, as the full stage would train on them: the same updates, at the declared peak rate.
+
+A batch is not accumulated of parts: it is no larger than one, and its parts would be too small for batch norm.
+
+Judged in evaluation mode. Where a network's evaluation lags behind (running means of batch norm after few updates, or
+that never move), the loss with the batch's own statistics counts as well, if it is the lower one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from lifecycle.engine.preflight.overfit.replaced import Outputs, network_outputs
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.training.loop import train_step
+from lifecycle.engine.training.state import TrainData, TrainState
+from lifecycle.plan import stage_rows, step_seed
+
+BATCH_ROWS = 32
+# Some networks diverge at their peak rate without a start below it.
+WARM_UP = 20
+# A network of which an update takes long is judged by as many updates as fit into so much processor time, each as quick
+# as the quickest one: beside other work most take longer, and the number stays.
+CPU_SECONDS = 15.0
+# Of updates that are now quick and now slow by nature, no more than this many times as long.
+MOST_TIMES = 4
+# Of a text so many places weigh as much as a row: 320 texts of 128 places have 10 million outputs, and the search for
+# the lowest loss of any outputs took minutes.
+PLACES_A_ROW, FEWEST_TEXTS = 32, 4
+# Predictions that are drawn are judged by the mean of a few.
+DRAWS = 8
+# More label values than this are no classes, and rows are drawn without regard to them.
+MOST_CLASSES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A trained state, its mean loss on the rows, and how many updates it took; `late` if these were all there are."""
+
+    state: TrainState
+    loss: float
+    updates: int
+    late: bool = False
+
+
+def fewer_texts(subject: Subject, most: int) -> int:
+    """At most so many rows, and fewer where each is a text: its places are learned one by one, as rows are."""
+    targets = subject.training.targets
+    if subject.kind is None or not subject.kind.ragged or targets.ndim < 2:
+        return most
+    return max(FEWEST_TEXTS, min(most, most * PLACES_A_ROW // targets.shape[1]))
+
+
+def fit(
+    subject: Subject,
+    data: TrainData,
+    batches: Sequence[Tensor],
+    enough: Callable[[float, int], bool],
+    every: int = 10,
+    measured: Subject | None = None,
+    cpu: Callable[[], float] = time.process_time,
+) -> Fit:
+    """Train on the batches, over and over, until `enough` of loss and updates; asked every so many updates.
+
+    The loss is that of `measured`, whose loss function may hold what the subject's does not (auxiliary.py); without it
+    the loss is not measured, and stays infinite.
+    """
+    state, rate = subject.state(), peak_rate(subject)
+    # A focal loss is least at other outputs than the plain one, by which a fit is judged.
+    recipe = replace(subject.recipe, accumulate=1, focal_gamma=0.0)
+    quickest, spent, loss, state.step = float("inf"), 0.0, float("inf"), 0
+    for done in count(1):
+        began = cpu()
+        state.model.train()
+        for optimizer in state.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["lr_scale"] * min(1.0, done / WARM_UP)
+        train_step(state, data, batches[(done - 1) % len(batches)], recipe)
+        state.step += 1
+        took = cpu() - began
+        quickest, spent = min(quickest, took), spent + took
+        late = done * quickest > CPU_SECONDS or spent > MOST_TIMES * CPU_SECONDS
+        if done % every == 0 or late:
+            loss = loss if measured is None else mean_loss(measured, state.model, data, batches)
+            if late or enough(loss, done):
+                return Fit(state, loss, done, late)
+    raise AssertionError("unreachable")
+
+
+def peak_rate(subject: Subject) -> float:
+    """The highest rate of the schedule, of up to 200 steps of it."""
+    steps = subject.plan.horizon_steps
+    return max(subject.recipe.learning_rate(step) for step in range(0, steps, max(1, steps // 200)))
+
+
+def mean_loss(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> float:
+    """The lower one of the losses in evaluation mode and with the batches' own statistics."""
+    found = [float(judged(subject, model, data, batches).losses().mean())]
+    if any(True for _ in model.buffers()):
+        with batch_statistics(model):
+            found.append(float(outputs_of(subject, model, data, batches).losses().mean()))
+    return min((loss for loss in found if loss == loss), default=float("nan"))
+
+
+def judged(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
+    """Outputs in evaluation mode; where they are drawn, the mean of DRAWS."""
+    model.eval()
+    drawn = [outputs_of(subject, model, data, batches)]
+    if subject.claims.evaluation == "deterministic":
+        return drawn[0]
+    drawn += [outputs_of(subject, model, data, batches) for _ in range(DRAWS - 1)]
+    leaves = []
+    for several in zip(*(one.leaves for one in drawn), strict=True):
+        mean = list(several[0])
+        for place in drawn[0].free:
+            mean[place] = sum(one[place] for one in several) / DRAWS
+        leaves.append(mean)
+    return replace(drawn[0], leaves=tuple(leaves))
+
+
+def outputs_of(subject: Subject, model: nn.Module, data: TrainData, batches: Sequence[Tensor]) -> Outputs:
+    """Outputs without gradients, in the mode that the model is in."""
+    with torch.no_grad():
+        return network_outputs(subject, model, data, batches)
+
+
+@contextmanager
+def batch_statistics(model: nn.Module) -> Iterator[None]:
+    """The model in training mode but for its dropout; what it changes in its buffers is put back."""
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model.train()
+    for module in model.modules():
+        if isinstance(module, _DropoutNd):
+            module.eval()
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.data.copy_(value)
+
+
+def full_batches(subject: Subject, data: TrainData, most: int, batch_rows: int, seed: int = 1) -> list[Tensor]:
+    """At most `most` batches of row numbers, equal in size, drawn by class where the targets are such.
+
+    All rows in one batch where there are fewer. No last batch of one row: batch norm cannot train on it.
+    """
+    targets, generator = data.targets, torch.Generator().manual_seed(step_seed(subject.recipe.seed, seed))
+    rows = len(targets)
+    chosen = torch.randperm(rows, generator=generator)[: most * batch_rows]
+    if targets.dim() == 1 and len(targets.unique()) <= MOST_CLASSES and rows > len(chosen):
+        drawn = torch.from_numpy(stage_rows(targets.cpu().numpy(), len(chosen) / rows, subject.recipe.seed + seed))
+        chosen = drawn[torch.randperm(len(drawn), generator=generator)][: most * batch_rows]
+    size = min(batch_rows, len(chosen))
+    kept = chosen[: len(chosen) // size * size].to(targets.device)
+    return list(kept.split(size))

@@ -1,0 +1,189 @@
+"""Preflight in the worker: one sample, then memory, every check in the order of its cost, time and leakage.
+
+Memory comes first: a model that does not fit must not be built to find that out.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lifecycle.cost.duration import forecast_of
+from lifecycle.data.rows import read_rows
+from lifecycle.engine.leakage import leakage_in_training
+from lifecycle.engine.preflight.battery import run_checks, same_random_numbers
+from lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
+from lifecycle.engine.preflight.configuration import checks as configuration
+from lifecycle.engine.preflight.configuration.kernels import in_fp32
+from lifecycle.engine.preflight.inputs import checks as inputs
+from lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, step_memory
+from lifecycle.engine.preflight.one_batch import checks as one_batch
+from lifecycle.engine.preflight.overfit import checks as overfit
+from lifecycle.engine.preflight.own import own_checks
+from lifecycle.engine.preflight.sample import Sample, draw_sample
+from lifecycle.engine.preflight.start import checks as start
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.throughput.checks import step_time
+from lifecycle.engine.preflight.throughput.seconds import run_time
+from lifecycle.engine.preflight.wiring import checks as wiring
+from lifecycle.engine.trainers.preflight import (
+    has_network,
+    step_of,
+    try_trainer,
+    untried_trainer,
+    with_script,
+    without_network,
+)
+from lifecycle.engine.trainers.trial import ScriptTrial
+from lifecycle.gates.check import Check, untried_as_declared
+from lifecycle.progress import say
+from lifecycle.protocol.forecasts import MemoryForecast
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.results import PreflightResult
+from lifecycle.protocol.trial import Trial
+from lifecycle.scoring import choose_device
+from lifecycle.task import load_task, told_of
+from lifecycle.tasks.baselines import BASELINES
+from lifecycle.tasks.own import try_own
+
+
+def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightResult:
+    """Try the use case out. What one failed batch makes impossible is left unmeasured, never guessed.
+
+    `began` is when the process did, in seconds of time.time(); a stage's worker takes as long to its rows. None: now.
+    """
+    began = time.time() if began is None else began
+    # A job for CUDA is tried on the CPU where there is no GPU, and host.py says what that does not clear.
+    device = choose_device("auto" if job.device == "cuda" else job.device)
+    rows = read_rows(job.training_file, job.rows, (job.rows.weight,) if job.rows.weight else ())
+    start_seconds = time.time() - began
+    _try_own(job)
+    if job.trainer is not None:
+        job = with_script(job)
+        task = load_task(Path(job.use_case_folder))
+        if not has_network(task):
+            return without_network(job, rows, task, start_seconds, device)
+    sample = draw_sample(job, rows, device)
+
+    def fits(step: MemoryForecast) -> bool:
+        return fits_here(forecast_memory(job, sample, rows, step), step, job.memory_limit_bytes, device)
+
+    with same_random_numbers():
+        held = step_memory(sample.subject, job.gpu_memory_gb, lambda error: _told(error, job), fits)
+    fields: dict[str, Any] = {"device": device, "memory": None, "step_memory": held.forecast, "gpus": held.gpus}
+    if held.forecast is not None and not fits(held.forecast):
+        fields["memory"] = forecast_memory(job, sample, rows, held.forecast)
+        return _ended(job, sample, (), "not tried, since the model may not fit into memory here", fields)
+    trials = _tried(job, sample, device, (configuration.KERNELS,), sample.subject)
+    if trials[0].status == "fail":
+        # Of the rows everything can be asked: what they hold does not depend on the precision.
+        trials = _for_cuda(trials, job, device)
+        trials += _tried(job, sample, device, inputs.CHECKS, in_fp32(sample.subject))
+        return _ended(job, sample, trials, f"not tried, since {trials[0].evidence}", fields)
+    trials += _tried(job, sample, device, one_batch.CHECKS, (job, sample))
+    if any(trial.status in ("fail", "error") for trial in trials):
+        # The cheap checks know the cause better: dropout in evaluation fails a prediction and an export.
+        trials += _tried(job, sample, device, _cheap(trials), sample.subject)
+        return _ended(job, sample, trials, "not tried, since one batch failed", fields)
+    trials += _tried(job, sample, device, configuration.JOB_CHECKS, (job, sample), told="configuration")
+    trials += _tried(job, sample, device, SUBJECT_CHECKS, sample.subject, told="configuration")
+    trials += _tried(job, sample, device, overfit.CHECKS, sample.subject)
+    trials += _tried(job, sample, device, _own(job, sample), sample.subject)
+    script, trainer_trials = try_trainer(job, rows) if job.trainer else (None, ())
+    trials += trainer_trials
+    say("preflight: memory and time")
+    # Once more, since what the trials imported stays in memory, as it will in a stage.
+    fields["memory"] = None if held.forecast is None else forecast_memory(job, sample, rows, held.forecast)
+    timed = _timed(job, sample, rows, start_seconds, trials, script)
+    say("preflight: leakage")
+    leakage = leakage_in_training(job, sample, rows)
+    untried = "; ".join(why for why in (held.problem, timed.pop("untried")) if why)
+    return PreflightResult(trials=trials, leakage=leakage, untried=untried, **timed, **fields)
+
+
+def _try_own(job: PreflightJob) -> None:
+    """Call the use case's own metrics and baselines on validation rows. Raises UseCaseError for what gives nothing."""
+    if job.metrics or set(job.baselines) - set(BASELINES):
+        rows = read_rows(job.validation_file, job.rows, extra=job.metric_columns)
+        try_own(Path(job.use_case_folder), job.metrics, job.baselines, rows, job.rows, job.metric_columns)
+
+
+def _timed(
+    job: PreflightJob,
+    sample: Sample,
+    rows: pd.DataFrame,
+    start_seconds: float,
+    trials: tuple[Trial, ...],
+    script: ScriptTrial | None = None,
+) -> dict[str, Any]:
+    """The forecast of time and what it is made of; all None and why, if the use case's code breaks meanwhile."""
+    try:
+        step = step_time(sample.subject)
+        if script is not None:
+            step, start_seconds = step_of(script, step), max(start_seconds, script.start_seconds)
+        whole = run_time(job, sample, rows, step, start_seconds, trials)
+    except Exception as error:
+        # What was tried before stays, whatever the code raises now.
+        return {"seconds": None, "step": None, "time": None, "untried": f"time was not measured: {_told(error, job)}"}
+    return {"seconds": forecast_of(whole), "step": step, "time": whole, "untried": ""}
+
+
+def run_battery(subject: Subject) -> tuple[Trial, ...]:
+    """Every check that needs no more than the subject, so that a network can be tried without a use case."""
+    checks, declared = (*SUBJECT_CHECKS, *overfit.CHECKS), subject.claims.not_applicable
+    first = run_checks((configuration.KERNELS,), subject, device=subject.device, not_applicable=declared)
+    if first[0].status == "fail":
+        why = f"not tried, since {first[0].evidence}"
+        return (*first, *(untried_as_declared(check, why, declared) for check in checks))
+    return (*first, *run_checks(checks, subject, device=subject.device, not_applicable=declared))
+
+
+def _for_cuda(trials: tuple[Trial, ...], job: PreflightJob, device: str) -> tuple[Trial, ...]:
+    """What a CPU cannot run, a job's GPU may: nothing is wrong with it, and it has to be tried there."""
+    if job.device != "cuda" or device == "cuda":
+        return trials
+    fix = "run preflight where the job will run, with a GPU and a CUDA build of torch"
+    return tuple(
+        trial.model_copy(update={"status": "insufficient", "required": True, "cause": "", "fix": fix})
+        for trial in trials
+    )
+
+
+def _cheap(trials: tuple[Trial, ...]) -> tuple[Check[Any], ...]:
+    """What can still be asked after a failed batch: of its rows, and of the network if its loss is sound on them."""
+    train = next(trial for trial in trials if trial.check == "one_batch.train")
+    sound = train.status == "pass" or train.code == one_batch.NO_UPDATE
+    return (*inputs.CHECKS, *wiring.CHECKS, *start.CHECKS) if sound else inputs.CHECKS
+
+
+def _ended(
+    job: PreflightJob, sample: Sample, trials: tuple[Trial, ...], why: str, fields: dict[str, Any]
+) -> PreflightResult:
+    """The answer of a battery that ended early: what it did not come to is untried, which stops the step."""
+    done = {trial.check for trial in trials}
+    rest = (check for check in (*WORKER_CHECKS, *_own(job, sample)) if check.id not in done)
+    trials += tuple(untried_as_declared(check, why, job.claims.not_applicable) for check in rest)
+    trials += untried_trainer(job, why)
+    return PreflightResult(seconds=None, trials=trials, untried=why, **fields)
+
+
+def _tried(
+    job: PreflightJob, sample: Sample, device: str, checks: tuple[Check[Any], ...], seen: Any, told: str = ""
+) -> tuple[Trial, ...]:
+    """Say the families, but for one that is told already, and try the checks."""
+    for family in dict.fromkeys(check.family for check in checks if check.family != told):
+        say(f"preflight: {family.replace('_', ' ')}")
+    return run_checks(
+        checks, seen, device=device, not_applicable=job.claims.not_applicable, told=lambda error: _told(error, job)
+    )
+
+
+def _own(job: PreflightJob, sample: Sample) -> tuple[Check[Any], ...]:
+    return own_checks(sample.task, sensitive=bool(job.rows.sensitive_features))
+
+
+def _told(error: BaseException, job: PreflightJob) -> str:
+    return told_of(error, Path(job.use_case_folder), sensitive=bool(job.rows.sensitive_features))

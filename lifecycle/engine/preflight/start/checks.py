@@ -1,0 +1,18 @@
+"""The untrained network: its first loss, its activations, its reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lifecycle.engine.preflight.start.activations import activations
+from lifecycle.engine.preflight.start.initial_loss import initial_loss
+from lifecycle.engine.preflight.start.reductions import micro_batches, reduction
+from lifecycle.gates.catalogue import check_of
+from lifecycle.gates.check import Check
+
+CHECKS: tuple[Check[Any], ...] = (
+    check_of("start.initial_loss", initial_loss),
+    check_of("start.activations", activations),
+    check_of("start.reduction", reduction),
+    check_of("start.micro_batches", micro_batches),
+)

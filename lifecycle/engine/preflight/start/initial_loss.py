@@ -1,0 +1,145 @@
+"""The untrained network's loss against what constant outputs get."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lifecycle.engine.outputs.constant import ConstantLosses, constant_losses
+from lifecycle.engine.preflight.subject import Subject, autocast
+from lifecycle.engine.preflight.wiring.confined import reach
+from lifecycle.engine.preflight.wiring.passes import stirred
+from lifecycle.engine.training.rows.spread import spread_rows
+from lifecycle.gates.check import Found
+
+ROWS = 128
+# Floats of more values are measured.
+MOST_CLASSES = 20
+# In units of the larger of the two constant losses.
+TOO_HIGH, HIGH = 6.0, 3.0
+# In units of the best constant's loss.
+TOO_LOW, LOW = 0.4, 0.7
+# Of a squared error: the targets' mean lies 10 standard deviations from zero, or their standard deviation is 100, and
+# 100 times that of fresh outputs.
+FAR_TARGETS, WIDE_TARGETS = 100.0, 1e4
+# Of a constant's loss: what it gains by growing without end.
+UNBOUNDED = -100.0
+# A trained start with a loss of this share of the constant's or more has learned nothing of these labels.
+UNTRAINED = 0.9
+
+
+def initial_loss(subject: Subject) -> Found:
+    """Near what a constant gets, in evaluation and in training mode."""
+    if subject.claims.rows == "together" or subject.claims.labels == "unused":
+        claim = "rows: together" if subject.claims.rows == "together" else "labels: unused"
+        return Found("not_applicable", f"claimed {claim}: no constant output tells what to expect")
+    data = subject.training.take(spread_rows(subject.training, ROWS))
+    losses, outputs = _losses(subject, data)
+    if not all(math.isfinite(loss) for loss in losses.values()):
+        return Found("fail", f"the first loss is not finite: {_told(losses)}", str(losses), cause=NOT_FINITE)
+    constant = _constants(subject, outputs, data.targets)
+    said = f"{_told(losses)}; the best constant output gets {constant.best:.4g}, a neutral one {constant.neutral:.4g}"
+    if _endless(constant):
+        cause = "a loss without a lower bound: its sign is wrong, or what holds the outputs is missing"
+        fix = "minimise the negative log likelihood, not the likelihood"
+        return Found("fail", f"{said}, and less the larger it grows", constant.best, 0.0, cause, fix)
+    if constant.best <= 0 or not math.isfinite(constant.neutral):
+        return Found("not_applicable", f"{said}: this loss has no zero to measure from")
+    return _judged(subject, losses, constant, said, data.targets)
+
+
+def _constants(subject: Subject, outputs: Any, targets: Tensor) -> ConstantLosses:
+    """Of any outputs; where these gain without end, of those that the network reaches: a clamp may hold its spread."""
+    free = constant_losses(subject.recipe.loss_fn, outputs, targets)
+    if not _endless(free):
+        return free
+    held = constant_losses(subject.recipe.loss_fn, outputs, targets, reach(subject))
+    return free if _endless(held) else held
+
+
+def _endless(constant: ConstantLosses) -> bool:
+    return constant.best < UNBOUNDED * max(1.0, abs(constant.neutral))
+
+
+NOT_FINITE = "values that are not finite in inputs or weights, or a logarithm or division of zero in the loss"
+
+
+def _losses(subject: Subject, data: Any) -> tuple[dict[str, float], Any]:
+    losses, outputs = {}, None
+    for mode in ("evaluation", "training"):
+        if mode == "training" and len(data.targets) < 2:
+            continue
+        model = subject.model().train(mode == "training")
+        with torch.no_grad(), autocast(subject):
+            outputs = model(data.inputs)
+            losses[mode] = float(subject.recipe.loss_fn(outputs, data.targets).float().mean())
+    return losses, outputs
+
+
+def _judged(subject: Subject, losses: dict[str, float], constant: ConstantLosses, said: str, targets: Tensor) -> Found:
+    """By the mode that is nearer to a constant: batch norm's running statistics are not yet those of any row."""
+    high = min(losses.values()) / max(constant.best, constant.neutral)
+    low = max(losses.values()) / constant.best
+    if high > TOO_HIGH:
+        return Found("fail", f"{said}: {high:.1f} times as much", high, TOO_HIGH)
+    if high > HIGH:
+        return Found("fail", f"{said}: {high:.1f} times as much", high, HIGH, severity="warning")
+    if subject.claims.start == "scratch" and low < LOW:
+        return _below(low, said, targets)
+    if subject.claims.start == "trained" and low > UNTRAINED and is_fresh(subject.model()):
+        cause = "weights that were not loaded: every layer is as PyTorch makes a fresh one"
+        fix = "load the trained weights in build_model, and let load_state_dict be strict; else declare start: scratch"
+        return Found("fail", f"{said}, though start: trained is declared", low, UNTRAINED, cause, fix)
+    if _is_real(targets) and (low > FAR_TARGETS or (constant.best > WIDE_TARGETS and _is_narrow(subject, targets))):
+        cause = "targets that are not normalised: their mean or their spread is far from what a network starts with"
+        fix = "train on (target - mean) / standard deviation of the training rows, or set the head's bias to the mean"
+        return Found("fail", said, low, FAR_TARGETS, cause, fix, severity="warning")
+    return Found("pass", said, high, TOO_HIGH)
+
+
+def _is_narrow(subject: Subject, targets: Tensor) -> bool:
+    """Whether fresh outputs, stirred a little, vary far less than the targets: a network that knows their spread, and
+    multiplies by it, is no slower for a large unit."""
+    data = subject.training.take(spread_rows(subject.training, ROWS))
+    with torch.no_grad(), autocast(subject):
+        outputs = stirred(subject.model().eval())(data.inputs)
+    if not isinstance(outputs, torch.Tensor):
+        return True
+    return float(outputs.float().std()) ** 2 * WIDE_TARGETS < float(targets.float().var())
+
+
+def _below(low: float, said: str, targets: Tensor) -> Found:
+    cause = "an input that holds the label, or weights that have been trained before"
+    fix = "look for the label among the inputs; for trained weights declare preflight: {start: trained}"
+    if low < TOO_LOW and not _is_real(targets):
+        return Found("fail", f"{said}: {low:.2f} of it before any update", low, TOO_LOW, cause, fix)
+    why = "an output that passes an input on, as a forecast that starts from the last value, can be so near"
+    return Found("insufficient", f"{said}: {low:.2f} of it before any update; {why}", low, TOO_LOW, cause, fix)
+
+
+def is_fresh(model: nn.Module) -> bool:
+    """Whether every linear and convolutional layer has the spread and the bounds that PyTorch starts with."""
+    layers = [
+        module for module in model.modules() if isinstance(module, (torch.nn.Linear, torch.nn.modules.conv._ConvNd))
+    ]
+    return bool(layers) and all(_is_default(layer.weight) for layer in layers)
+
+
+def _is_default(weight: Tensor) -> bool:
+    """Uniform within 1 / sqrt(fan in): nothing beyond, and its standard deviation within five of its errors."""
+    bound = 1 / math.sqrt(weight[0].numel())
+    weight = weight.detach().float()
+    spread = float(weight.square().mean().sqrt()) * math.sqrt(3) / bound
+    return float(weight.abs().max()) <= bound * (1 + 1e-5) and abs(spread - 1) < 5 * 0.45 / math.sqrt(weight.numel())
+
+
+def _is_real(targets: Tensor) -> bool:
+    """Measured values, not classes."""
+    return targets.is_floating_point() and len(targets.unique()) > MOST_CLASSES
+
+
+def _told(losses: dict[str, float]) -> str:
+    return "mean loss " + " and ".join(f"{loss:.4g} in {mode} mode" for mode, loss in losses.items())

@@ -1,0 +1,183 @@
+"""What a loss is summed or averaged over: rows, a row's elements, and the parts of an update."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lifecycle.engine.outputs.leaves import flat, has_rows, is_float
+from lifecycle.engine.preflight.start.steady import evaluating
+from lifecycle.engine.preflight.subject import Subject, autocast
+from lifecycle.engine.training.loop import backward
+from lifecycle.engine.training.rows.spread import spread_rows
+from lifecycle.engine.training.state import Recipe, TrainData
+from lifecycle.gates.check import Found
+
+ROWS, PARTS = 64, 4
+# Relative, by the coarsest type of what is compared: some hundred times what rounding gave.
+TOLERANCE = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.03}
+# Fewer summed elements change a learning rate by less than one tries anyway.
+FEWEST_SUMMED = 16
+
+
+def reduction(subject: Subject) -> Found:
+    """A row's loss alone, among half of the rows and among all of them."""
+    if subject.claims.rows == "together":
+        return Found("not_applicable", "claimed rows: together: a row's loss depends on the others")
+    data = subject.training.take(spread_rows(subject.training, ROWS))
+    rows = len(data.targets)
+    if rows < 2:
+        return Found("insufficient", "one row does not tell what its loss would be among others")
+    with torch.no_grad(), autocast(subject):
+        outputs = subject.model().eval()(data.inputs)
+        whole, again = (_row_losses(subject.recipe, outputs, data.targets) for _ in range(2))
+        parts = _parts(subject.recipe, outputs, data.targets)
+    if parts is None:
+        return Found("not_applicable", f"no part of these outputs is that of {rows // 2} of {rows} rows")
+    scale = float(whole.abs().mean())
+    limit = TOLERANCE[_coarsest(outputs, subject.recipe)] * scale
+    if float((whole - again).abs().max()) > limit:
+        return Found("not_applicable", "the loss is drawn at random: equal outputs give different losses")
+    off = {k: float((part - whole[:k]).abs().max()) for k, part in parts.items()}
+    if max(off.values()) > limit:
+        return _depends(rows, whole, parts, scale)
+    return _elements(subject, outputs, data, whole) or Found(
+        "pass", f"a row's loss is the same among {', '.join(map(str, sorted({*parts, rows})))} rows"
+    )
+
+
+def _row_losses(recipe: Recipe, outputs: Any, targets: Tensor) -> Tensor:
+    return recipe.loss_fn(outputs, targets).float()
+
+
+def _parts(recipe: Recipe, outputs: Any, targets: Tensor) -> dict[int, Tensor] | None:
+    """Losses of the first row alone and of half of the rows, by their number; None if the outputs have no such."""
+    rows = len(targets)
+    if not any(is_float(leaf) and has_rows(leaf, rows) for leaf in tree_leaves(outputs)):
+        return None
+
+    def first(count: int) -> Any:
+        return tree_map(lambda leaf: leaf[:count] if has_rows(leaf, rows) else leaf, outputs)
+
+    try:
+        return {count: _row_losses(recipe, first(count), targets[:count]) for count in {1, rows // 2}}
+    except (RuntimeError, ValueError, IndexError):
+        # Beside the outputs of rows there are others, of another order.
+        return None
+
+
+def _coarsest(outputs: Any, recipe: Recipe) -> str:
+    """The name of the type with the fewest digits among outputs and recipe."""
+    found = [str(leaf.dtype).removeprefix("torch.") for leaf in tree_leaves(outputs) if is_float(leaf)]
+    found += [{"bf16": "bfloat16", "fp16": "float16"}.get(recipe.precision, "float32")]
+    return max(found, key=lambda name: TOLERANCE[name])
+
+
+def _depends(rows: int, whole: Tensor, parts: dict[int, Tensor], scale: float) -> Found:
+    half = rows // 2
+    ratio = float(parts[half].mean() / whole[:half].mean()) if scale else math.nan
+    said = f"a row's loss among {half} rows is {ratio:.3g} times that among {rows}"
+    if math.isclose(ratio, rows / half, rel_tol=0.1):
+        cause = "the loss of each row is divided by the number of rows, and the loop averages once more"
+    elif math.isclose(ratio, half / rows, rel_tol=0.1):
+        cause = "a sum over the rows: gradients grow with the batch"
+    else:
+        cause = "each row's loss holds a mean, a weight or a statistic of the whole batch"
+    return Found("fail", said, ratio, 1.0, cause)
+
+
+def _elements(subject: Subject, outputs: Any, data: TrainData, whole: Tensor) -> Found | None:
+    """A warning if a row's loss is a sum over its elements: doubled elements then double it."""
+    targets = data.targets
+    if not isinstance(outputs, torch.Tensor) or targets.ndim < 2:
+        return None
+    for axis in range(1, outputs.ndim):
+        summed = _doubled(subject.recipe, outputs, targets, axis)
+        if summed is not None and math.isclose(float(summed.mean()), 2 * float(whole.mean()), rel_tol=0.02):
+            count = math.prod(targets.shape[1:])
+            said = f"a row's loss is a sum over its {count} elements: gradients are {count} times those of a mean"
+            if count < FEWEST_SUMMED:
+                return Found("pass", said, count)
+            said += f", and learning rate and clip_norm {subject.recipe.clip_norm:g} meet the sum"
+            cause = "a sum where a mean was meant, or a sum on purpose"
+            fix = "average over a row's elements; else keep in mind that learning rate and clip_norm mean the sum"
+            return Found("fail", said, count, FEWEST_SUMMED, cause, fix, severity="warning")
+    return None
+
+
+def _doubled(recipe: Recipe, outputs: Tensor, targets: Tensor, axis: int) -> Tensor | None:
+    """Losses with all elements along an axis twice; None where the loss does not take that."""
+    at = [at for at in (axis, axis - 1) if 0 < at < targets.ndim and targets.shape[at] == outputs.shape[axis]]
+    if not at:
+        return None
+    try:
+        with torch.no_grad():
+            losses = recipe.loss_fn(torch.cat([outputs] * 2, axis), torch.cat([targets] * 2, at[0]))
+    except (RuntimeError, ValueError, IndexError, AssertionError):
+        # A loss that is made for one size.
+        return None
+    return losses.float() if losses.shape == (len(targets),) else None
+
+
+def micro_batches(subject: Subject) -> Found:
+    """Gradients of a batch in parts, by the loop's own backward, against those of the whole."""
+    claims = subject.claims
+    if claims.rows == "together":
+        return Found("not_applicable", "claimed rows: together: parts of a batch have other losses than the whole")
+    if claims.evaluation == "stochastic":
+        return Found("not_applicable", "claimed evaluation: stochastic: what is drawn differs between the parts")
+    rows = spread_rows(subject.training, ROWS).to(subject.device)
+    parts = min(len(rows), max(PARTS, subject.recipe.accumulate))
+    if parts < 2:
+        return Found("insufficient", "one row has no parts")
+    recipe = replace(subject.recipe, augment=None)
+    # In evaluation mode, since batch norm's statistics of a part differ from those of the whole in a healthy network.
+    model = evaluating(subject.model())
+    whole, again = (_gradients(model, subject.training, rows, recipe, 1) for _ in range(2))
+    if _apart(whole, again) > _limit(subject, model):
+        return Found("insufficient", "two passes over the same rows give different gradients, in evaluation mode too")
+    return _compared(subject, model, rows, recipe, whole, parts)
+
+
+def _compared(subject: Subject, model: nn.Module, rows: Tensor, recipe: Recipe, whole: Tensor, parts: int) -> Found:
+    if not float(whole.norm()) > 0:
+        return Found("insufficient", "there is no gradient to compare")
+    apart, limit = _apart(whole, _gradients(model, subject.training, rows, recipe, parts)), _limit(subject, model)
+    said = f"gradients of {len(rows)} rows in {parts} parts and as a whole are {apart:.1e} of their norm apart"
+    if apart <= limit:
+        return Found("pass", said, apart, limit)
+    if evaluates_by_batch(model):
+        why = "batch norm without running statistics sees the rows of its part only, which no loop can mend"
+        return Found("not_applicable", f"{said}: {why}", apart, limit)
+    return Found("fail", said, apart, limit)
+
+
+def evaluates_by_batch(model: nn.Module) -> bool:
+    """Whether a normalisation uses its batch's own statistics in evaluation too."""
+    return any(isinstance(module, _BatchNorm) and module.running_mean is None for module in model.modules())
+
+
+def _gradients(model: nn.Module, data: TrainData, rows: Tensor, recipe: Recipe, parts: int) -> Tensor:
+    model.zero_grad(set_to_none=True)
+    generator = torch.Generator().manual_seed(recipe.seed)
+    for part in rows.tensor_split(parts):
+        backward(model, data, part, recipe, generator, of=len(rows))
+    found = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return torch.cat([flat(gradient) for gradient in found]) if found else torch.zeros(1)
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    if one.shape != other.shape:
+        return math.inf
+    return float((one - other).norm() / one.norm().clamp_min(1e-300))
+
+
+def _limit(subject: Subject, model: nn.Module) -> float:
+    parameters = [parameter for parameter in model.parameters() if parameter.is_floating_point()]
+    return TOLERANCE[_coarsest(parameters, subject.recipe)]

@@ -1,0 +1,101 @@
+"""What the battery tries out: a training as the loop is given it, and what the use case claims of it.
+
+The checks see nothing else, so they hold for any network: of a use case (sample.py makes its subject), or of a few
+lines of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lifecycle.engine.preflight.throughput.blocked import Spent
+from lifecycle.engine.training import loop
+from lifecycle.engine.training.rows.loading import LoadedRows
+from lifecycle.engine.training.state import Recipe, Stateful, TrainData, TrainState
+from lifecycle.engine.training.techniques.recompute import checkpoint_activations
+from lifecycle.engine.training.techniques.scaler import scaler_of
+from lifecycle.plan import Plan
+from lifecycle.spec.preflight import PreflightSpec
+from lifecycle.spec.training import Precision
+from lifecycle.tasks import Kind
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What of the validation split is scored between updates and at the end: its rows, at most `chunk` at a time.
+
+    `kept`: its tensors stay on the device, since early stopping scores it again and again.
+    """
+
+    rows: int
+    chunk: int
+    kept: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A training to be tried out.
+
+    `build` gives a fresh model on the CPU, each time with the same weights; `optimizers` what updates it.
+    `training` and `held_out` are samples of rows that the model will train on and will not, prepared as they will be;
+    `groups` are the held-out rows' groups, for example days, shape (N,), each row its own if None. `labels` are those
+    of all training rows, by the numbers that the plan draws; None if `training` holds all rows. `predict` turns
+    outputs into the answers of the `kind`, (N, ...), None if the model gives none; without a kind, into probabilities
+    of label 1, (N,). `plan` is the full stage's. `loaded` are the same
+    training rows where a stage has its batches made by loaders, augmentation included; else None. `parts` are what the
+    training has beside model and optimizers, by name; early stopping's evaluates few held-out rows, at every update.
+    `scored` is None where no validation split is known, `durable` where checkpoints are copied to no second folder, and
+    `made`, what making the tensors of `training` took, where that is not known.
+    `activation_checkpointing` names modules as the use case does: an update recomputes them, while a look at the
+    network, which has the same values, needs no update. `compiled`: a stage compiles its updates.
+    """
+
+    build: Callable[[], nn.Module]
+    optimizers: Callable[[nn.Module], tuple[torch.optim.Optimizer, ...]]
+    recipe: Recipe
+    training: TrainData
+    held_out: TrainData
+    plan: Plan
+    predict: Callable[[Tensor], Tensor] | None = None
+    kind: Kind | None = None
+    groups: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    loaded: LoadedRows | None = None
+    parts: Callable[[nn.Module], dict[str, Stateful]] = lambda model: {}
+    scored: Scored | None = None
+    durable: Path | None = None
+    made: Spent | None = None
+    activation_checkpointing: tuple[str, ...] = ()
+    compiled: bool = False
+    claims: PreflightSpec = field(default_factory=PreflightSpec)
+    device: str = "cpu"
+
+    def model(self) -> nn.Module:
+        """A fresh model on the device."""
+        return self.build().to(self.device)
+
+    def state(self) -> TrainState:
+        """A fresh model and its optimizers, as a stage makes them. Raises TrainingError as checkpoint_activations."""
+        model = self.model()
+        checkpoint_activations(model, self.activation_checkpointing)
+        return TrainState(model, self.optimizers(model), also=self.also(model))
+
+    def also(self, model: nn.Module, precision: Precision | None = None) -> dict[str, Stateful]:
+        """The parts of a state of this model, in another precision than the recipe's if one is given."""
+        return {**self.parts(model), **scaler_of(precision or self.recipe.precision)}
+
+    def batch_rows(self) -> int:
+        """Rows of a forward pass: those of an update, divided by its accumulated parts."""
+        return max(1, self.plan.batch_size // self.recipe.accumulate)
+
+
+def autocast(subject: Subject) -> AbstractContextManager[object]:
+    """The precision that the recipe trains in."""
+    return loop.autocast(subject.recipe.precision, torch.device(subject.device).type)

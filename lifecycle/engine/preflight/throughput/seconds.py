@@ -1,0 +1,126 @@
+"""Time forecast: how long the three stages will run, from what their parts took in preflight's own process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from lifecycle.cost.checkpoint_interval import expected_checkpoints
+from lifecycle.engine.preflight.sample import Sample
+from lifecycle.engine.training.judging.learned import cross_fitted_linear
+from lifecycle.engine.training.validate import loss_of
+from lifecycle.gates.seeds import seeds_of, updates_of_stages
+from lifecycle.plan import monitored_rows, plan_of_counts
+from lifecycle.protocol.forecasts import RunTime, StepTime
+from lifecycle.protocol.jobs import PreflightJob
+from lifecycle.protocol.records import STAGES
+from lifecycle.protocol.trial import Trial
+from lifecycle.scoring import predict_rows
+from lifecycle.task import TARGET_STATE, fit_preprocessing
+from lifecycle.tasks.labels import kind_of_rows
+
+# Enough for a network's and a regression's speed on many rows, few enough for preflight's minute.
+JUDGED_ROWS = 4000
+
+
+def run_time(
+    job: PreflightJob, sample: Sample, rows: pd.DataFrame, step: StepTime, start_seconds: float, trials: Sequence[Trial]
+) -> RunTime:
+    """The stages' seconds. `rows` are all of training, `start_seconds` what this process took until rows were read.
+
+    Each of a stage's trainings has a worker of its own, and scores the validation rows at its end. Pilot fits logistic
+    regression on them and on its own rows beside, full calibrates on about as many rows and exports. Left out, as
+    small: metrics, permutations, the calibration's fit.
+    """
+    import pyarrow.parquet
+
+    row_seconds = _prepare_seconds(job, sample)
+    trainings = {stage: len(seeds_of(job.training, stage)) for stage in STAGES}
+    positives = int((rows[job.rows.label] == 1).sum())
+    plans = {stage: plan_of_counts(len(rows), positives, job.training, job.stages, stage) for stage in STAGES}
+    updates = updates_of_stages(len(rows), positives, job.training, job.stages)
+    workers = sum(trainings.values())
+    every = job.training.checkpoint_every_steps
+    blocked, written = step.checkpoint_seconds, step.write_seconds
+    checkpoints = sum(
+        trainings[stage]
+        * expected_checkpoints(updates[stage] // trainings[stage], step.seconds, every, blocked, written)
+        for stage in STAGES
+    )
+    score_seconds, linear_seconds = _judge_seconds(job, sample)
+    monitored = sum(monitored_rows(plan, job.training) * trainings[stage] for stage, plan in plans.items())
+    judged = pyarrow.parquet.read_metadata(job.validation_file).num_rows
+    export = sum(trial.seconds for trial in trials if trial.check == "one_batch.export")
+    return RunTime(
+        start_seconds=workers * (start_seconds + step.compile_seconds),
+        prepare_seconds=sum(plan.rows * trainings[stage] for stage, plan in plans.items()) * row_seconds,
+        train_seconds=sum(updates.values()) * step.seconds + monitored * score_seconds,
+        evaluate_seconds=_evaluations(job, updates) * judged * _evaluate_seconds(job, sample),
+        # Each training waits for its last one's write, too.
+        checkpoint_seconds=checkpoints * blocked + workers * written,
+        # Pilot and full score as many of their own rows, and full those of the calibration split.
+        finish_seconds=judged * (workers + trainings["pilot"] + 2 * trainings["full"]) * score_seconds
+        + trainings["pilot"] * (judged + math.ceil(job.stages.pilot * len(rows))) * linear_seconds
+        + export * trainings["full"],
+        updates=sum(updates.values()),
+        workers=workers,
+    )
+
+
+def _evaluations(job: PreflightJob, updates: Mapping[str, int]) -> int:
+    """How often early stopping looks at the validation split if it ends no training."""
+    stopping, found = job.training.early_stopping, 0
+    if stopping is None:
+        return 0
+    for stage, total in updates.items():
+        trainings = len(seeds_of(job.training, stage))
+        found += trainings * math.ceil(total / trainings / stopping.every)
+    return found
+
+
+def _evaluate_seconds(job: PreflightJob, sample: Sample) -> float:
+    """Seconds a row that such a look takes, on the held-out rows of the sample, whose tensors are there already."""
+    if job.training.early_stopping is None:
+        return 0.0
+    held_out = sample.subject.held_out
+    return _second_call(loss_of(sample.task, sample.subject.model(), held_out, kind_of_rows(job.rows))) / len(
+        held_out.targets
+    )
+
+
+def _prepare_seconds(job: PreflightJob, sample: Sample) -> float:
+    """Seconds a row that preprocessing and tensors take, on the sample; loaders make tensors meanwhile."""
+    if job.training.tensors == "per_batch":
+        return 0.0
+    features = sample.rows[list(job.rows.features)]
+    target = sample.preprocessing.get(TARGET_STATE)
+    started = time.perf_counter()
+    sample.task.to_tensors(features, fit_preprocessing(sample.task, features, job.hyperparameters, target))
+    return (time.perf_counter() - started) / len(sample.rows)
+
+
+def _judge_seconds(job: PreflightJob, sample: Sample) -> tuple[float, float]:
+    """Seconds a row of scoring with the fresh network, and of cross-fitted logistic regression, on JUDGED_ROWS."""
+    rows = sample.rows.iloc[:: math.ceil(len(sample.rows) / JUDGED_ROWS)]
+    features, model = rows[list(job.rows.features)], sample.subject.model()
+
+    def score() -> object:
+        return predict_rows(
+            sample.task, model, sample.preprocessing, features, sample.subject.device, kind_of_rows(job.rows)
+        )
+
+    def fit() -> object:
+        return cross_fitted_linear(rows, job.rows, job.training.seed)
+
+    return _second_call(score) / len(rows), _second_call(fit) / len(rows)
+
+
+def _second_call(work: Callable[[], object]) -> float:
+    """Seconds without what the first call imports and fills, which the rows do not multiply."""
+    work()
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

@@ -1,0 +1,135 @@
+"""A loss that can be low and is wrong all the same: logarithms that are missing, and logits that a rectifier cuts off.
+
+In both the outputs can go where the loss wants them, so that its lowest value tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from lifecycle.engine.preflight.wiring.confined import Box
+from lifecycle.engine.preflight.wiring.lowest import LossOf
+from lifecycle.gates.check import Found
+
+# Share of a fresh network's logits that lie at an end, where no gradient passes. A rectifier cuts off about half.
+CUT = 0.1
+SHIFT, EQUAL = 3.0, 1e-4
+REFUSES = (RuntimeError, ValueError, IndexError)
+# Of the names of torch's backward functions: what cuts off, and what only moves values to other places.
+RECTIFIERS = ("Relu", "Threshold", "Clamp", "Hardtanh", "Maximum")
+SHAPES = ("View", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "TBackward", "Permute", "Alias", "Slice", "Clone",
+          "ToCopy", "AsStrided", "Select", "Unflatten")  # fmt: skip
+
+
+def without_logarithm(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found | None:
+    """What is wrong if labels are classes, and a loss that is never above zero is a straight line in probabilities.
+
+    So is minus the probability of the label. One minus it is known as the mean absolute error, and meant.
+    """
+    if len(outputs) != 1 or (targets.is_floating_point() and not bool(((targets == 0) | (targets == 1)).all())):
+        return None
+    for one, other, outputs_of in _as_probabilities(loss_of, outputs[0].detach().float().cpu(), targets):
+        try:
+            first, second, between = (loss_of([outputs_of(p)]).detach() for p in (one, other, (one + other) / 2))
+        except REFUSES:
+            continue
+        far = ((first + second) / 2 - between).abs().max()
+        straight = bool(far <= EQUAL * first.abs().max()) and not bool((first - second).abs().max() <= far)
+        if straight and bool((first.maximum(second) <= 0).all()):
+            told = (
+                f"the loss is a straight line in the probabilities and never above zero, as {float(first[0]):.3g}: it "
+            )
+            told += "is lowest where one class has all, whatever the others' shares are"
+            cause = "minus a probability in the place of minus its logarithm: nll_loss takes log-probabilities"
+            fix = "give raw outputs to cross_entropy, or log_softmax(outputs) to nll_loss"
+            return Found("fail", told, float(first.mean()), 0.0, cause, fix)
+    return None
+
+
+def other_axis(loss_of: LossOf, outputs: list[Tensor], targets: Tensor) -> Found | None:
+    """What is wrong if each label chooses among the outputs of one axis, and the softmax is along another."""
+    start = outputs[0].detach().float().cpu()
+    shape = list(start.shape)
+    axes = [axis for axis in range(1, start.ndim) if shape[:axis] + shape[axis + 1 :] == list(targets.shape)]
+    if len(outputs) != 1 or targets.is_floating_point() or len(axes) != 1 or is_softmax(loss_of, [start], 0, axes[0]):
+        return None
+    wrong = [axis for axis in range(1, start.ndim) if axis not in axes and is_softmax(loss_of, [start], 0, axis)]
+    if not wrong:
+        return None
+    told = f"outputs of shape {tuple(shape)} have {shape[axes[0]]} classes along dimension {axes[0]}, and the loss "
+    told += f"goes by their differences along dimension {wrong[0]}"
+    cause = "softmax or log_softmax over the positions, and not over the classes"
+    return Found("fail", told, wrong[0], axes[0], cause, f"softmax over dim={axes[0]}")
+
+
+Probabilities = tuple["Tensor", "Tensor", Callable[["Tensor"], "Tensor"]]
+
+
+def _as_probabilities(loss_of: LossOf, start: Tensor, targets: Tensor) -> Iterator[Probabilities]:
+    """Two different probabilities and what makes outputs of them, where outputs are such or are turned into such."""
+    generator = torch.Generator().manual_seed(0)
+    one, other = (torch.randn(start.shape, generator=generator) for _ in range(2))
+    if bool(((start >= 0) & (start <= 1)).all()):
+        yield start, start.roll(1, 0), lambda p: p
+    for axis in range(1, start.ndim):
+        if is_softmax(loss_of, [start], 0, axis):
+            yield one.softmax(axis), other.softmax(axis), torch.log
+    if start.shape == targets.shape:
+        yield one.sigmoid(), other.sigmoid(), torch.logit
+
+
+def cut_logits(loss_of: LossOf, outputs: list[Tensor], box: Box, pushed: list[list[list[Tensor]]]) -> Found | None:
+    """A warning if a rectifier cuts many of a softmax's logits off, where no gradient passes."""
+    start = [value.detach().float().cpu() for value in outputs]
+    for at, (low, high) in enumerate(box):
+        if not _is_rectified(outputs[at]) or not any(
+            is_softmax(loss_of, start, at, axis) for axis in range(1, start[at].ndim)
+        ):
+            continue
+        for end in (low, high):
+            cut = (start[at] == end) & _moves(start[at], [one[at] for some in pushed for one in some])
+            share = float(cut.float().mean())
+            if share >= CUT:
+                told = (
+                    f"{share:.0%} of the fresh network's logits are cut off at {float(start[at][cut][0]):.3g}, where "
+                )
+                told += "no gradient passes; a softmax goes by differences alone, so that nothing is won by an end"
+                cause, fix = "a ReLU or clamp as last layer, before a softmax", "give the last linear layer's outputs"
+                return Found("fail", told, share, CUT, cause, f"{fix} to the loss", severity="warning")
+    return None
+
+
+def _moves(start: Tensor, pushed: list[Tensor]) -> Tensor:
+    """Which elements lie elsewhere with other weights: those of a mask do not."""
+    others = torch.stack([one.detach().float().cpu() for one in pushed])
+    return (others != start).any(0)
+
+
+def _is_rectified(output: Tensor) -> bool:
+    """Whether the last operation but for changes of shape is a rectifier: a mean of rectified places is none."""
+    node: torch.autograd.graph.Node | None = output.grad_fn
+    while node is not None and node.name().startswith(SHAPES) and node.next_functions:
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(RECTIFIERS)
+
+
+def is_softmax(loss_of: LossOf, start: list[Tensor], at: int, axis: int) -> bool:
+    """Whether the loss stays where all outputs along the axis are raised alike, and not where some are."""
+
+    def far(change: Tensor) -> float:
+        moved = [value + SHIFT * change if place == at else value for place, value in enumerate(start)]
+        return float((loss_of(moved) - before).abs().max() / before.abs().max().clamp(min=1e-6))
+
+    size = start[at].shape[axis]
+    across = [1 if place == axis else size for place, size in enumerate(start[at].shape)]
+    along = [size if place == axis else 1 for place in range(start[at].ndim)]
+    try:
+        before = loss_of(start).detach()
+        alike = torch.randn(across, generator=torch.Generator().manual_seed(0))
+        return size > 1 and far(alike) < EQUAL < far((torch.arange(size) % 2).float().reshape(along))
+    except REFUSES:
+        # A loss that takes no such outputs.
+        return False

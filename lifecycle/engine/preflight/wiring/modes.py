@@ -1,0 +1,228 @@
+"""Do training and evaluation mode do what they should, and does evaluation leave everything as it was?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from lifecycle.engine.preflight.battery import same_random_numbers
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.wiring.gradients import claimed_frozen
+from lifecycle.engine.preflight.wiring.passes import batch_norm, buffers, few, floats, forward, largest, losses, stirred
+from lifecycle.gates.check import Found
+
+# One row and a batch go through other kernels: float32 sums differ in their last digits, TF32's in the fourth.
+EQUAL, ALONE = 1e-5, 1e-2
+
+
+def evaluation_repeats(subject: Subject) -> Found:
+    """Equal rows, equal answers: at a second call, after other rows, and for a row alone."""
+    if subject.claims.evaluation == "stochastic":
+        return Found("not_applicable", "declared: predictions are drawn")
+    model, data = stirred(subject.model()).eval(), few(subject)
+    with torch.no_grad(), batch_norm() as of_batch, same_random_numbers():
+        first = floats(model(dict(data.inputs)))
+        model({name: tensor.flip(0) for name, tensor in data.inputs.items()})
+        second = floats(model(dict(data.inputs)))
+    differs = _difference(first, second)
+    if differs > EQUAL:
+        told = f"equal rows differ by {differs:.2g} of the outputs' size when they are evaluated again"
+        return Found("fail", told, differs, EQUAL, cause=_why_not_equal(subject))
+    if subject.claims.rows == "together" or len(data.targets) < 2:
+        return Found("pass", f"{len(data.targets)} rows give equal outputs again", differs, EQUAL)
+    if of_batch:
+        told = (
+            "rows give equal outputs again; a row alone is not compared, since batch norm uses the batch's statistics"
+        )
+        return Found("pass", told, differs, EQUAL)
+    return _alone(model, data, first)
+
+
+def _alone(model: nn.Module, data: Any, first: list[Tensor]) -> Found:
+    one = data.take(torch.arange(1, device=data.targets.device))
+    fix = "name the dimensions that are squeezed or flattened: squeeze(1), flatten(1)"
+    try:
+        with torch.no_grad():
+            alone = floats(forward(model, one.inputs))
+    except Exception as error:
+        # Whatever the network raises: a service asks for one row.
+        told = f"a row alone raises {type(error).__name__}"
+        return Found("fail", told, cause="a dimension of size 1 is squeezed away, or a size is fixed", fix=fix)
+    rows = len(data.targets)
+    pairs = [(a, b) for a, b in zip(alone, first, strict=True) if b.ndim and len(b) == rows]
+    if any(a.shape != b[:1].shape for a, b in pairs):
+        told = f"a row alone gives the shape {tuple(alone[0].shape)}, in a batch {tuple(first[0][:1].shape)}"
+        return Found("fail", told, cause="a dimension of size 1 is squeezed away", fix=fix)
+    differs = max((largest(a - b[:1]) / max(largest(b), 1e-12) for a, b in pairs), default=0.0)
+    if differs > ALONE:
+        told = f"a row alone differs from the same row in a batch by {differs:.2g} of the outputs' size"
+        return Found("fail", told, differs, ALONE, cause="outputs depend on the rows beside: see wiring.rows_apart")
+    return Found("pass", f"{rows} rows give equal outputs again, and one alone", differs, ALONE)
+
+
+def _why_not_equal(subject: Subject) -> str:
+    """Random numbers, if others give other answers; else a state."""
+    model, data = stirred(subject.model()).eval(), few(subject)
+    with torch.no_grad():
+        one, other = (floats(forward(model, data.inputs, seed)) for seed in (0, 1))
+    drawn = _difference(one, other) > EQUAL
+    return "random numbers are drawn in evaluation mode: dropout or noise that is not switched off" if drawn else ""
+
+
+def _difference(one: list[Tensor], other: list[Tensor]) -> float:
+    """Largest difference as a share of the largest value."""
+    if any(a.shape != b.shape for a, b in zip(one, other, strict=True)):
+        return float("inf")
+    return max((largest(a - b) / max(largest(a), 1e-12) for a, b in zip(one, other, strict=True)), default=0.0)
+
+
+def evaluation_changes_nothing(subject: Subject) -> Found:
+    """Weights, gradients, modes and the next training loss after an evaluation are those from before it."""
+    model, data, loss_fn = stirred(subject.model()), few(subject), subject.recipe.loss_fn
+    rows = subject.batch_rows() > 1
+    model.eval()
+    modes = [module.training for module in model.modules()]
+    weights = [(name, p, p.detach().clone()) for name, p in model.named_parameters()]
+    stored = buffers(model)
+    untouched = subject.model().eval()
+    untouched.load_state_dict(model.state_dict())
+    with torch.no_grad(), same_random_numbers():
+        loss_fn(model(dict(data.inputs)), data.targets)
+    if modes != [module.training for module in model.modules()]:
+        cause = "forward calls train() or eval()"
+        return Found("fail", "the mode of a layer differs after a forward pass in evaluation mode", cause=cause)
+    moved = [name for name, p, value in weights if not p.equal(value)]
+    if moved:
+        return Found("fail", f"{', '.join(moved[:4])} changed in evaluation", len(moved), 0)
+    if any(p.grad is not None for _, p, _ in weights):
+        return Found("fail", "parameters have a gradient after evaluation", cause="forward calls backward")
+    changed = [name for module, name, _, value in stored if not getattr(module, name).equal(value)]
+    with torch.no_grad():
+        for training in (True, False) if rows else (False,):
+            now, before = (losses(one.train(training), data, loss_fn).losses for one in (model, untouched))
+            differs = _difference([before], [now])
+            if differs > EQUAL:
+                mode = "training" if training else "evaluation"
+                told = f"after an evaluation the loss in {mode} mode differs by {differs:.2g} of its size"
+                names = f"; changed: {', '.join(dict.fromkeys(changed))}" if changed else ""
+                return Found("fail", told + names, differs, EQUAL)
+    noted = f"; {', '.join(dict.fromkeys(changed))} changed, without an effect" if changed else ""
+    return Found("pass", f"weights, gradients, modes and the next losses stay{noted}", 0.0, EQUAL)
+
+
+def modes(subject: Subject) -> Found:
+    """Randomness only in training; training mode reaches what trains; running statistics that are used get updated."""
+    model, data = stirred(subject.model()), few(subject)
+    frozen = claimed_frozen(subject, model)
+    drawn = _drawn_in_evaluation(subject, model, data)
+    if drawn and subject.claims.evaluation == "deterministic":
+        return Found("fail", drawn)
+    stuck = _stuck(subject, model, data, frozen)
+    if stuck:
+        told = f"{', '.join(stuck[:4])} {'is' if len(stuck) == 1 else 'are'} in evaluation mode while training"
+        cause = "train() does not reach them, or forward calls eval()"
+        return Found("fail", told, len(stuck), 0, cause=cause, fix="call super().train(mode), and no eval() in forward")
+    stale = _stale(subject, model, data)
+    if stale:
+        told = f"evaluation uses {', '.join(stale[:4])}, which training neither uses nor updates"
+        cause = "running statistics that are not updated, so that evaluation normalises by their start values"
+        fix = "update the buffer in training mode, in place: self.running_mean.lerp_(mean, momentum)"
+        return Found("fail", told, len(stale), 0, cause=cause, fix=fix)
+    if _sets_the_seed(subject, model, data):
+        told = "after a training pass the random numbers are the same, whichever they were before it"
+        cause = "forward sets the seed (torch.manual_seed), so that each dropout mask and each noise is the first one"
+        fix = "set no seed in forward; for a noise of its own take a torch.Generator, or torch.random.fork_rng"
+        return Found("fail", told, cause=cause, fix=fix)
+    return Found("pass", "no random numbers in evaluation, training mode reaches what trains, statistics are updated")
+
+
+def _drawn_in_evaluation(subject: Subject, model: nn.Module, data: Any) -> str:
+    """Words if outputs in evaluation mode depend on the random numbers."""
+    model.eval()
+    with torch.no_grad():
+        one, other, again = (floats(forward(model, data.inputs, seed)) for seed in (0, 1, 0))
+    by_seed, by_chance = _difference(one, other), _difference(one, again)
+    if by_seed <= max(EQUAL, 2 * by_chance):
+        return ""
+    active = [name for name, module in model.named_modules() if module.training and getattr(module, "p", 0)]
+    names = f": eval() does not reach {', '.join(active[:4])}" if active else ""
+    return f"outputs in evaluation mode differ by {by_seed:.2g} of their size with other random numbers{names}"
+
+
+def _sets_the_seed(subject: Subject, model: nn.Module, data: Any) -> bool:
+    model.train()
+    with torch.no_grad():
+        one, other = (losses(model, data, subject.recipe.loss_fn, seed).random_state for seed in (1, 2))
+    return one.equal(other)
+
+
+def _stuck(subject: Subject, model: nn.Module, data: Any, frozen: set[str]) -> list[str]:
+    """Layers that train, act otherwise in training, and are in evaluation mode after train() and a forward pass.
+
+    A frozen part that is kept in evaluation mode is healthy, and so are kept statistics of a trained start.
+    """
+    if subject.claims.start == "trained" or subject.batch_rows() == 1:
+        return []
+    model.train()
+    with torch.no_grad():
+        forward(model, data.inputs)
+    training = {name for name, p in model.named_parameters() if p.requires_grad and name not in frozen}
+    return [
+        name or "the network" for name, module in model.named_modules()
+        if not module.training and any(one.startswith(f"{name}." if name else "") for one in training)
+        and any(_acts_otherwise(part) for part in module.modules())
+    ]  # fmt: skip
+
+
+def _acts_otherwise(module: nn.Module) -> bool:
+    """Whether the mode changes what a layer does: dropout, and normalisation with running statistics."""
+    if isinstance(module, _DropoutNd | nn.RNNBase):
+        return bool(module.p if isinstance(module, _DropoutNd) else module.dropout)
+    return isinstance(module, _NormBase) and bool(module.track_running_stats)
+
+
+def _stale(subject: Subject, model: nn.Module, data: Any) -> list[str]:
+    """Floating buffers that evaluation's outputs depend on, and that training neither reads nor changes.
+
+    A momentum of 0 is a choice: such statistics are left out.
+    """
+    if subject.batch_rows() == 1:
+        return []
+    kept = buffers(model.train())
+    with torch.no_grad(), same_random_numbers():
+        model(dict(data.inputs))
+    unchanged = [
+        (module, name) for module, name, _, value in kept
+        if value.is_floating_point() and getattr(module, name).equal(value) and _at_start(value)
+        and getattr(module, "momentum", None) != 0
+    ]  # fmt: skip
+    return [
+        _path(model, module, name) for module, name in unchanged if _only_evaluation_reads(model, data, module, name)
+    ]
+
+
+def _at_start(value: Tensor) -> bool:
+    """Zeros or ones, as running statistics begin; what was fitted or loaded holds other values."""
+    return value.ndim > 0 and (bool((value == 0).all()) or bool((value == 1).all()))
+
+
+def _only_evaluation_reads(model: nn.Module, data: Any, module: nn.Module, name: str) -> bool:
+    buffer, read = getattr(module, name), []
+    value = buffer.detach().clone()
+    with torch.no_grad():
+        for training in (True, False):
+            model.train(training)
+            plain = floats(forward(model, data.inputs))
+            buffer.data.copy_(value * 1.5 + 0.5)
+            other = floats(forward(model, data.inputs))
+            buffer.data.copy_(value)
+            read.append(_difference(plain, other) > EQUAL)
+    return read == [False, True]
+
+
+def _path(model: nn.Module, module: nn.Module, name: str) -> str:
+    return next(f"{path}.{name}".lstrip(".") for path, one in model.named_modules() if one is module)

@@ -1,0 +1,156 @@
+"""Do labels reach the loss, and inputs the output? By changing them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lifecycle.engine.outputs.leaves import flat
+from lifecycle.engine.preflight.subject import Subject
+from lifecycle.engine.preflight.wiring.passes import few, floats, forward, has_effect, largest, losses, others, stirred
+from lifecycle.engine.preflight.wiring.positions import later_labels, later_values
+from lifecycle.engine.training.state import TrainData
+from lifecycle.gates.check import Found
+
+# Rows among which another label, or another value, is looked for.
+SEARCHED = 20_000
+# Columns of targets that are few enough to be told apart, and rows in which a column is changed.
+MOST_COLUMNS, CHANGED_ROWS = 16, 64
+
+
+def uses_labels(subject: Subject) -> Found:
+    """Every row gets a label that differs from its own; loss and gradient must change."""
+    if subject.claims.labels == "unused":
+        return Found("not_applicable", "declared: the loss needs no labels")
+    data = few(subject)
+    changed = _other_targets(few(subject, SEARCHED).targets, data.targets)
+    if changed is None:
+        return Found("insufficient", "all labels of the sample are equal, so that none can be changed", required=True)
+    model = stirred(subject.model()).train(subject.batch_rows() > 1)
+    loss, gradient = _loss_and_gradient(subject, model, data)
+    other_loss, other_gradient = _loss_and_gradient(subject, model, TrainData(data.inputs, changed))
+    if not all(bool(found.isfinite().all()) for found in (loss, gradient, other_loss, other_gradient)):
+        return Found("insufficient", "loss or gradient is not finite, so that nothing can be compared", required=True)
+    by_loss, by_gradient = largest(other_loss - loss), largest(other_gradient - gradient)
+    told = f"other labels change {len(loss)} rows' losses by up to {by_loss:.2g}, the gradient by {by_gradient:.2g}"
+    if by_loss > 0 and by_gradient == 0 and gradient.any() and _pull_between(subject, model, data, changed):
+        return Found("pass", f"{told}, and that of outputs between them: the labels lie on one side of the outputs",
+                     by_gradient)  # fmt: skip
+    if by_loss > 0 and by_gradient > 0:
+        idle = _without_effect(subject, model) or later_labels(subject, model)
+        return idle or Found("pass", told, by_gradient)
+    cause = (
+        "the labels change the loss's value only: what they meet is detached from the network" if by_loss > 0 else ""
+    )
+    return Found("fail", told, by_gradient, 0.0, cause=cause)
+
+
+def _pull_between(subject: Subject, model: nn.Module, data: TrainData, changed: Tensor) -> bool:
+    """Do labels pull at outputs that lie between them? An absolute error pulls alike at all that lie on one side."""
+    with torch.no_grad():
+        outputs = forward(model.eval(), data.inputs)
+    if not isinstance(outputs, torch.Tensor) or not data.targets.is_floating_point():
+        return False
+    middle = float((data.targets.float() + changed.float()).mean()) / 2
+    pulls = []
+    for targets in (data.targets, changed):
+        moved = (outputs.float() - outputs.float().mean() + middle).requires_grad_(True)
+        loss = subject.recipe.loss_fn(moved, targets).sum()
+        pulls.append(torch.autograd.grad(loss, moved)[0] if loss.requires_grad else torch.zeros_like(moved))
+    return not torch.equal(*pulls)
+
+
+def _without_effect(subject: Subject, model: nn.Module) -> Found | None:
+    """A warning for columns of targets (N, K) that change no row's loss, each tried alone; None if all do.
+
+    Positions of a sequence are no columns: a loss may leave out the first ones, until a state has settled.
+    """
+    data, known = few(subject, CHANGED_ROWS), few(subject, SEARCHED).targets
+    columns = data.targets.shape[1] if data.targets.ndim == 2 else 0
+    if not 1 < columns <= MOST_COLUMNS or any(tensor.shape[1:2] == (columns,) for tensor in data.inputs.values()):
+        return None
+    plain, idle = losses(model, data, subject.recipe.loss_fn).losses, []
+    for column in range(columns):
+        other = _other_targets(known[:, column], data.targets[:, column])
+        if other is None:
+            continue
+        changed = data.targets.clone()
+        changed[:, column] = other
+        with torch.no_grad():
+            found = losses(model, TrainData(data.inputs, changed), subject.recipe.loss_fn).losses
+        if found.equal(plain):
+            idle.append(column)
+    if not idle:
+        return None
+    told = f"columns {idle} of {columns} of the targets change no row's loss"
+    cause, fix = (
+        "the loss leaves these columns out",
+        "compare each column with its output, or leave it out of the labels",
+    )
+    return Found("fail", told, len(idle), 0, cause=cause, fix=fix, severity="warning")
+
+
+def _other_targets(known: Tensor, targets: Tensor) -> Tensor | None:
+    """For each row a target of the sample that is not its own; None if all are equal."""
+    differing = (known != targets[0]).flatten(1).any(1) if known.ndim > 1 else known != targets[0]
+    if not differing.any():
+        return None
+    donor = known[int(differing.int().argmax())]
+    equal = (targets == donor).flatten(1).all(1) if targets.ndim > 1 else targets == donor
+    return targets[:1].where(equal.reshape(-1, *[1] * (targets.ndim - 1)), donor)
+
+
+def _loss_and_gradient(subject: Subject, model: nn.Module, data: TrainData) -> tuple[Tensor, Tensor]:
+    """Each row's loss and the gradient of their mean over all parameters; no gradient: zeros."""
+    model.zero_grad(set_to_none=True)
+    found = losses(model, data, subject.recipe.loss_fn).losses
+    if found.requires_grad:
+        found.mean().backward()
+    parts = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return found.detach(), torch.cat([flat(part) for part in parts]).float() if parts else torch.zeros(1)
+
+
+def uses_inputs(subject: Subject) -> Found:
+    """Each input in turn gets the values of other rows; the output must change. One of several that has no effect
+    is only told."""
+    model, data = stirred(subject.model()), few(subject)
+    with torch.no_grad():
+        if not floats(forward(model.eval(), data.inputs)):
+            told = "no number is seen in the outputs: they are of a class that torch does not look into"
+            fix = "give a tensor, tuple, dict or NamedTuple, or register the class: torch.export.register_dataclass"
+            return Found("insufficient", told, required=True, cause="outputs in a class of their own", fix=fix)
+    without, constant = [], []
+    for name in data.valued:
+        changed = _other_values(subject, data, name)
+        if changed is None:
+            constant.append(name)
+        elif not has_effect(subject, model, data, {name: changed}):
+            without.append(name)
+    tried = [name for name in data.valued if name not in constant]
+    noted = f"; {', '.join(constant)}: equal in all rows, not tried" if constant else ""
+    if not tried:
+        return Found(
+            "insufficient", f"inputs are equal in all rows of the sample: {', '.join(constant)}", required=True
+        )
+    if not without:
+        passed = Found("pass", f"outputs change with {', '.join(tried)}{noted}")
+        return later_values(subject, model, tried) or passed
+    told = f"outputs stay the same, whatever the values of {', '.join(without)}{noted}"
+    if len(without) == len(tried):
+        return Found("fail", told, len(without), 0)
+    return Found("fail", told, len(without), 0, severity="warning", cause="this input is not used in forward")
+
+
+def _other_values(subject: Subject, data: TrainData, name: str) -> Tensor | None:
+    """Values of other rows; for a floating input that is constant, noise; None for any other constant one."""
+    own, known = data.inputs[name], few(subject, SEARCHED).inputs[name]
+    changed = others(subject, len(own)).inputs[name]
+    if not changed.equal(own):
+        return changed
+    differing = (known != own[:1]).flatten(1).any(1)
+    if differing.any():
+        return known[int(differing.int().argmax())].expand_as(own).clone()
+    if own.is_floating_point():
+        noise = torch.randn(own.shape, generator=torch.Generator().manual_seed(0))
+        return own + noise.to(own.device, own.dtype) * (1 + largest(own))
+    return None

@@ -1,0 +1,29 @@
+"""One stage of training, from job to answer, by our own loop or by the use case's own script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from lifecycle.engine.trainers.stage import train_by_script
+from lifecycle.engine.training.stage import train_by_loop
+from lifecycle.engine.training.watching.clock import Clock
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import TrainResult
+
+
+def run_stage(
+    job: TrainJob,
+    should_stop: Callable[[], bool] = lambda: False,
+    forward: Callable[[str], None] | None = None,
+    spent: Mapping[int, float] | None = None,
+) -> TrainResult:
+    """Train the stage, resuming from its newest checkpoint. `spent` are seconds before this call, by part of the clock.
+
+    Raises PreemptedError, CheckpointError, DatasetError, UseCaseError if the code changes meanwhile, and TrainingError
+    if a script breaks the contract.
+    """
+    train = train_by_loop if job.trainer is None else train_by_script
+    with closing(Clock.open(Path(job.out) / "seconds.bin", spent or {})) as seconds:
+        return train(job, seconds, should_stop, forward)

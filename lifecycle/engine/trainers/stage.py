@@ -1,0 +1,179 @@
+"""One stage of training by a use case's own script, from job to answer; training/stage.py is that of our own loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from lifecycle.engine.incidents.record import BlackBox
+from lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
+from lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
+from lifecycle.engine.trainers.flight import Flight
+from lifecycle.engine.trainers.logbook import Logbook
+from lifecycle.engine.trainers.recorder import Recorder
+from lifecycle.engine.trainers.returned import answering_model, module_of
+from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
+from lifecycle.engine.training.export import export
+from lifecycle.engine.training.flight import PREFIX_STEPS
+from lifecycle.engine.training.prepare import Prepared, prepare
+from lifecycle.engine.training.stage import peak_memory_bytes
+from lifecycle.engine.training.state import TrainState
+from lifecycle.engine.training.techniques.deadline import Deadline
+from lifecycle.engine.training.validate import unreviewed_inputs, validate
+from lifecycle.engine.training.watching import clock
+from lifecycle.error_causes import PreemptedError
+from lifecycle.errors import TrainingError
+from lifecycle.incidents.incident import as_kept
+from lifecycle.plan import make_plan
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import OwnTrainer, TrainResult
+from lifecycle.scoring import choose_device
+from lifecycle.storage.checkpoints import durable_folder
+from lifecycle.training_script import load_script
+
+
+@dataclass(frozen=True)
+class Flown:
+    """A script's training that came to its end: what it returned, None where that is no result, and what is known."""
+
+    prepared: Prepared
+    flight: Flight
+    log: Logbook
+    checkpoints: ScriptCheckpoints
+    returned: object
+    device: str
+    seconds: float
+
+
+def fly(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> Flown:
+    """Prepare the stage's rows and call the script. Raises TrainingError if it breaks the contract."""
+    began, device = time.perf_counter(), choose_device(job.device)
+    prepared = prepare(job, device)
+    prepare_seconds = time.perf_counter() - began
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
+    deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
+    recorder = Recorder(BlackBox(job, prepared, plan, device), seconds)
+    log = Logbook(job, plan, seconds, deadline, recorder, should_stop, forward)
+    checkpoints = ScriptCheckpoints(
+        Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
+        durable_folder(job),
+    )  # fmt: skip
+    flight, began = Flight(log, prepared, checkpoints, device), time.perf_counter()
+    returned = _returned(flight, log, prepared, job)
+    return Flown(prepared, flight, log, checkpoints, returned, device, time.perf_counter() - began)
+
+
+def train_by_script(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> TrainResult:
+    """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
+    flown = fly(job, seconds, should_stop, forward)
+    prepared, log, checkpoints, device = flown.prepared, flown.log, flown.checkpoints, flown.device
+    if log.ended == "asked":
+        raise PreemptedError(_preempted(checkpoints, log))
+    whole = log.ended in (None, "planned")
+    state, checkpoint, metrics, learned, unreviewed, artifact = None, None, {}, None, None, None
+    if whole:
+        # Weights that the script never read have moved nothing.
+        prepared = prepared if flown.flight.read_weights else replace(prepared, raised=None)
+        state = TrainState(answering_model(flown.returned, job, prepared, device), (), step=log.done)
+        checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
+        seconds.lap(clock.CHECKPOINT)
+        metrics, learned = validate(job, prepared, state, device)
+        unreviewed = unreviewed_inputs(job, prepared, state, device)
+        seconds.lap(clock.VALIDATION)
+        artifact = export(job, prepared, state, device) if job.stage == "full" else None
+        seconds.lap(clock.EXPORT)
+    metrics["peak_memory_bytes"] = float(peak_memory_bytes())
+    return TrainResult(
+        alarm=log.alarm,
+        rows=len(prepared.rows),
+        steps=log.done,
+        planned_steps=log.plan.last_step,
+        ended="budget" if log.ended == "budget" else "early" if whole and log.done < log.plan.last_step else "",
+        resumed_from_step=log.resumed_from,
+        notes=prepared.notes + checkpoints.notes + checkpoints.told(),
+        parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
+        parameters_sha256="" if state is None else parameters_sha256(state.model),
+        prefix_steps=min(PREFIX_STEPS, log.plan.horizon_steps),
+        prefix_sha256=log.prefix_sha256,
+        checkpoint=checkpoint,
+        metrics=metrics,
+        learned=learned,
+        curve=tuple(log.curve.points),
+        seconds=seconds.seconds(),
+        artifact=artifact[0] if artifact else None,
+        artifact_sha256=artifact[1] if artifact else None,
+        device=device,
+        gpu_seconds=flown.seconds if device == "cuda" else 0.0,
+        alarms=as_kept(log.alarms, Path(job.out)),
+        trainer=_seen(flown),
+        unreviewed=unreviewed,
+    )
+
+
+def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
+    """What the script returned, as a module where the stage is done; None where the training ended before."""
+    assert job.trainer is not None
+    try:
+        with _closed(log):
+            returned = load_script(prepared.task, job.trainer)(flight)
+            return returned if log.ended == "rerun" else _module(returned, log, prepared, job)
+    except (TrainingEndedError, SystemExit):
+        # Lightning leaves by SystemExit when it is asked to end.
+        if not log.must_end():
+            raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
+        if log.ended == "planned":
+            raise TrainingError(
+                f"{job.trainer} made another update after all {log.plan.last_step} that are planned",
+                fix="end the loop when flight.should_stop is True, or plan more: training.epochs, training.batch_size",
+            ) from None
+        return None
+
+
+def _module(returned: object, log: Logbook, prepared: Prepared, job: TrainJob) -> torch.nn.Module | None:
+    """What was trained, once the last update was looked at, too. Raises TrainingEndedError by an alarm."""
+    if log.ended not in (None, "planned"):
+        return None
+    if not log.done:
+        raise TrainingError(f"{job.trainer} told no update", fix="call flight.step(loss=…) at each update")
+    log.look_back()
+    module = module_of(returned, job, prepared)
+    log.refuse_spoiled(module)
+    return module
+
+
+@contextmanager
+def _closed(log: Logbook) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        log.close()
+
+
+def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
+    if checkpoints.step == log.done:
+        return "preempted; a checkpoint is written"
+    return f"preempted at step {log.done}; the trainer's newest checkpoint is of step {checkpoints.step}"
+
+
+def _seen(flown: Flown) -> OwnTrainer:
+    """What could be seen of the script's training."""
+    assert flown.log.job.trainer is not None
+    return OwnTrainer(
+        file=flown.log.job.trainer,
+        gradients=flown.log.gradients_seen,
+        closer=flown.log.watches.know_optimizers,
+        weights=flown.log.prefix_sha256 is not None,
+        checkpoints=flown.checkpoints.written,
+        asked_to_end=WORDS[flown.log.ended] if flown.log.ignored and flown.log.ended else "",
+        unwatched=flown.log.watches.unwatched,
+        unread_weights=flown.flight.has_weights and not flown.flight.read_weights,
+    )

@@ -1,0 +1,191 @@
+"""The monitors of a training by a script: by what it tells of each update, and a closer look if its optimizer is told.
+
+A script makes its own updates, so that an alarm can be told or end the training, and nothing else.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lifecycle.engine.trainers.gradients import Gradients
+from lifecycle.engine.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
+from lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
+from lifecycle.engine.training.monitors.all import all_monitors
+from lifecycle.engine.training.monitors.diagnosis import of_alarms
+from lifecycle.engine.training.monitors.feeding import RepeatedBatches
+from lifecycle.engine.training.monitors.layers import NotOptimized
+from lifecycle.engine.training.monitors.monitor import Finding, Monitor
+from lifecycle.engine.training.monitors.non_finite import alarm_of, bad_names, bad_parameters, not_finite
+from lifecycle.engine.training.monitors.row_keys import NamedRows
+from lifecycle.engine.training.monitors.told import Context
+from lifecycle.engine.training.monitors.watch import Watch
+from lifecycle.engine.training.state import TrainState, Update
+from lifecycle.engine.training.watching.clock import Clock
+from lifecycle.memory_limit import device_limit_bytes
+from lifecycle.plan import Plan
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.records import Alarm
+from lifecycle.protocol.signals import SAMPLE_EVERY
+
+ENDED = "the training ended there, without a model"
+
+
+class ScriptWatch(Watch):
+    """The watch over one model; made when its first update is told."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        job: TrainJob,
+        plan: Plan,
+        clock: Clock,
+        step: int,
+        name_rows: Callable[[TrainState], NamedRows],
+        on_alarm: Callable[[Watch, TrainState, Alarm], Alarm],
+    ) -> None:
+        self.state = TrainState(model, (), step=step, clock=clock)
+        spec, monitors = job.training.monitors, _monitors(self.state, plan, job.frozen)
+        super().__init__(model, spec, monitors, plan.last_step, name_rows, on_alarm)
+        # Nothing takes a script's weights back.
+        self._not_finite.follows = ENDED
+        self.parameters = tuple(name for name, _ in model.named_parameters())
+        # Held, so that no other one gets its id.
+        self._weights = list(model.parameters())
+        self._looks = ScriptLooks(model)
+        self._update: Update | None = None
+        # Updates of this model that were told.
+        self._told = 0
+
+    @property
+    def knows_optimizer(self) -> bool:
+        """True if updates could be looked at closer."""
+        return bool(self.state.optimizers)
+
+    def watches(self, model: torch.nn.Module) -> bool:
+        """True if the model has the very parameters that it had when this was made: a part of it may be made anew."""
+        now = list(model.parameters())
+        return len(now) == len(self._weights) and all(map(operator.is_, now, self._weights))
+
+    def play(self) -> None:
+        """Other models learn by turns, and move this one's loss: it tells no progress from here on."""
+        self._spikes.game = True
+
+    def leave(self) -> None:
+        """Look at nothing more."""
+        if self._look is not None:
+            self._look.leave()
+
+    def before_told(self) -> Alarm | None:
+        """The alarm that ends the training by the closer look at the update before, which is made by now."""
+        look = self._look
+        if not isinstance(look, ScriptLook) or not look.weighed or self._update is None:
+            return None
+        self.state.step = look.step
+        return self.after_update(self.state, self._update)
+
+    def weigh(self, step: int, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """The update of `step` comes next, by these optimizers, as far as they are told."""
+        self._know(optimizers)
+        if not self._told and optimizers:
+            # The first one, without activations: its forward pass is over.
+            self._look = self._looks.begin(self.state)
+        if isinstance(self._look, ScriptLook) and optimizers:
+            self._look.weigh(step)
+
+    def _know(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        """Keep those of this update, and what was told before of the model's other parameters.
+
+        A script may make one anew each epoch, and what it holds is twice as large as the model.
+        """
+        before = self.state.optimizers
+        if all(any(one is known for known in before) for one in optimizers):
+            return
+        kept, others = list(optimizers), set(map(id, self._weights)) - _held_by(optimizers)
+        for one in reversed(before):
+            if mine := others & _held_by([one]):
+                kept.append(one)
+                others -= mine
+        self.state.optimizers = tuple(kept)
+
+    def see(self, step: int, loss: float, gradients: Gradients, rows: int, rate: float) -> Alarm | None:
+        """The alarm that ends the training at this update, if one does. Loss and gradients are finite."""
+        self.state.step, self._rate = step, rate
+        # No row's own loss is known: as if all had the mean.
+        self._update = Update(loss, loss * loss, gradients.total, gradients.norms)
+        self.may_apply(self.state, self._update, rows)
+        return self.ended
+
+    def look_at_next(self) -> None:
+        """An update was told: look closer at the model's next one, if it is its turn."""
+        self._told += 1
+        if isinstance(self._look, ScriptLook) and not self._look.weighed:
+            # Of its update too little was told.
+            self._look.leave()
+            self._look = None
+        if self._told % SAMPLE_EVERY == 0 and self.state.optimizers:
+            # By its own count another part of many layers comes each time.
+            self.state.step = self._told
+            self._look = self._looks.begin(self.state)
+
+    def fingerprints(self) -> list[int]:
+        """Of the weights as they are now."""
+        return list(self._looks.fingerprints(self._looks.some_weights().double().cpu().numpy()))
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {
+            "parameters": list(self.parameters), "told": self._told, "earlier": self._looks.earlier,
+            "weights": self.fingerprints(),
+        }  # fmt: skip
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """An earlier version's checkpoint may lack what this one has."""
+        super().load_state_dict(state)
+        earlier = state.get("earlier")
+        self._told, self._looks.earlier = state.get("told", 0), None if earlier is None else tuple(earlier)
+
+
+def _held_by(optimizers: Sequence[torch.optim.Optimizer]) -> set[int]:
+    """Ids of their parameters."""
+    return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+
+
+def _monitors(state: TrainState, plan: Plan, frozen: tuple[str, ...]) -> tuple[Monitor, ...]:
+    """Those that go by what a script tells: the order of its rows and all of its optimizers are its own."""
+    ours = (RepeatedBatches, NotOptimized)
+    device = next((str(one.device) for one in state.parameters), "cpu")
+    every = all_monitors(state, plan, frozen=frozen, memory_limit_bytes=device_limit_bytes(device))
+    return (*(one for one in every if not isinstance(one, ours)), InNoOptimizer())
+
+
+def spoiled_parameters(model: torch.nn.Module) -> list[str]:
+    """Names of the parameters that are not finite."""
+    return [] if parameters_finite(model) else bad_names(model.named_parameters())
+
+
+def spoiled(step: int, onset: int, names: Sequence[str]) -> Alarm:
+    """The alarm for weights of a model of which no update was seen."""
+    return alarm_of(bad_parameters(step, onset, names, ENDED))
+
+
+def hang_alarm(found: Finding, before: Sequence[Alarm]) -> Alarm:
+    """The alarm for what the heartbeat has found; the script went on all the same."""
+    return alarm_of(found, of_alarms(before)).model_copy(update={"severity": found.severity, "action": "warn"})
+
+
+def told_not_finite(
+    step: int, loss: float | None, norm: float | None, before: Sequence[Alarm], bad_inputs: bool | None
+) -> Alarm:
+    """The alarm for an update that was told with a loss, or of whose gradient a norm was seen, that is not finite.
+
+    `before` are earlier ones, `bad_inputs` says whether a row of the update has inputs that are not finite.
+    """
+    told = {"loss": loss, "gradient norm": norm}
+    found = not_finite(step, 0.0 if loss is None else loss, 0.0 if norm is None else norm)
+    alarm = alarm_of(found, of_alarms(before), Context(bad_inputs=bad_inputs))
+    seen = ", ".join(f"{name} {value}" for name, value in told.items() if value is not None)
+    return alarm.model_copy(update={"evidence": f"step {step}: {seen}; {ENDED}"})

@@ -1,0 +1,215 @@
+"""Checkpoints: atomic, hashed, and refused if they are damaged or foreign.
+
+A checkpoint is a folder `step-<n>` with `state.pt` and, written last, `manifest.json` with the
+SHA-256 of the state, the identity of the training (its data, values, code and packages) and what it was made with. No
+format detects flipped bits by itself (torch.save, safetensors and DCP load them in silence), so the hash is verified
+before every load.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import torch
+
+from lifecycle.engine.training.checkpoints.made_with import made_with, resumed_elsewhere
+from lifecycle.engine.training.random_state import random_state, restore_random
+from lifecycle.engine.training.state import TrainState
+from lifecycle.errors import CheckpointError
+from lifecycle.identity import canonical_json, sha256_file
+from lifecycle.protocol.jobs import CheckpointRef
+from lifecycle.storage.checkpoints import checkpoint_path, checkpoints_in, verify_checkpoint
+from lifecycle.storage.state import sync_folder, write_atomic
+
+KEEP = 2
+# Parts of a state by name that change no update.
+WATCHING = {"progressive", "monitors"}
+
+
+class WeightsNotFiniteError(Exception):
+    """Weights that are not finite must never reach a checkpoint."""
+
+
+def save_checkpoint(folder: Path, identity: str, state: TrainState) -> CheckpointRef:
+    """Write the state below `folder`, and keep the newest KEEP. Raises WeightsNotFiniteError."""
+    refuse_not_finite(state.model)
+    return write_checkpoint(folder, identity, state_dict(state))
+
+
+def write_checkpoint(folder: Path, identity: str, saved: dict[str, Any]) -> CheckpointRef:
+    """Write what state_dict gave below `folder`, and keep the newest KEEP. Raises OSError with the disk's own errno."""
+    final = checkpoint_path(folder, saved["step"])
+    temporary = folder / f".writing-{final.name}"
+    # Whatever a killed process left: nobody else writes here.
+    for left in folder.glob(".writing-*"):
+        shutil.rmtree(left)
+    temporary.mkdir(parents=True)
+    try:
+        sha256 = _write_state(temporary / "state.pt", saved)
+        manifest = {"identity": identity, "step": saved["step"], "sha256": sha256, "made_with": saved["made_with"]}
+        write_atomic(temporary / "manifest.json", canonical_json(manifest))
+    except BaseException:
+        # On a full disk it is the room that the next attempt needs.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(temporary, final)
+    sync_folder(folder)
+    keep_newest(folder, final)
+    return CheckpointRef(path=str(final), sha256=sha256_file(final / "manifest.json"))
+
+
+def keep_newest(folder: Path, written: Path) -> None:
+    """Keep `written` and the ones just before it. Later ones were refused by the resume that led here."""
+    found = checkpoints_in(folder)
+    place = found.index(written)
+    for other in (*found[:place], *found[place + KEEP :]):
+        shutil.rmtree(other)
+
+
+class _Written:
+    """A file that hashes what is written, and keeps the disk's error: torch.save turns it into a RuntimeError."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.digest, self.error = file, hashlib.sha256(), None
+
+    def write(self, content: memoryview) -> int:
+        self.digest.update(content)
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write_state(path: Path, saved: dict[str, Any]) -> str:
+    """Write and sync the state; the hash of what was meant to be written."""
+    with path.open("wb") as file:
+        written = _Written(file)
+        try:
+            torch.save(saved, cast(BinaryIO, written))
+        except RuntimeError:
+            if written.error is not None:
+                raise written.error from None
+            raise
+        file.flush()
+        os.fsync(file.fileno())
+    return written.digest.hexdigest()
+
+
+def load_newest(folder: Path, identity: str, state: TrainState, *more: Path) -> tuple[bool, tuple[str, ...]]:
+    """Load the newest sound checkpoint below `folder` into `state`; (False, ()) if there is none at all.
+
+    `more` are folders with copies, which count as `folder` does. A damaged one is skipped for the one before and named
+    in the notes, which also tell of another torch or machine. Raises CheckpointError if all are damaged or
+    foreign: a silent fresh start would hide the loss.
+    """
+    found = [path for each in (folder, *more) for path in checkpoints_in(each)]
+    refused = []
+    # Stable: of equal steps the one in `folder` is first.
+    for path in sorted(found, key=lambda path: path.name, reverse=True):
+        try:
+            elsewhere = load_checkpoint(path, identity, state)
+        except CheckpointError as error:
+            refused.append(f"{path.name}: {error.problem}")
+        else:
+            notes = [f"skipped checkpoint {line}" for line in refused]
+            if path.parent != folder:
+                notes.append(f"resumed from the copy {path}")
+            return True, (*notes, *elsewhere)
+    if refused:
+        raise CheckpointError(
+            "every checkpoint is damaged or of another training",
+            value=refused,
+            fix=f"delete the folder {' and '.join(map(str, (folder, *more)))} to start afresh",
+        )
+    return False, ()
+
+
+def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | None = None) -> tuple[str, ...]:
+    """Verify one checkpoint, then load it into `state` and the random number generators.
+
+    Returns a note if it was made with another torch, machine or number of threads.
+    """
+    manifest = verify_checkpoint(path, sha256)
+    if manifest["identity"] != identity:
+        raise CheckpointError("the checkpoint belongs to another training", value=str(path), fix="delete this folder")
+    # The hash proves that we wrote it; weights_only keeps pickled code out all the same.
+    try:
+        loaded = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, EOFError):
+        raise CheckpointError(
+            "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
+        ) from None
+    held, wanted = loaded.get("also", {}), state.also
+    # What only watches may be missing or too much: it changes no update, and settings outside the identity decide it.
+    if held.keys() - WATCHING != wanted.keys() - WATCHING:
+        raise CheckpointError(
+            "the checkpoint holds other parts than this training has",
+            value=f"{sorted(held)} instead of {sorted(wanted)}",
+            fix="delete this folder",
+        )
+    state.model.load_state_dict(loaded["model"])
+    for optimizer, saved in zip(state.optimizers, loaded["optimizers"], strict=True):
+        optimizer.load_state_dict(saved)
+    state.curve.load_state_dict(loaded["curve"])
+    for name in held.keys() & wanted.keys():
+        wanted[name].load_state_dict(held[name])
+    state.step, state.prefix_sha256 = loaded["step"], loaded["prefix_sha256"]
+    restore_random(loaded["random"])
+    return resumed_elsewhere(manifest["made_with"], made_with(_device(state.model)))
+
+
+def parameters_finite(model: torch.nn.Module) -> bool:
+    """True if every parameter is finite, by one fused norm."""
+    parameters = [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
+    return not parameters or bool(torch.isfinite(torch.nn.utils.get_total_norm(parameters)))
+
+
+def refuse_not_finite(model: torch.nn.Module) -> None:
+    """Raises WeightsNotFiniteError."""
+    if not parameters_finite(model):
+        raise WeightsNotFiniteError("weights that are not finite must never reach a checkpoint")
+
+
+def forget_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of later steps: the training goes on from before them."""
+    for path in checkpoints_in(folder):
+        if int(path.name.removeprefix("step-")) > step:
+            shutil.rmtree(path)
+
+
+def parameters_sha256(model: torch.nn.Module) -> str:
+    """Hash of every parameter's and buffer's name and bytes: equal if and only if the weights are equal bit for bit."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        # As bytes, since numpy has no bfloat16.
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def state_dict(state: TrainState) -> dict[str, Any]:
+    """All of a checkpoint: weights, optimizers, curve, step and the random number generators as they are now."""
+    return {
+        "model": state.model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in state.optimizers],
+        "curve": state.curve.state_dict(),
+        "step": state.step,
+        "prefix_sha256": state.prefix_sha256,
+        "also": {name: part.state_dict() for name, part in state.also.items()},
+        "random": random_state(),
+        "made_with": made_with(_device(state.model)),
+    }
+
+
+def _device(model: torch.nn.Module) -> str:
+    return next((parameter.device.type for parameter in model.parameters()), "cpu")

@@ -1,0 +1,157 @@
+"""When a training's checkpoints are written: beside it, as often as pays, and at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lifecycle.cost.checkpoint_interval import FIRST_SECONDS, interval_seconds, longest_seconds
+from lifecycle.engine.training.checkpoints.checkpoint import forget_after, load_checkpoint, load_newest
+from lifecycle.engine.training.checkpoints.writer import Writer
+from lifecycle.engine.training.state import TrainState
+from lifecycle.errors import CheckpointError
+from lifecycle.identity import sha256_file
+from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef, Interruptions, TrainJob
+from lifecycle.storage.checkpoints import checkpoint_path, durable_folder, verify_checkpoint
+
+
+class Checkpoints:
+    """The checkpoints of one training. With `every_steps` None the interval follows from what they cost."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        machine: Interruptions,
+        every_steps: int | None = None,
+        start_step: int = 0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer, self._machine, self._every_steps, self._now = writer, machine, every_steps, now
+        self._start_step = start_step
+        self._began = self._newest_at = now()
+        self._late = False
+        self._blocked = 0.0
+        self._asked_at, self._update = self._began, 0.0
+        self.written, self.blocked_seconds, self.late_steps = 0, 0.0, 0
+
+    def after_step(self, state: TrainState) -> None:
+        """Begin a checkpoint if one is due. One that is due while another is written waits for a later step.
+
+        Raises what the write before it raised.
+        """
+        busy = self._writer.busy()
+        asked_at, self._asked_at = self._asked_at, self._now()
+        self._update = self._asked_at - asked_at
+        if not self._late and not self._due(state.step):
+            return
+        self._late = busy
+        if busy:
+            self.late_steps += 1
+        else:
+            self._begin(state)
+            self.blocked_seconds += self._blocked
+
+    def last(self, state: TrainState) -> CheckpointRef:
+        """The checkpoint of this step, on disk. Raises what a write raised."""
+        started = self._now()
+        reference = self._last(state)
+        self.blocked_seconds += self._now() - started
+        state.clock.checkpoint_saved(state.step)
+        return reference
+
+    def _last(self, state: TrainState) -> CheckpointRef:
+        try:
+            newest = self._writer.finish()
+        except OSError as error:
+            # This step's own write may still go well, and if not, it tells for itself.
+            say(f"the checkpoint before could not be written: {error}")
+            newest = None
+        if newest is not None and newest.step == state.step:
+            return newest.reference
+        if state.step == self._start_step and (found := self._resumed_from(state.step)):
+            return found
+        self._begin(state)
+        stored = self._writer.finish()
+        assert stored is not None
+        return stored.reference
+
+    @property
+    def seconds(self) -> float:
+        """What the newest took in all, 0 before there is one."""
+        newest = self._writer.newest
+        return self._blocked + newest.seconds if newest else 0.0
+
+    @property
+    def interval_seconds(self) -> float:
+        """What lies between two, by the cost of the newest."""
+        newest = self._writer.newest
+        if newest is None:
+            return FIRST_SECONDS
+        return interval_seconds(self._blocked, newest.seconds, self._machine)
+
+    def told(self) -> tuple[str, ...]:
+        """What they cost, in a sentence; none if none was written."""
+        if not self.written:
+            return ()
+        share = self.blocked_seconds / max(self._now() - self._began, 1e-9)
+        late = f", {self.late_steps} updates late" if self.late_steps else ""
+        return (f"{self.written} checkpoints, waited for {share:.1%} of the time{late}",)
+
+    def _due(self, step: int) -> bool:
+        waited = self._now() - self._newest_at
+        if self._machine.spot:
+            newest = self._writer.newest
+            longest = longest_seconds(newest.seconds if newest else 0.0, self._machine)
+            # It would be due within the next update: then it is due now.
+            if waited + self._update > longest:
+                return True
+        return waited >= self.interval_seconds if self._every_steps is None else step % self._every_steps == 0
+
+    def _begin(self, state: TrainState) -> None:
+        self._newest_at = self._now()
+        self._blocked = self._writer.begin(state)
+        self.written += 1
+        state.clock.checkpoint_saved(state.step)
+
+    def _resumed_from(self, step: int) -> CheckpointRef | None:
+        """The checkpoint that was loaded, if it lies in the training's own folder."""
+        path = checkpoint_path(self._writer.folder, step)
+        try:
+            if verify_checkpoint(path)["identity"] != self._writer.identity:
+                return None
+        except CheckpointError:
+            return None
+        return CheckpointRef(path=str(path), sha256=sha256_file(path / "manifest.json"))
+
+
+@contextmanager
+def open_checkpoints(job: TrainJob, state: TrainState) -> Iterator[Checkpoints]:
+    """The stage's checkpoints from this state on; on the way out the write under way is waited for."""
+    writer = Writer(_folder(job), job.identity, durable_folder(job))
+    try:
+        yield Checkpoints(writer, job.interruptions, job.training.checkpoint_every_steps, start_step=state.step)
+    finally:
+        writer.close()
+
+
+def resume(job: TrainJob, state: TrainState) -> tuple[str, ...]:
+    """Load the stage's own newest checkpoint, or its copy, else the one of the stage before; notes on them."""
+    durable = durable_folder(job)
+    found, notes = load_newest(_folder(job), job.identity, state, *([durable] if durable else []))
+    if not found and job.start is not None:
+        return load_checkpoint(Path(job.start.path), job.identity, state, job.start.sha256)
+    return notes
+
+
+def go_back(job: TrainJob, step: int) -> None:
+    """Remove the stage's checkpoints and copies of later steps, so that `resume` finds the newest before."""
+    durable = durable_folder(job)
+    for folder in (_folder(job), *([durable] if durable else [])):
+        forget_after(folder, step)
+
+
+def _folder(job: TrainJob) -> Path:
+    return Path(job.out) / "checkpoints"

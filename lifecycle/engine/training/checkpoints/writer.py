@@ -1,0 +1,80 @@
+"""Writes checkpoints in a thread of its own; the training waits for the copy of its state alone."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS
+from lifecycle.engine.training.checkpoints.checkpoint import refuse_not_finite, state_dict, write_checkpoint
+from lifecycle.engine.training.checkpoints.copied import Buffers
+from lifecycle.engine.training.checkpoints.durable import copy_checkpoint
+from lifecycle.engine.training.state import TrainState
+from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef
+from lifecycle.storage.checkpoints import checkpoint_path
+
+
+class Stored(NamedTuple):
+    """A checkpoint on disk, and the seconds from the copy to its last byte, a durable copy included."""
+
+    step: int
+    reference: CheckpointRef
+    seconds: float
+
+
+class Writer:
+    """At most one write is under way; what it raises is raised by the next call of `busy` or `finish`."""
+
+    def __init__(self, folder: Path, identity: str, durable: Path | None = None) -> None:
+        self.folder, self.identity, self.durable = folder, identity, durable
+        self.newest: Stored | None = None
+        self._buffers, self._thread = Buffers(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[Stored] | None = None
+        self._durable_at = time.monotonic()
+
+    def begin(self, state: TrainState) -> float:
+        """Copy the state and start writing it; the seconds that took. Raises WeightsNotFiniteError."""
+        assert self._writing is None, "one write at a time: the buffers are in use"
+        started = time.monotonic()
+        refuse_not_finite(state.model)
+        saved = self._buffers.copy(state_dict(state))
+        self._writing = self._thread.submit(self._store, saved)
+        return time.monotonic() - started
+
+    def busy(self) -> bool:
+        """True while a checkpoint is written. Raises what its write raised."""
+        if self._writing is not None and self._writing.done():
+            self.finish()
+        return self._writing is not None
+
+    def finish(self) -> Stored | None:
+        """Wait for the write under way; the newest one, None if there is none. Raises what the write raised."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            self.newest = writing.result()
+        return self.newest
+
+    def close(self) -> None:
+        """Wait for the write under way, whatever becomes of it."""
+        self._thread.shutdown(wait=True)
+
+    def _store(self, saved: dict[str, Any]) -> Stored:
+        started = time.monotonic()
+        reference = write_checkpoint(self.folder, self.identity, saved)
+        if self.durable is not None:
+            self._copy(checkpoint_path(self.folder, saved["step"]), self.durable)
+        return Stored(saved["step"], reference, time.monotonic() - started)
+
+    def _copy(self, path: Path, durable: Path) -> None:
+        """A storage that is away for a moment ends no training; one that stays away does."""
+        try:
+            copy_checkpoint(path, durable)
+        except OSError as error:
+            if time.monotonic() - self._durable_at > DURABLE_SECONDS:
+                raise
+            say(f"{path.name} could not be copied to {durable}: {error}; the next one will be tried")
+        else:
+            self._durable_at = time.monotonic()

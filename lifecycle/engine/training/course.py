@@ -1,0 +1,153 @@
+"""The updates of a stage from its newest checkpoint to its end, as often as its monitors make it go back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lifecycle.engine.incidents.record import BlackBox
+from lifecycle.engine.training.checkpoints.checkpoint import WeightsNotFiniteError
+from lifecycle.engine.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
+from lifecycle.engine.training.flight import Flight, open_flight
+from lifecycle.engine.training.loop import train
+from lifecycle.engine.training.monitors.all import all_monitors
+from lifecycle.engine.training.monitors.diagnosis import diagnosed
+from lifecycle.engine.training.monitors.game import is_game
+from lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from lifecycle.engine.training.monitors.monitor import Finding
+from lifecycle.engine.training.monitors.prior import prior_loss
+from lifecycle.engine.training.monitors.row_keys import row_keys_of
+from lifecycle.engine.training.monitors.watch import Watch
+from lifecycle.engine.training.prepare import Prepared, seed_everything
+from lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
+from lifecycle.engine.training.rows.loading import LoadedRows
+from lifecycle.engine.training.state import TrainState
+from lifecycle.engine.training.techniques.deadline import Deadline
+from lifecycle.engine.training.techniques.parts import early_stopping_of, make_parts
+from lifecycle.engine.training.validate import make_validation_loss
+from lifecycle.engine.training.watching.clock import START, VALIDATION, Clock
+from lifecycle.engine.training.watching.progressive import Progressive, make_progressive
+from lifecycle.failure import EXIT_HANG
+from lifecycle.identity import canonical_json
+from lifecycle.memory_limit import device_limit_bytes
+from lifecycle.plan import Plan
+from lifecycle.progress import say
+from lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from lifecycle.protocol.records import Alarm
+from lifecycle.storage.state import write_atomic
+
+
+@dataclass
+class Course:
+    """A training under way or at its end. `alarm` is what stopped it; its checkpoint is then no result."""
+
+    state: TrainState
+    progressive: Progressive | None
+    watch: Watch
+    notes: tuple[str, ...]
+    resumed_from: int
+    alarm: Alarm | None = None
+    checkpoint: CheckpointRef | None = None
+
+
+def take_course(
+    job: TrainJob, prepared: Prepared, plan: Plan, device: str, seconds: Clock, deadline: Deadline,
+    should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+) -> Course:  # fmt: skip
+    """Train to the plan's end, or to what ends it before. Raises what a stage does."""
+    course = _started(job, prepared, plan, device)
+    state = course.state
+    if state.step:
+        say(f"{job.stage}: resumed from step {state.step} of {plan.last_step}")
+    seconds.lap(START)
+    seconds.resume(state.step)
+    while True:
+        course.state.clock = seconds
+        _train(course, job, prepared, plan, deadline, should_stop, forward)
+        watch = course.watch
+        if watch.back_before is None:
+            return course
+        # As a resume does it: from what a checkpoint holds, and nothing that happened since.
+        go_back(job, watch.back_before)
+        before, course = course, _started(job, prepared, plan, device)
+        course.watch.go_on_from(watch)
+        course.notes, course.resumed_from = before.notes, before.resumed_from
+        seconds.go_back(course.state.step)
+        assert watch.ended is not None
+        say(f"{job.stage}: {watch.ended.symptom}; back at step {course.state.step} of {plan.last_step}")
+        if watch.ended.action == "stop":
+            course.alarm = watch.ended
+            return course
+
+
+def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Course:
+    """A fresh state, then the stage's own newest checkpoint, else the one of the stage before."""
+    seed_everything(job.training.seed)
+    model = make_model(prepared.task, prepared.preprocessing, job.hyperparameters, job.training).to(device)
+    state = TrainState(model, make_optimizers(prepared.task, model, job.training.optimizer))
+    state.also |= make_parts(job.training, model, lambda: make_validation_loss(job, prepared, model, device))
+    recipe = make_recipe(prepared.task, job.training, plan.horizon_steps)
+    progressive, left_out = make_progressive(
+        plan, prepared.data, recipe, job.training.evaluate_every, prepared.reserve,
+        {name: prepared.rows[name] for name in job.slices}, job.rows.sensitive,
+    )  # fmt: skip
+    if progressive is not None:
+        state.also["progressive"] = progressive
+    limit = device_limit_bytes(device)
+    # Both of the weights that every start begins from, so that a resumed training is judged by the same.
+    prior = None if prepared.oversampled is not None else prior_loss(model, prepared.data, recipe, plan.batch_size)
+    game = is_game(model, prepared.data, recipe)
+    monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
+    heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
+    box = BlackBox(job, prepared, plan, device)
+    watch = Watch(
+        model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
+        heartbeat=heartbeat, game=game,
+    )  # fmt: skip
+    state.also["monitors"] = watch
+    notes = left_out + resume(job, state)
+    return Course(state, progressive, watch, notes, state.step)
+
+
+def _train(
+    course: Course, job: TrainJob, prepared: Prepared, plan: Plan, deadline: Deadline,
+    should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
+) -> None:  # fmt: skip
+    """Train from the course's state on, and write the last checkpoint."""
+    state, stopping = course.state, early_stopping_of(course.state)
+    with open_checkpoints(job, state) as checkpoints:
+        with open_flight(
+            job, state, plan, course.progressive, course.watch, checkpoints, deadline, should_stop, forward
+        ) as flight:  # fmt: skip
+            try:
+                if stopping is None or not stopping.ended:
+                    course.alarm = _updates(state, course.watch, prepared, flight)
+                if not (course.alarm or job.stop_after_steps):
+                    course.checkpoint = checkpoints.last(state)
+            except WeightsNotFiniteError:
+                course.alarm = course.watch.weights_are_bad(state)
+        course.notes += (*checkpoints.told(), *flight.trace.told())
+
+
+def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
+    """On the heartbeat's thread: tell it, and end the process if that is declared: the one that hangs cannot."""
+    fix = diagnosed(finding).fix
+    say(f"{job.stage}: {finding.symptom}: {finding.evidence}")
+    if job.training.monitors.hang == "stop":
+        told = {"problem": f"{finding.symptom}: {finding.evidence}", "value": None, "fix": fix}
+        write_atomic(Path(job.out) / "error.json", canonical_json(told))
+        os._exit(EXIT_HANG)
+    watch.hangs.append(finding)
+
+
+def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight) -> Alarm | None:
+    data, recipe = prepared.data, make_recipe(prepared.task, flight.job.training, flight.plan.horizon_steps)
+    if isinstance(data, LoadedRows):
+        data, recipe = data.in_loaders(recipe)
+    if flight.progressive is not None:
+        flight.progressive.before_first_step(state)
+        state.clock.lap(VALIDATION)
+    with watch.heart():
+        return train(state, data, flight.plan, recipe, flight.after_step, watch)

@@ -1,0 +1,38 @@
+"""The monitors of a training, but for what is not finite, which is always watched."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lifecycle.engine.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
+from lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
+from lifecycle.engine.training.monitors.gradients import NotZeroed, StaleGradients
+from lifecycle.engine.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
+from lifecycle.engine.training.monitors.monitor import Monitor
+from lifecycle.engine.training.monitors.resolution import rounds_away
+from lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+from lifecycle.engine.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
+from lifecycle.engine.training.state import TrainState
+from lifecycle.plan import Plan
+
+
+def all_monitors(
+    state: TrainState,
+    plan: Plan,
+    *,
+    frozen: tuple[str, ...] = (),
+    prior_loss: float | None = None,
+    memory_limit_bytes: float | None = None,
+) -> tuple[Monitor, ...]:
+    """Fresh ones for this state, the surest first.
+
+    `frozen` are patterns of parameters that are declared not to train. `prior_loss` is that of the best answer which
+    looks at no input, None where it is not known, and for weighted rows: the losses that are seen are unweighted.
+    """
+    last, elements = plan.last_step, {name: one.numel() for name, one in state.model.named_parameters()}
+    return (
+        StaleGradients(), NotZeroed(tuple(elements)), RepeatedBatches(plan.steps_per_epoch), NotOptimized(frozen),
+        DeadLayer(), Unchanged(frozen, partial(rounds_away, state)), RoundedAway(), UpdateRatio(elements),
+        WeightsShrink(), ConstantPredictions(prior_loss), Plateau(last, prior_loss), RiseAboveBest(), Overfitting(),
+        WaitsForRows(), ThroughputDrop(), MemoryGrowth(last, memory_limit_bytes), GpuIdle(), ReplicasApart(),
+    )  # fmt: skip

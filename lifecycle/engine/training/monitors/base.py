@@ -1,0 +1,60 @@
+"""What most monitors have in common: they look at one of the three, tell a thing once, and keep plain numbers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from lifecycle.engine.training.monitors.monitor import Finding, Severity
+from lifecycle.protocol.signals import Sample, Signals
+
+
+class Base:
+    """Looks at nothing; its subclasses say at what. `kept` names the attributes that a checkpoint has."""
+
+    name: str = ""
+    kept: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self._told: list[str] = []
+
+    def after_backward(self, seen: Signals) -> Finding | None:
+        """Nothing."""
+
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """Nothing."""
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """Nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return copy.deepcopy({name: getattr(self, name) for name in ("_told", *self.kept)})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict gave."""
+        for name, value in copy.deepcopy(state).items():
+            setattr(self, name, value)
+
+    def tell(
+        self, severity: Severity, step: int, onset: int, symptom: str, evidence: str, where: tuple[str, ...] = (),
+        what: str = "", again_if_critical: bool = False,
+    ) -> Finding | None:  # fmt: skip
+        """The finding, told once a training, of `what` where a monitor looks for several things.
+
+        With `again_if_critical`, a warning that has become critical is told once more.
+        """
+        name = what or self.name
+        worst = f"{name}, critical" if again_if_critical else name
+        told = worst if severity == "critical" else name
+        if {told, worst} & set(self._told):
+            return None
+        self._told.append(told)
+        return Finding(name, severity, step, onset, symptom, evidence, where)
+
+
+def named(names: tuple[str, ...] | list[str], most: int = 4) -> str:
+    """Some of the names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

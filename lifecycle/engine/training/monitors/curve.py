@@ -1,0 +1,229 @@
+"""What the loss does over many updates: it does not fall, rises above where it was, or falls in training alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from lifecycle.engine.training.monitors.base import Base
+from lifecycle.engine.training.monitors.monitor import Finding
+from lifecycle.engine.training.monitors.windows import Window, window_of
+from lifecycle.protocol.records import CurvePoint
+from lifecycle.protocol.signals import WINDOW, Sample, Signals
+
+# Share of the planned updates after which a training that has not moved is told, and how many at least.
+FLAT_AFTER, FLAT_STEPS = 0.25, 60
+# Progress below this share of the loss is none. A training is told only if more is out of the question: where the noise
+# is so large that a progress of this size could hide in it, nothing can be said.
+NO_PROGRESS = 0.02
+
+
+class Plateau(Base):
+    """The loss has not fallen since the start, or never below that of the best constant answer.
+
+    A warning: long plateaus before a drop are healthy. `prior_loss` is the constant answer's, where it is known.
+    """
+
+    name = "plateau"
+    kept: ClassVar = ("_start", "_sums")
+
+    def __init__(self, planned_steps: int, prior_loss: float | None = None) -> None:
+        super().__init__()
+        self._after = max(FLAT_STEPS, FLAT_AFTER * planned_steps)
+        self._prior = prior_loss
+        self._start: list[float] = []
+        # Of windows of the later half: count, sum, sum of squared errors.
+        self._sums = [0.0, 0.0, 0.0]
+
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """A finding once the later half of the updates so far is no better than the first window."""
+        closed = window_of(updates)
+        if not self._start:
+            self._start = [closed.mean, closed.error]
+        elif closed.last >= self._after / 2:
+            count, total, squares = self._sums
+            self._sums = [count + 1, total + closed.mean, squares + closed.error**2]
+        if closed.last < self._after or not self._sums[0]:
+            return None
+        count, total, squares = self._sums
+        mean, error = total / count, math.sqrt(squares) / count
+        return self._since_start(closed, mean, error) or self._above_prior(closed, mean, error)
+
+    def _since_start(self, closed: Window, mean: float, error: float) -> Finding | None:
+        start, start_error = self._start
+        possible = start - mean + 2 * math.hypot(error, start_error)
+        if possible > NO_PROGRESS * abs(start):
+            return None
+        return self.tell(
+            "warning", closed.last, 0, "the loss has not fallen since the start",
+            f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}"
+            f"{f', with its noise at most {possible:.2g} less' if possible > 0 else ''}",
+        )  # fmt: skip
+
+    def _above_prior(self, closed: Window, mean: float, error: float) -> Finding | None:
+        if self._prior is None or self._prior - mean + 2 * error > NO_PROGRESS * abs(self._prior):
+            return None
+        # What started far above is on its way.
+        if mean - closed.mean > 2 * math.hypot(error, closed.error):
+            return None
+        return self.tell(
+            "warning", closed.last, 0, "the loss does not fall below that of a constant answer",
+            f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input",
+        )  # fmt: skip
+
+
+# Standard errors above the best window, in RISEN windows in a row.
+RISE_ERRORS, RISEN = 6.0, 3
+# Of what had been gained since the start, this much has to be lost again.
+LOST = 0.5
+# A rate above that of the best window explains a rise, where the training had borne it before: cycles and restarts.
+# Many times all rates that it had learned at explain nothing: that is a schedule's mistake.
+HIGHER_RATE, UNHEARD_OF = 1.2, 10.0
+
+
+class RiseAboveBest(Base):
+    """The loss lies above the best window it had, by much more than its noise, and stays there.
+
+    A warning: the loss of an adversary, of harder rows, of a rate that goes up and down rises in healthy trainings.
+    """
+
+    name = "rise_above_best"
+    kept: ClassVar = ("_start", "_best", "_risen", "_onset", "_borne")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._start: float | None = None
+        self._best: list[float] = []
+        self._risen, self._onset = 0, 0
+        # The largest rate of a window up to the best one.
+        self._borne = 0.0
+
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """A finding after RISEN windows that lie above the best one."""
+        closed = window_of(updates)
+        if self._start is None:
+            self._start = closed.mean
+        if not self._best or closed.mean < self._best[0]:
+            self._best, self._risen = [closed.mean, closed.error, closed.rate, closed.last], 0
+            self._borne = max(self._borne, closed.rate)
+            return None
+        best, error, rate, at = self._best
+        rise = closed.mean - best
+        # Of losses that swing wildly the mean has a large error; then most of them lie above all that there were.
+        by_mean = rise > RISE_ERRORS * math.hypot(error, closed.error)
+        by_most = closed.low - best > RISE_ERRORS * error * math.sqrt(WINDOW)
+        clear = (by_mean or by_most) and rise > LOST * (self._start - best)
+        meant = HIGHER_RATE * rate < closed.rate <= UNHEARD_OF * self._borne and closed.mean < self._start
+        if not clear or meant:
+            self._risen = 0
+            return None
+        self._risen += 1
+        self._onset = closed.first if self._risen == 1 else self._onset
+        if self._risen < RISEN:
+            return None
+        return self.tell(
+            "warning", closed.last, self._onset, "the loss rises above where it was",
+            f"{closed.mean:.4g} ± {closed.error:.2g} after {best:.4g} ± {error:.2g} at update {int(at)}, "
+            f"for {RISEN} windows",
+        )  # fmt: skip
+
+
+# The reserve's loss above its best, in standard errors, for OVERFITTED windows in a row, while that of training falls.
+GAP_ERRORS, OVERFITTED = 2.0, 3
+
+
+class Overfitting(Base):
+    """The loss of rows that are not trained on rises while that of training falls.
+
+    Looks at the windows of the reserve (watching/progressive.py), or of any rows that are scored in evaluation mode in
+    later passes, given by `after_points`.
+    """
+
+    name = "overfitting"
+    kept: ClassVar = ("_best", "_training", "_risen", "_onset")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._best: list[float] = []
+        self._training: list[float] = []
+        self._risen, self._onset = 0, 0
+
+    def after_points(self, points: Sequence[CurvePoint]) -> Finding | None:
+        """A finding after OVERFITTED windows; `points` are those that one window closed."""
+        training = next((p for p in points if p.mode == "training" and p.slice is None), None)
+        reserve = next((p for p in points if p.scored == "reserve" and p.slice is None), None)
+        if training is None or reserve is None:
+            return None
+        if not self._best or reserve.loss < self._best[0]:
+            self._best, self._risen = [reserve.loss, reserve.standard_error, float(reserve.step)], 0
+            self._training = [training.loss, training.standard_error]
+            return None
+        best, error, at = self._best
+        # The same rows each time: their standard error is that of how they differ from each other, not of the rise.
+        above = reserve.loss - best > GAP_ERRORS * max(error, reserve.standard_error)
+        fell = self._training[0] - training.loss > GAP_ERRORS * math.hypot(self._training[1], training.standard_error)
+        self._risen = self._risen + 1 if above and fell else 0
+        self._onset = reserve.step if self._risen == 1 else self._onset
+        if self._risen < OVERFITTED:
+            return None
+        return self.tell(
+            "warning", reserve.step, self._onset,
+            "the loss of rows that are not trained on rises while training's falls",
+            f"reserve {best:.4g} at update {int(at)} and {reserve.loss:.4g} now; training {self._training[0]:.4g} and "
+            f"{training.loss:.4g}",
+        )  # fmt: skip
+
+
+# Of the largest spread so far, relative to the outputs' size and as it is: answers about a large mean are alike by the
+# one, answers that began too large by the other. On 85 healthy odd trainings the larger of the two was at least 0.5 in
+# two samples in a row. Answers to targets that hardly vary come that close before they are learned: at the first bar it
+# is a warning, and only of losses whose best constant answer is not known, as one without labels.
+COLLAPSED, NOTHING_LEFT = 0.05, 3e-3
+# Of the best constant answer's loss: what is below has learned something.
+WELL_BELOW = 0.8
+# Samples in a row: of outputs that were spread once, and of outputs that never were.
+AFTER_SPREAD, FROM_START = 2, 3
+NO_SPREAD = 1e-6
+
+
+class ConstantPredictions(Base):
+    """The outputs are the same for every row, though the targets are not.
+
+    `prior_loss` is the loss of the best constant answer, where it is known.
+    """
+
+    name = "constant_predictions"
+    kept: ClassVar = ("_largest", "_largest_deviation", "_samples", "_since")
+
+    def __init__(self, prior_loss: float | None = None) -> None:
+        super().__init__()
+        self._prior = prior_loss
+        self._largest, self._largest_deviation, self._samples, self._since = 0.0, 0.0, 0, 0
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """A finding once the outputs were alike in some samples in a row."""
+        # NaN: of one row, or not finite.
+        if not seen.spread >= 0:
+            return None
+        self._largest = max(self._largest, seen.spread)
+        self._largest_deviation = max(self._largest_deviation, seen.deviation)
+        once = self._largest > NO_SPREAD
+        # What is left of the spread: of answers that never had one, nothing.
+        left = max(seen.spread / self._largest, seen.deviation / self._largest_deviation) if once else 0.0
+        learned = self._prior is not None and self._prior - update.loss > (1 - WELL_BELOW) * abs(self._prior)
+        if left > (COLLAPSED if self._prior is None else NOTHING_LEFT) or learned:
+            self._samples = 0
+            return None
+        self._samples += 1
+        self._since = seen.step if self._samples == 1 else self._since
+        # Answers that were never apart may be what is asked for; not where their losses differ, as the targets then do.
+        losses_differ = update.squared - update.loss * update.loss > 1e-6 * update.squared
+        if self._samples < (AFTER_SPREAD if once else FROM_START) or not (once or losses_differ):
+            return None
+        return self.tell(
+            "critical" if left <= NOTHING_LEFT else "warning", seen.step, self._since,
+            "the predictions are the same for every row",
+            f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before",
+            again_if_critical=True,
+        )  # fmt: skip

@@ -1,0 +1,150 @@
+"""How rows come: the same batch again, too late, or slower and slower."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from lifecycle.engine.training.monitors.base import Base
+from lifecycle.engine.training.monitors.monitor import Finding
+from lifecycle.protocol.signals import WINDOW, Sample, Signals
+
+# Batches that came again within a pass. Of row numbers one would do; of contents, rows may be alike by nature.
+REPEATED = 2
+# Samples whose contents are remembered: batches of contents that go in a circle of so many are found.
+REMEMBERED = 32
+
+
+class RepeatedBatches(Base):
+    """A batch comes again before its pass is over.
+
+    By the fingerprints of its row numbers, and, in samples, by those of its contents: the numbers may be others where
+    the rows are the same. A batch that comes again in the next pass is healthy, and so is one of all rows.
+    """
+
+    name = "repeated_batches"
+    kept: ClassVar = ("_numbers", "_numbers_again", "_contents", "_contents_again", "_first")
+
+    def __init__(self, steps_per_epoch: int) -> None:
+        super().__init__()
+        self._steps_per_epoch = steps_per_epoch
+        self._numbers: list[int] = []
+        self._contents: list[list[int]] = []
+        self._numbers_again, self._contents_again, self._first = 0, 0, 0
+
+    def after_backward(self, seen: Signals) -> Finding | None:
+        """A finding at the REPEATED-th batch whose rows were among those of the newest."""
+        if seen.batch is None:
+            return None
+        position = seen.step % self._steps_per_epoch
+        # Only those of this pass; the newest are enough, since what repeats does so again.
+        newest = self._numbers[-min(REMEMBERED, position) :] if position else []
+        again = seen.batch in newest
+        self._numbers = [*newest, seen.batch]
+        if not again:
+            return None
+        self._numbers_again += 1
+        self._first = seen.step if self._numbers_again == 1 else self._first
+        return self._finding(seen.step, self._numbers_again, "row numbers", seen.rows)
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """A finding at the REPEATED-th batch whose contents were those of an earlier sample of its pass."""
+        if seen.content is None:
+            return None
+        start = seen.step - seen.step % self._steps_per_epoch
+        self._contents = [one for one in self._contents if one[0] >= start][-REMEMBERED:]
+        again = any(content == seen.content for _, content in self._contents)
+        self._contents.append([seen.step, seen.content])
+        if not again:
+            return None
+        self._contents_again += 1
+        self._first = seen.step if self._contents_again == 1 and not self._numbers_again else self._first
+        return self._finding(seen.step, self._contents_again, "rows", 0)
+
+    def _finding(self, step: int, count: int, what: str, rows: int) -> Finding | None:
+        if count < REPEATED:
+            return None
+        of = f" of {rows} rows" if rows else ""
+        return self.tell(
+            "critical", step, self._first, "the same batches are trained on again within a pass",
+            f"{count} batches{of} by update {step} had the same {what} as an earlier one of the same pass of "
+            f"{self._steps_per_epoch} updates",
+        )  # fmt: skip
+
+
+# Windows in a row that show that it is no chance.
+WAITS, SLOWED = 3, 5
+# A spell shorter than this, in seconds, is nobody's concern: on a machine with neighbours updates of 0.5 ms took 5 ms
+# for a hundred updates.
+LEAST_WAITED, LEAST_SLOW = 3.0, 15.0
+# Share of the time that goes in waiting; less is what handing over rows takes where an update is fast.
+WAIT_SHARE = 0.5
+# Below this nobody cares, in seconds an update: rows in memory are handed over in about 0.1 ms.
+LEAST_WAIT = 2e-3
+# Times the median of the fastest window. A neighbour on the same cores takes up to a half.
+SLOWER = 2.5
+
+
+def _warming_up(updates: Sequence[Signals]) -> bool:
+    """True of a training's first window."""
+    return updates[-1].step < 2 * WINDOW - 1
+
+
+class WaitsForRows(Base):
+    """Most of the time goes in waiting for rows."""
+
+    name = "data_wait"
+    kept: ClassVar = ("_in_a_row", "_waited")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_a_row, self._waited = 0, 0.0
+
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """A finding after WAITS windows. By medians of updates: one slow file is no trouble."""
+        if _warming_up(updates):
+            return None
+        step, seconds, waits = updates[-1].step, [one.seconds for one in updates], [one.wait_seconds for one in updates]
+        share = math.fsum(waits) / max(math.fsum(seconds), 1e-9)
+        slow = sorted(waits)[len(waits) // 2] > LEAST_WAIT or math.fsum(waits) / WINDOW > 5 * LEAST_WAIT
+        waits_long = share > WAIT_SHARE and slow
+        self._in_a_row = self._in_a_row + 1 if waits_long else 0
+        self._waited = self._waited + math.fsum(waits) if waits_long else 0.0
+        if self._in_a_row < WAITS or self._waited < LEAST_WAITED:
+            return None
+        return self.tell(
+            "warning", step, max(0, step - self._in_a_row * WINDOW + 1),
+            "most of the time goes in waiting for rows",
+            f"{share:.0%} of the last {WINDOW} updates' {math.fsum(seconds):.3g} s",
+        )  # fmt: skip
+
+
+class ThroughputDrop(Base):
+    """Updates take longer than they did, and go on doing so."""
+
+    name = "throughput_drop"
+    kept: ClassVar = ("_fastest", "_in_a_row", "_slow")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fastest = math.inf
+        self._in_a_row, self._slow = 0, 0.0
+
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None:
+        """A finding after SLOWED windows whose median update is SLOWER than that of the fastest window."""
+        if _warming_up(updates):
+            return None
+        step, seconds = updates[-1].step, [one.seconds for one in updates]
+        median = sorted(seconds)[len(seconds) // 2]
+        usual = self._fastest = min(self._fastest, median)
+        slower = median > SLOWER * usual
+        self._in_a_row = self._in_a_row + 1 if slower else 0
+        self._slow = self._slow + math.fsum(seconds) if slower else 0.0
+        if self._in_a_row < SLOWED or self._slow < LEAST_SLOW:
+            return None
+        return self.tell(
+            "warning", step, max(0, step - self._in_a_row * WINDOW + 1), "updates take longer than they did",
+            f"{1e3 * median:.3g} ms for the median update, {1e3 * usual:.3g} ms in the fastest window, "
+            f"for {self._in_a_row * WINDOW} updates",
+        )  # fmt: skip

@@ -1,0 +1,173 @@
+"""Layers and parameters that take no part in the training: dead, without a gradient, unchanged, in no optimizer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fnmatch import fnmatch
+from typing import ClassVar
+
+from lifecycle.engine.training.monitors.base import Base, named
+from lifecycle.engine.training.monitors.monitor import Finding, Severity
+from lifecycle.protocol.signals import Sample, Signals
+
+# Samples in a row that must show it. One is not enough: a head that starts at zero gives zeros before its first update,
+# and a rate that starts at zero leaves all weights as they are.
+CONFIRMED = 2
+# Where it may well be by design: a gradient of zero that was not zero before, a layer that these rows do not call.
+PATIENT = 6
+# A gradient this much below the median of the others is rounding noise: that of a bias in front of batch norm, or of an
+# attention's key bias, is zero but for rounding (1e-9 to 1e-7 of the others).
+NOISE = 1e-5
+
+
+class DeadLayer(Base):
+    """A layer gives zero for every feature and every row.
+
+    Only a whole layer counts: in a network of which nine of ten activations are zero, with batches of few rows, most
+    features are zero for all of them.
+    """
+
+    name = "dead_layer"
+    kept: ClassVar = ("_since", "_samples")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._since: dict[str, int] = {}
+        self._samples: dict[str, int] = {}
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """A finding once a layer was dead in CONFIRMED samples."""
+        dead = [layer.name for layer in seen.layers if layer.zero_rows == 1.0 and layer.finite]
+        self._since = {name: self._since.get(name, seen.step) for name in dead}
+        self._samples = {name: self._samples.get(name, 0) + 1 for name in dead}
+        confirmed = [name for name in dead if self._samples[name] >= CONFIRMED]
+        if not confirmed:
+            return None
+        onset = self._since[confirmed[0]]
+        return self.tell(
+            "critical", seen.step, onset, "a layer gives nothing but zeros",
+            f"every feature of {named(confirmed)} was zero for all rows in {CONFIRMED} samples from update {onset} on",
+            tuple(confirmed),
+        )  # fmt: skip
+
+
+class Unchanged(Base):
+    """Trainable parameters without a gradient, with a gradient of zero, or with one that changes nothing.
+
+    `rounds_away` says of a parameter's name, norm and gradient's norm whether its type is too coarse for its updates.
+    """
+
+    name = "unchanged_layer"
+    kept: ClassVar = ("_why", "_since", "_samples", "_moved")
+
+    def __init__(self, frozen: tuple[str, ...], rounds_away: Callable[[str, float, float], bool]) -> None:
+        super().__init__()
+        self._frozen, self._rounds_away = frozen, rounds_away
+        self._why: dict[str, str] = {}
+        self._since: dict[str, int] = {}
+        self._samples: dict[str, int] = {}
+        self._moved: list[str] = []
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """A finding once a parameter had the same trouble in CONFIRMED samples."""
+        # An update of which nothing is wanted shows nothing.
+        if not 0 < update.grad_norm < float("inf") or len(update.grad_norms) != len(seen.names):
+            return None
+        watched = [n for n, name in enumerate(seen.names) if seen.trainable[n] and not _matches(name, self._frozen)]
+        found = {seen.names[n]: why for n in watched if (why := self._why_still(n, seen, update.grad_norms))}
+        still = {name for name, why in found.items() if self._why.get(name) == why}
+        self._since = {name: self._since[name] if name in still else seen.step for name in found}
+        self._samples = {name: self._samples[name] + 1 if name in still else 1 for name in found}
+        self._why = found
+        self._moved += [
+            seen.names[n] for n in watched if seen.names[n] not in found and seen.names[n] not in self._moved
+        ]
+        return self._finding(seen, update, len(watched))
+
+    def _why_still(self, n: int, seen: Sample, norms: list[float | None]) -> str:
+        why, norm = _why_still(n, seen, norms), norms[n]
+        lost = why == "unchanged_layer" and norm is not None and self._rounds_away(seen.names[n], seen.norms[n], norm)
+        return "rounded_updates" if lost else why
+
+    def _needed(self, name: str, seen: Sample) -> float:
+        """Samples in a row, where it is a minority of the parameters."""
+        why, moved = self._why[name], name in self._moved
+        if why == "no_gradient" and not _called(name, seen):
+            # An expert that no row chose is not even called: that is what it is made for.
+            return math.inf if moved else PATIENT
+        return PATIENT if why == "zero_gradient" and moved else CONFIRMED
+
+    def _finding(self, seen: Sample, update: Signals, watched: int) -> Finding | None:
+        for why, symptom in WHY.items():
+            names = [name for name, kind in self._why.items() if kind == why and self._samples[name] >= CONFIRMED]
+            if 2 * len(names) < watched:
+                names = [name for name in names if self._samples[name] >= self._needed(name, seen)]
+            if not names or why in self._told:
+                continue
+            onset = min(self._since[name] for name in names)
+            # A head that is not used is common; a network of which most does not train is no training.
+            severity: Severity = "critical" if 2 * len(names) >= watched else "warning"
+            return self.tell(
+                severity, seen.step, onset, symptom,
+                f"{len(names)} of {watched} trainable parameters from update {onset} on ({named(names)}), at a "
+                f"learning rate of {update.learning_rate:.3g} and a gradient norm of {update.grad_norm:.3g} in all",
+                tuple(names), what=why,
+            )  # fmt: skip
+        return None
+
+
+WHY = {
+    "no_gradient": "no gradient reaches trainable parameters",
+    "zero_gradient": "the gradient of trainable parameters is zero",
+    "rounded_updates": "updates are rounded away",
+    "unchanged_layer": "trainable parameters have a gradient and do not change",
+}
+
+
+def _called(name: str, seen: Sample) -> bool:
+    """True if the sampled forward pass used the parameter's module."""
+    module = name.rpartition(".")[0]
+    return any(layer.name == module or layer.name.startswith(f"{module}.") or not module for layer in seen.layers)
+
+
+def _why_still(n: int, seen: Sample, norms: list[float | None]) -> str:
+    """Why a parameter did not change by this update; "" if it did or need not."""
+    norm = norms[n]
+    if norm is None:
+        return "no_gradient"
+    if norm == 0:
+        return "zero_gradient"
+    others = sorted(one for one in norms if one)
+    meant = norm > NOISE * others[len(others) // 2]
+    # Of a large tensor a part is looked at: one without a gradient there says nothing.
+    still = seen.changes[n] == 0 and seen.unchanged[n] == 1.0
+    return "unchanged_layer" if still and meant and seen.names[n] not in seen.left_out else ""
+
+
+class NotOptimized(Base):
+    """Trainable parameters that no optimizer has: from the start, or since a part of the model was replaced."""
+
+    name = "not_in_optimizer"
+
+    def __init__(self, frozen: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._frozen = frozen
+
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None:
+        """A finding at once: nothing here is a matter of chance."""
+        left_out = [name for name in seen.left_out if not _matches(name, self._frozen)]
+        if not left_out:
+            return None
+        trainable = sum(seen.trainable)
+        # Left out from the start may be meant, if most parameters are in one; a part lost on the way is not.
+        severity: Severity = "critical" if seen.step or 2 * len(left_out) >= trainable else "warning"
+        return self.tell(
+            severity, seen.step, seen.step, "no optimizer has trainable parameters",
+            f"{len(left_out)} of {trainable} trainable parameters at update {seen.step}: {named(left_out)}",
+            tuple(left_out),
+        )  # fmt: skip
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)

@@ -1,0 +1,54 @@
+"""The contract of a monitor: it looks at signals, and says when something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from lifecycle.protocol.records import CurvePoint
+from lifecycle.protocol.signals import Sample, Signals
+
+Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something is wrong: what was seen, since which update, and in which parameters or modules.
+
+    `symptom` is one sentence without figures, `evidence` has the figures with what they were held against. A cause and
+    a fix are the diagnosis', which sees all findings together.
+    """
+
+    monitor: str
+    severity: Severity
+    step: int
+    onset: int
+    symptom: str
+    evidence: str
+    where: tuple[str, ...] = ()
+
+
+class Monitor(Protocol):
+    """A small class for one thing that can go wrong. Most do something in only one of the three methods.
+
+    `after_backward` is called at every update, before it is applied, and has about half a microsecond: append and
+    compare, no more. `after_window` gets the newest WINDOW updates, each once. `after_sample` gets a closer look, and
+    the signals of the same update. Loss and gradient of all that they get are finite. Its state is plain numbers, in
+    every checkpoint.
+    """
+
+    name: str
+
+    def after_backward(self, seen: Signals) -> Finding | None: ...
+    def after_window(self, updates: Sequence[Signals]) -> Finding | None: ...
+    def after_sample(self, seen: Sample, update: Signals) -> Finding | None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class CurveMonitor(Protocol):
+    """A monitor that looks at the curve as well: at the points that a window closed, the reserve's among them."""
+
+    def after_points(self, points: Sequence[CurvePoint]) -> Finding | None: ...

@@ -1,0 +1,271 @@
+"""What looks at every update before it is applied, asks the monitors, and does what the policy says.
+
+The loop calls `rate`, `before_update`, `may_apply` and `after_update`, in this order. What is decided follows from
+numbers that are equal after a resume, and all that it needs is in every checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lifecycle.engine.training.monitors.base import Base
+from lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
+from lifecycle.engine.training.monitors.diagnosis import context_of, diagnosed, of_alarms
+from lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
+from lifecycle.engine.training.monitors.non_finite import NonFinite, bad_names, bad_parameters, finite
+from lifecycle.engine.training.monitors.policy import Policy, hardest
+from lifecycle.engine.training.monitors.row_keys import NO_ROWS, NamedRows
+from lifecycle.engine.training.monitors.spikes import Spikes
+from lifecycle.engine.training.monitors.trends import Trends
+from lifecycle.engine.training.monitors.updates import update_ratio
+from lifecycle.engine.training.random_state import torch_states
+from lifecycle.engine.training.state import Recipe, TrainState, Update
+from lifecycle.engine.training.watching.clock import DATA
+from lifecycle.protocol.records import Alarm, CurvePoint
+from lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
+from lifecycle.spec.training import MonitorsSpec
+
+# Signals of the newest updates and the newest closer looks, for who records what led to an alarm.
+KEPT_SIGNALS, KEPT_SAMPLES = 200, 5
+# The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
+SAME_ALARM, MOST_OF_ONE = 50, 8
+
+
+class Watch:
+    """The monitors of one training. `monitors` are those beside what is not finite, spikes and trends.
+
+    `name_rows` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns
+    is kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has
+    to go on then, None if the weights are good as they are. `game` is True of a loss whose value tells no progress
+    (game.py).
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        spec: MonitorsSpec,
+        monitors: Sequence[Monitor],
+        planned_steps: int,
+        name_rows: Callable[[TrainState], NamedRows] = lambda state: NO_ROWS,
+        on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
+        heartbeat: Heartbeat | None = None,
+        game: bool = False,
+    ) -> None:
+        self._looks = CloserLooks(model)
+        names = tuple(name for name, _ in model.named_parameters())
+        self._not_finite = NonFinite(names)
+        self._spikes = Spikes(game)
+        beside = (self._spikes, Trends(names), *monitors)
+        self._monitors = (self._not_finite, *beside)
+        # Most can wait, and to call these at every update would take as long as what they do.
+        each = [monitor for monitor in beside if type(monitor).after_backward is not Base.after_backward]
+        self._each = [monitor.after_backward for monitor in each]
+        # Of the newest updates, those that no window has had yet.
+        self._window: list[Signals] = []
+        self._name_rows, self._on_alarm, self._heartbeat = name_rows, on_alarm, heartbeat
+        # What the heartbeat's thread has found, for the training's to note.
+        self.hangs: deque[Finding] = deque()
+        self.policy = Policy(spec, planned_steps)
+        self.alarms: list[Alarm] = []
+        self.recent: deque[Signals] = deque(maxlen=KEPT_SIGNALS)
+        self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
+        self.random: dict[str, Tensor] = {}
+        self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+        self.ended: Alarm | None = None
+        self.back_before: int | None = None
+        self._look: CloserLook | None = None
+        self._rate, self._last, self._waited = 0.0, time.perf_counter(), 0.0
+        self._recipe: Recipe | None = None
+        # Of the newest sample before a resume.
+        self._update_ratio: float | None = None
+
+    @contextmanager
+    def heart(self) -> Iterator[None]:
+        """The heartbeat's thread runs inside."""
+        if self._heartbeat is None:
+            yield
+            return
+        self._heartbeat.start()
+        try:
+            yield
+        finally:
+            self._heartbeat.close()
+
+    def rate(self, state: TrainState, recipe: Recipe) -> float:
+        """The learning rate of this update."""
+        self._recipe = recipe
+        self._rate = recipe.learning_rate(state.step) * self.policy.rate_factor(state.step)
+        return self._rate
+
+    def before_update(self, state: TrainState) -> bool:
+        """False if the batch is on the skip list."""
+        if state.step in self.policy.passed_over:
+            return False
+        if self._heartbeat is not None:
+            self._heartbeat.begin(state.step)
+        if state.step % SAMPLE_EVERY == 0:
+            self._look = self._looks.begin(state)
+        self.random = torch_states(self._device)
+        return True
+
+    def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
+        """True if the optimizer may make the update; a scaler's overflow is the loop's to leave out, and no alarm."""
+        now, waited = time.perf_counter(), state.clock.spent(DATA)
+        seen = Signals(
+            state.step, update.loss, update.squared, rows, self._rate, update.grad_norm, update.grad_norms,
+            now - self._last, waited - self._waited, batch,
+        )  # fmt: skip
+        self._last, self._waited = now, waited
+        self.recent.append(seen)
+        if not finite(update.loss, update.grad_norm):
+            if self._scale_may_mend(state, update):
+                return True
+            self._act(state, [self._why(state, seen)])
+            return False
+        found = [finding for look in self._each if (finding := look(seen)) is not None]
+        self._window.append(seen)
+        if len(self._window) == WINDOW:
+            updates, self._window = self._window, []
+            found += [finding for one in self._monitors if (finding := one.after_window(updates)) is not None]
+        return not found or self._act(state, found)
+
+    def after_update(self, state: TrainState, update: Update) -> Alarm | None:
+        """The alarm that ends the training here, after the closer look at this update, if it was one."""
+        if self._heartbeat is not None:
+            self._heartbeat.end()
+        while self.hangs:
+            self._noted(state, self.hangs.popleft())
+        look, self._look = self._look, None
+        if update.skipped:
+            # None of its rows was trained on: they count in no window.
+            state.row_losses = None
+        if look is not None:
+            look.leave()
+            if not update.skipped and finite(update.loss, update.grad_norm):
+                sample = look.end()
+                self.samples.append(sample)
+                seen = self.recent[-1]
+                found = [f for monitor in self._monitors if (f := monitor.after_sample(sample, seen)) is not None]
+                if found:
+                    self._act(state, found)
+        return self.ended
+
+    def after_points(self, state: TrainState, points: Sequence[CurvePoint]) -> None:
+        """Show the points that a window closed to the monitors of the curve."""
+        curves = [monitor for monitor in self._monitors if isinstance(monitor, CurveMonitor)]
+        found = [finding for one in curves if (finding := one.after_points(points)) is not None]
+        if found:
+            self._act(state, found)
+
+    def weights_are_bad(self, state: TrainState) -> Alarm:
+        """The alarm for weights that were found not finite before a checkpoint."""
+        bad = bad_parameters(state.step, self._not_finite.clean, self._bad_names(), self._not_finite.follows)
+        self._act(state, [bad])
+        assert self.ended is not None
+        return self.ended
+
+    def go_on_from(self, before: Watch) -> None:
+        """Take over what a training has learned that goes back; the monitors are as they were then."""
+        self.policy, self.alarms = before.policy, before.alarms
+
+    @property
+    def adversarial(self) -> bool:
+        """True if the loss is that of a game, so that its value tells no progress (game.py)."""
+        return self._spikes.game
+
+    def state_dict(self) -> dict[str, Any]:
+        """As text: to copy thousands of numbers one by one would hold up the training at every checkpoint."""
+        held = {
+            "policy": self.policy.state_dict(),
+            "update_ratio": self._ratio(),
+            "window": self._window,
+            "game": self._spikes.game,
+            "alarms": [alarm.model_dump(mode="json") for alarm in self.alarms],
+            "monitors": {monitor.name: monitor.state_dict() for monitor in self._monitors},
+        }
+        return {"json": json.dumps(held)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict gave; a monitor that it does not know starts anew."""
+        held = json.loads(state["json"])
+        self.policy.load_state_dict(held["policy"])
+        self._update_ratio = held.get("update_ratio")
+        self._window = [Signals(*one) for one in held.get("window", ())]
+        self._spikes.game = held.get("game", self._spikes.game)
+        self.alarms = [Alarm(**alarm) for alarm in held["alarms"]]
+        for monitor in self._monitors:
+            if monitor.name in held["monitors"]:
+                monitor.load_state_dict(held["monitors"][monitor.name])
+
+    def _scale_may_mend(self, state: TrainState, update: Update) -> bool:
+        return finite(update.loss) and state.scaler is not None and not state.scaler.exhausted
+
+    def _why(self, state: TrainState, seen: Signals) -> Finding:
+        """What is not finite, weights first: with these every batch would be. The update before this one made them."""
+        bad = self._bad_names()
+        if bad:
+            return bad_parameters(seen.step, max(0, seen.step - 1), bad, self._not_finite.follows)
+        found = self._not_finite.after_backward(seen)
+        assert found is not None
+        return found
+
+    def _bad_names(self) -> list[str]:
+        return bad_names(zip(self._looks.names, self._looks.parameters, strict=True))
+
+    def _act(self, state: TrainState, found: list[Finding]) -> bool:
+        """Note the alarms and do what the hardest asks for; True if the update may be applied."""
+        alarms = [self._noted(state, finding, found) for finding in found]
+        decided = hardest([alarm.action for alarm in alarms])
+        alarm, finding = next(pair for pair in zip(alarms, found, strict=True) if pair[0].action == decided)
+        self.policy.taken(decided, state.step, finding.onset)
+        if decided == "skip_batch" and any(alarm.action == "lower_rate" for alarm in alarms):
+            self.policy.taken("lower_rate", state.step, finding.onset)
+        if decided == "lower_rate" and finding.monitor.startswith("non_finite"):
+            self.policy.taken("skip_batch", state.step, finding.onset)
+        if decided in ("stop", "roll_back"):
+            self.ended = alarm
+            bad_weights = finding.monitor == "non_finite_parameter"
+            self.back_before = finding.onset if decided == "roll_back" or bad_weights else None
+        return decided in ("warn", "lower_rate")
+
+    def _noted(self, state: TrainState, finding: Finding, together: Sequence[Finding] = ()) -> Alarm:
+        """The finding as an alarm: a new one, or one that is seen again. `together` was found at the same update."""
+        action, why_other = self.policy.decide(finding)
+        mine = [number for number, alarm in enumerate(self.alarms) if alarm.monitor == finding.monitor]
+        for number in mine:
+            if self.alarms[number].step <= finding.step <= self.alarms[number].last_step:
+                # Seen before the training went back to here.
+                return self.alarms[number]
+        same = [number for number in mine if self.alarms[number].action == action]
+        if same and action in ("warn", "skip_batch"):
+            last = self.alarms[same[-1]]
+            if finding.step - last.last_step <= SAME_ALARM or len(same) >= MOST_OF_ONE:
+                again = last.model_copy(update={"count": last.count + 1, "last_step": finding.step})
+                self.alarms[same[-1]] = again
+                return again
+        rows = self._name_rows(state)
+        rates = [one.learning_rate for one in self.recent] or [self._rate]
+        context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
+        found = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
+        evidence = f"{finding.evidence}; seen beside it: {found.beside}" if found.beside else finding.evidence
+        alarm = Alarm(
+            step=finding.step, onset=finding.onset, last_step=finding.step, monitor=finding.monitor,
+            severity=finding.severity, rule=found.rule, symptom=finding.symptom, cause=found.cause, fix=found.fix,
+            action=action,
+            evidence=f"{evidence}; stopped, since {why_other}" if why_other else evidence, row_keys=rows.keys,
+            where=finding.where,
+        )  # fmt: skip
+        self.alarms.append(self._on_alarm(self, state, alarm))
+        return self.alarms[-1]
+
+    def _ratio(self) -> float | None:
+        return update_ratio(self.samples[-1]) if self.samples else self._update_ratio

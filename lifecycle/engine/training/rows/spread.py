@@ -1,0 +1,15 @@
+"""Some rows that stand for all of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lifecycle.engine.training.rows.loading import LoadedRows
+from lifecycle.engine.training.state import TrainData
+
+
+def spread_rows(data: TrainData | LoadedRows, most: int) -> Tensor:
+    """At most `most` row numbers, evenly spaced over all of them, on the CPU: rows may be sorted by time or label."""
+    count = len(data.targets)
+    return torch.linspace(0, count - 1, min(most, count)).round().long()

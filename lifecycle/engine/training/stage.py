@@ -1,0 +1,93 @@
+"""One stage of training by our own loop, from job to answer: rows, preprocessing, model, loop, validation, export."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from lifecycle.engine.training.course import take_course
+from lifecycle.engine.training.export import export
+from lifecycle.engine.training.flight import PREFIX_STEPS
+from lifecycle.engine.training.judging.progress import measure_progress
+from lifecycle.engine.training.prepare import prepare
+from lifecycle.engine.training.techniques.deadline import make_deadline
+from lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
+from lifecycle.engine.training.validate import unreviewed_inputs, validate
+from lifecycle.engine.training.watching import clock
+from lifecycle.incidents.incident import as_kept
+from lifecycle.plan import make_plan
+from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.results import TrainResult
+from lifecycle.scoring import choose_device
+
+
+def train_by_loop(
+    job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
+) -> TrainResult:
+    """Train the stage, resuming from its newest checkpoint. Raises what train.py names."""
+    began, device = time.perf_counter(), choose_device(job.device)
+    prepared = prepare(job, device)
+    prepare_seconds = time.perf_counter() - began
+    plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
+    deadline = make_deadline(job, prepared, plan, prepare_seconds)
+    began = time.perf_counter()
+    course = take_course(job, prepared, plan, device, seconds, deadline, should_stop, forward)
+    trained = time.perf_counter() - began
+    state, alarm, stopping = course.state, course.alarm, early_stopping_of(course.state)
+    whole = alarm is None and job.stop_after_steps is None and not deadline.reached
+    if whole:
+        put_final_weights(state)
+    metrics, learned = validate(job, prepared, state, device) if whole else ({}, None)
+    progress = measure_progress(job, prepared, state, device) if whole else None
+    unreviewed = unreviewed_inputs(job, prepared, state, device) if whole else None
+    seconds.lap(clock.VALIDATION)
+    artifact = export(job, prepared, state, device) if whole and job.stage == "full" else None
+    seconds.lap(clock.EXPORT)
+    metrics["peak_memory_bytes"] = float(peak_memory_bytes())
+    return TrainResult(
+        alarm=alarm,
+        rows=len(prepared.rows),
+        steps=state.step,
+        planned_steps=plan.last_step,
+        first_step=plan.first_step if job.start else 0,
+        ended="budget" if deadline.reached else "early" if stopping is not None and stopping.ended else "",
+        resumed_from_step=course.resumed_from,
+        notes=prepared.notes + course.notes + told(state, plan.last_step),
+        parameters=sum(parameter.numel() for parameter in state.model.parameters()),
+        parameters_sha256=parameters_sha256(state.model),
+        prefix_steps=min(PREFIX_STEPS, plan.horizon_steps),
+        prefix_sha256=state.prefix_sha256,
+        checkpoint=course.checkpoint,
+        metrics=metrics,
+        learned=learned,
+        progress=progress,
+        adversarial=course.watch.adversarial,
+        curve=tuple(state.curve.points),
+        monitored=() if course.progressive is None else tuple(course.progressive.points),
+        seconds=seconds.seconds(),
+        artifact=artifact[0] if artifact else None,
+        artifact_sha256=artifact[1] if artifact else None,
+        device=device,
+        gpu_seconds=trained if device == "cuda" else 0.0,
+        alarms=as_kept(course.watch.alarms, Path(job.out)),
+        unreviewed=unreviewed,
+    )
+
+
+def peak_memory_bytes() -> int:
+    """Peak resident memory of this process, so that it can be held against the forecast.
+
+    Linux's ru_maxrss starts from the size of the process that started this one: a worker of 500 MB
+    started from one of 2 GB said 2 GB. VmHWM starts anew.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        # In bytes on macOS; in KiB where there is no /proc.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

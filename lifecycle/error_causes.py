@@ -1,0 +1,76 @@
+"""What an error that ended a training says: memory, storage, and whether it came up through an update. No torch."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from types import TracebackType
+
+# What a network or its file server gives while it is away; a missing file or a refused right stays.
+_PASSES = (
+    "EIO", "ESTALE", "ETIMEDOUT", "EAGAIN", "EBUSY", "ECONNRESET", "ECONNREFUSED", "ECONNABORTED", "ENETDOWN",
+    "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "EREMOTEIO", "ENOLINK",
+)  # fmt: skip
+PASSING_ERRNOS = frozenset(getattr(errno, name) for name in _PASSES if hasattr(errno, name))
+# torch tells of memory in a RuntimeError's words, on a CPU and in cuBLAS.
+_MEMORY_WORDS = (
+    "can't allocate memory", "Cannot allocate memory", "out of memory", "std::bad_alloc", "CUBLAS_STATUS_ALLOC_FAILED",
+)  # fmt: skip
+
+
+class PreemptedError(Exception):
+    """Asked to end (SIGTERM); the checkpoint at the step boundary is written."""
+
+
+class BatchError(Exception):
+    """What a loader met while it made a batch: type, message and the line of the use case's code."""
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """True if the error, or one that it was raised for, says that memory could not be had. Imports no torch."""
+    return any(
+        isinstance(one, MemoryError)
+        or any(kind.__name__ == "OutOfMemoryError" for kind in type(one).__mro__)
+        or (isinstance(one, OSError) and one.errno == errno.ENOMEM)
+        or (isinstance(one, RuntimeError) and any(words in str(one) for words in _MEMORY_WORDS))
+        for one in _chain(error)
+    )
+
+
+def storage_errno(error: BaseException) -> int | None:
+    """The number that storage or network gave, with the error or what it was raised for; None of any other error.
+
+    Many libraries raise timeouts and lost connections without a number: these are ETIMEDOUT, what else has none is 0.
+    """
+    if not isinstance(error, OSError):
+        return None
+    for one in _chain(error):
+        if isinstance(one, OSError) and one.errno is not None:
+            return one.errno
+        if isinstance(one, TimeoutError | ConnectionError):
+            return errno.ETIMEDOUT
+    return 0
+
+
+def in_an_update(error: BaseException) -> bool:
+    """True if the error, or one that it was raised for, came up through the training loop."""
+    return any(
+        frame.tb_frame.f_globals.get("__name__") == "lifecycle.engine.training.loop"
+        for one in _chain(error)
+        for frame in _frames(one.__traceback__)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    found: BaseException | None = error
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next

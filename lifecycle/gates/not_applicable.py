@@ -1,0 +1,48 @@
+"""Whether the checks exist that a use case declares not to apply. Reads model.py as text: no torch is needed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from lifecycle.errors import Problem, did_you_mean, nearest
+from lifecycle.gates.catalogue import CATALOGUE
+
+PREFIX = "check_"
+
+
+def own_id(name: str) -> str:
+    """check_shapes → own.shapes"""
+    return f"own.{name.removeprefix(PREFIX)}"
+
+
+def own_names(source: str) -> tuple[str, ...]:
+    """Names of the functions that a model.py's text defines or imports as checks; none if it is no Python."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return ()
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    imported = [a.asname or a.name for node in body if isinstance(node, ast.ImportFrom) for a in node.names]
+    return tuple(name for name in (*defined, *imported) if name.startswith(PREFIX))
+
+
+def not_applicable_problems(declared: Iterable[str], model: Path) -> list[Problem]:
+    """A problem for each id that is neither in the catalogue nor an own check of model.py."""
+    source = model.read_text(encoding="utf-8", errors="replace") if model.is_file() else ""
+    own = [own_id(name) for name in own_names(source)]
+    known = [*(check.id for check in CATALOGUE), *own]
+    return [_unknown(name, known, own) for name in declared if name not in known]
+
+
+def _unknown(name: str, known: list[str], own: list[str]) -> Problem:
+    where = f"use_case.yaml: preflight.not_applicable.{name}"
+    if name.startswith("own."):
+        wanted = f"define check_{name.removeprefix('own.')} in model.py, or remove the key"
+        return Problem(where, "model.py defines no such check", did_you_mean(name, own) if own else wanted)
+    fix = did_you_mean(name, known)
+    return Problem(where, "there is no such check", fix if nearest(name, known) else f"{fix}; {_PAGES}")
+
+
+_PAGES = "docs/preflight/README.md lists them"

@@ -1,0 +1,52 @@
+"""What a stage says of a training by the use case's own script, of which it has seen less than of our loop."""
+
+from __future__ import annotations
+
+from lifecycle.protocol.checks import CheckResult
+from lifecycle.protocol.results import OwnTrainer
+
+# How long the first update may take, which compiles, and whatever a script does between two calls.
+FIRST_SECONDS = 1800.0
+FAMILY = "trainer"
+TELL = "give flight.step the model, after backward and before the update"
+
+
+def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
+    """Why no alarm says nothing, and what mends it; None where monitors saw the updates."""
+    if not seen.gradients:
+        return f"{seen.file} told no gradient, so that only its losses could be looked at", TELL
+    if seen.unwatched:
+        told = f"{seen.file} told more models than can be watched: the later ones had no monitors"
+        return told, "give flight.step the same module at each update, and not a copy"
+    return None
+
+
+def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
+    """What a stage cannot vouch for. A warning: a script's training is judged by its model like any other."""
+    told = [
+        "whether a loss was of rows that no update had seen is not known: none is progressive validation",
+        "the order of rows is the script's own",
+        f"a hang shows only after {FIRST_SECONDS / 60:.0f} minutes without a call",
+    ]
+    fixes = []
+    if seen.gradients and not seen.closer:
+        told.append("monitors saw losses and gradients, and neither activations nor what an update changed")
+        fixes.append("give flight.step the optimizer, too")
+    if not seen.gradients:
+        told.append("no gradient was seen before an update: one that is not finite would have reached the weights")
+        fixes.append(TELL)
+    if not seen.weights:
+        told.append("the weights after the first updates were not seen: no rerun can be compared")
+        fixes.append(TELL)
+    if not seen.checkpoints:
+        told.append("no checkpoint was written in this attempt")
+    if seen.asked_to_end:
+        told.append(f"it made another update although {seen.asked_to_end}")
+        fixes.append("look at flight.should_stop after each update")
+    if seen.unread_weights:
+        told.append("rows have weights, and it never read flight.weights")
+        fixes.append("weigh each row's loss by flight.weights, or remove training.class_weights and the weight column")
+    return CheckResult(
+        name=FAMILY, status="insufficient", severity="warning", device=device, observed=seen.file,
+        evidence=f"{seen.file}: {'; '.join(told)}", fix="; ".join(dict.fromkeys(fixes)),
+    )  # fmt: skip

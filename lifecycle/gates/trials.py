@@ -1,0 +1,98 @@
+"""Checks tried one after the other: each is contained, timed and counted, and told in a Trial."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lifecycle.errors import TrainingError
+from lifecycle.gates.check import UNTRIED, Check, Found, declared_away, tried, untried
+from lifecycle.own_fault import is_own_fault
+from lifecycle.protocol.checks import stops_the_step
+from lifecycle.protocol.trial import Trial
+
+
+@dataclass
+class Updates:
+    """How often an optimizer made an update: check.Trial says what is counted."""
+
+    count: int = 0
+
+
+Told = Callable[[BaseException], str]
+
+
+Around = Callable[[], AbstractContextManager[Updates]]
+
+
+def run_checks(
+    checks: Sequence[Check[Any]],
+    seen: Any,
+    *,
+    device: str,
+    not_applicable: Mapping[str, str],
+    earlier: Sequence[Trial] = (),
+    told: Told = lambda error: f"{type(error).__name__}: {error}",
+    around: Around,
+) -> tuple[Trial, ...]:
+    """Every check's trial, in order. What a check raises becomes its error; `told` says it in words.
+
+    A check whose `after` did not pass, here or among the `earlier` ones, is not tried, and stops the step only where
+    that one does. `around` is entered for each: on_host where there is no torch, counted_updates in the worker.
+    """
+    found = {trial.check: trial for trial in earlier}
+    trials = []
+    for check in checks:
+        why = _why_not(check, not_applicable, found)
+        trial = why or _try(check, seen, device, told, around)
+        found[check.id] = trial
+        trials.append(trial)
+    return tuple(trials)
+
+
+def _why_not(check: Check[Any], not_applicable: Mapping[str, str], found: Mapping[str, Trial]) -> Trial | None:
+    if check.id in not_applicable:
+        return declared_away(check, not_applicable[check.id])
+    before = found.get(check.after)
+    if before is None or before.status in ("pass", "not_applicable"):
+        return None
+    stopped = stops_the_step(before.status, before.severity, before.required)
+    return untried(check, f"not tried, since {check.after} did not pass", required=stopped)
+
+
+def _try(check: Check[Any], seen: Any, device: str, told: Told, around: Around) -> Trial:
+    started = time.perf_counter()
+    with around() as updates:
+        try:
+            result = check.look(seen)
+        except TrainingError as error:
+            # A check of its own says so: this one would have to train.
+            why = f"not tried, since no update can be made: {error.problem}"
+            result = Found("insufficient", why, fix=error.fix, code=UNTRIED)
+        except Exception as error:
+            # Whatever a use case's code raises; a check that can't look has not passed.
+            result = Found("error", told(error)[:500])
+            if is_own_fault(error):
+                check = as_own_fault(check)
+    return tried(check, result, device, time.perf_counter() - started, updates.count)
+
+
+def as_own_fault(check: Check[Any]) -> Check[Any]:
+    """The check with the words for a crash of its own: those of its failure would blame the use case."""
+    return replace(
+        check,
+        symptom="the check crashed before it could look",
+        cause="a fault in Trainworthy's own code: it says nothing about your network or your rows",
+        fix="report it with the line that is named; to go on without this check, give the reason in use_case.yaml: "
+        f"preflight: not_applicable: {{{check.id}: crashes in Trainworthy}}",
+    )
+
+
+@contextlib.contextmanager
+def on_host() -> Iterator[Updates]:
+    """Nothing is counted where there is no torch."""
+    yield Updates()
