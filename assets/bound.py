@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from assets.step import StepRun
-from lifecycle.contract.read import load_contract
+from assets.contract import judged_contract
+from assets.step_run import StepRun
 from lifecycle.evaluation.apart import seen_tags
 from lifecycle.leakage.unreviewed import NAME as REVIEWED
 from lifecycle.promotion.earlier import open_checks
@@ -73,7 +73,7 @@ def _upstream(run: StepRun) -> dict[Step, Record]:
 
 def accepted_inputs(run: StepRun) -> str:
     """Which inputs were accepted without a question about each, and why; empty if none were."""
-    contract = load_contract(run.use_case.contract_path)
+    contract = judged_contract(run)
     accepted = contract.accepted_features
     if not accepted:
         return ""
@@ -96,7 +96,7 @@ def stage_costs(run: StepRun) -> dict[Step, Cost]:
 
 def benchmark_tags(run: StepRun) -> dict[str, str]:
     """What a later comparison must know about the model."""
-    snapshot, contract = run.record("snapshot", Snapshot), load_contract(run.use_case.contract_path)
+    snapshot, contract = run.record("snapshot", Snapshot), judged_contract(run)
     return {
         **seen_tags(snapshot, run.use_case.spec.split, contract),
         "label_sha256": snapshot.label_sha256,

@@ -7,17 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from assets.step_run import StepOfRun
 from lifecycle.errors import TrainworthyError
 from lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
 from lifecycle.gates.refused import refused_rows
 from lifecycle.protocol.records import Record, Step
 from lifecycle.provenance import git_state
 from lifecycle.storage.state import StateFolder, write_atomic
-
-if TYPE_CHECKING:
-    from assets.step import StepRun
 
 # The intent of the job that serves pull requests.
 PREFLIGHT = "preflight"
@@ -33,15 +30,15 @@ def forget(state: StateFolder, use_case: str) -> None:
     junit_path(state, use_case).unlink(missing_ok=True)
 
 
-def tell(run: StepRun, records: Mapping[Step, Record]) -> None:
-    """XML of all checks of the run so far, annotations under GitHub Actions, and a summary line."""
+def tell(run: StepOfRun, state: StateFolder, records: Mapping[Step, Record]) -> str:
+    """XML of all checks of the run so far, annotations under GitHub Actions; gives the summary for the log."""
     rows = [row for step, record in records.items() for row in rows_of(step, record.checks)]
     record = records[run.step]
     about = {"run": run.run_id, "commit": record.provenance.git_commit or "none", "device": record.provenance.device}
-    path = _leave(run.workspace.state, run.use_case.folder, rows, record.provenance.created_at, about)
+    path = _leave(state, run.use_case.folder, rows, record.provenance.created_at, about)
     # A stop tells its table itself, as the last lines.
     quiet = not record.passed or all(row.quiet for row in rows)
-    run.context.log.info("\n".join([summary(rows), *([] if quiet else [table(rows)]), f"  JUnit: {path}"]))
+    return "\n".join([summary(rows), *([] if quiet else [table(rows)]), f"  JUnit: {path}"])
 
 
 def tell_refusal(state: StateFolder, folder: Path, step: str, error: TrainworthyError, run_id: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from assets.champion import champion_of, verdict_log
-from assets.step import StepRun
+from assets.contract import judged_contract
+from assets.step_run import StepRun
 from assets.training import job_kind
 from lifecycle.artifact import artifact_kind
-from lifecycle.contract.read import load_contract
 from lifecycle.errors import ChampionError, TrainworthyError
 from lifecycle.evaluation.apart import champion_apart
 from lifecycle.files.versions import read_versions
@@ -103,5 +103,5 @@ def _task(kind: Kind) -> str:
 
 def champion_window(run: StepRun, champion: RegisteredModel) -> CheckResult:
     """Whether the champion saw nothing of this run's benchmark."""
-    contract = load_contract(run.use_case.contract_path)
+    contract = judged_contract(run)
     return champion_apart(champion.tags, run.record("snapshot", Snapshot), run.use_case.spec.split, contract)

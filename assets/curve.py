@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from assets.step_run import StepOfRun
 from lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
 from lifecycle.protocol.results import TrainResult
 from lifecycle.tasks import Kind
 
-if TYPE_CHECKING:
-    from assets.step import StepRun
-
 
 def stage_curve(
-    run: StepRun, kind: Kind, result: TrainResult, trained: Sequence[SeedResult], still_usd: Forecast | None,
+    run: StepOfRun, kind: Kind, result: TrainResult, trained: Sequence[SeedResult], still_usd: Forecast | None,
     training_usd: float,
 ) -> tuple[DataCurve | None, tuple[CheckResult, ...]]:  # fmt: skip
     """The curve after pilot or full, and the pilot's check of it; `training_usd` is what one training cost."""

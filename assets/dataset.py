@@ -8,7 +8,8 @@ from pathlib import Path
 import dagster as dg
 
 from assets.declare import step_asset
-from assets.step import Outcome, StepRun
+from assets.step import Outcome
+from assets.step_run import StepRun
 from lifecycle.data.backfill import backfill_check
 from lifecycle.declarations import refuse_declarations
 from lifecycle.errors import DatasetError
@@ -16,7 +17,7 @@ from lifecycle.files.materialised import tree_here
 from lifecycle.files.versions import published_version, read_versions
 from lifecycle.identity import sha256_file
 from lifecycle.protocol.checks import CheckResult, holds, stopping
-from lifecycle.protocol.records import DatasetVersion, Record, StoredTree
+from lifecycle.protocol.records import DatasetBody, DatasetVersion, Record, StoredTree
 from lifecycle.use_case import UseCase
 from resources.dvc import DatasetStore
 from resources.workspace import Workspace
@@ -46,7 +47,7 @@ def published_content(use_case: UseCase, workspace: Workspace) -> dict[str, str]
     return {**found, "backfill": version.backfill.told} if version.backfill else found
 
 
-def fetch_dataset(run: StepRun) -> Outcome:
+def fetch_dataset(run: StepRun) -> Outcome[DatasetBody]:
     """Bring the version's files below the state folder."""
     state, declared = run.workspace.state, run.use_case.spec.dataset
     found = DatasetStore(state.root).fetch(
@@ -57,20 +58,20 @@ def fetch_dataset(run: StepRun) -> Outcome:
     )
     checks = (holds("content_hash", True, observed=found.content_hash[:12], evidence=evidence), kept_history(run))
     if stopping(checks):
-        return Outcome(checks=checks, fields=None)
+        return Outcome(checks=checks, body=None)
     return Outcome(
         checks=checks,
-        fields={
-            "name": declared.name,
-            "revision": declared.version,
-            "dvc_hash": found.dvc_hash,
-            "content_hash": found.content_hash,
-            "rows": found.rows,
-            "path": state.relative(Path(found.path)),
-            "files": found.files,
-            "tree": found.tree,
-            "backfill": published_version(run.use_case.project, declared.name, declared.version).backfill,
-        },
+        body=DatasetBody(
+            name=declared.name,
+            revision=declared.version,
+            dvc_hash=found.dvc_hash,
+            content_hash=found.content_hash,
+            rows=found.rows,
+            path=state.relative(Path(found.path)),
+            files=found.files,
+            tree=found.tree,
+            backfill=published_version(run.use_case.project, declared.name, declared.version).backfill,
+        ),
     )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.step import Read, Reusable, StepEvents, StepResources, Work, run_step
+from assets.step import Read, Reusable, StepEvents, Work, run_step
+from assets.step_run import StepResources
 from lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
 from lifecycle.gates.preflight import TRAINER
 from lifecycle.gates.stage import CHECKS as STAGE_CHECKS

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import dagster as dg
 
+from assets.contract import judged_contract
 from assets.declare import step_asset
-from assets.step import Outcome, StepRun
+from assets.step import Outcome
+from assets.step_run import StepRun
 from assets.training import job_base
-from lifecycle.contract.read import load_contract
 from lifecycle.data.files import SplitFiles
 from lifecycle.evaluation.apart import candidate_apart
 from lifecycle.evaluation.comparison import metric_columns
@@ -15,7 +16,18 @@ from lifecycle.evaluation.evaluate import evaluate
 from lifecycle.evaluation.prediction_drift import prediction_drift_check
 from lifecycle.identity import sha256_file
 from lifecycle.protocol.jobs import PredictJob
-from lifecycle.protocol.records import EvaluationReport, Record, Snapshot, StageReport, StoredFile
+from lifecycle.protocol.records import (
+    BenchmarkAnswers,
+    BenchmarkFigures,
+    EvaluationBody,
+    EvaluationReport,
+    Record,
+    Snapshot,
+    StageReport,
+    StoredFile,
+    joined,
+    part_of,
+)
 from lifecycle.protocol.results import PredictResult
 from lifecycle.tasks.labels import kind_of_rows
 from lifecycle.use_case import UseCase
@@ -26,7 +38,7 @@ def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:
     return step_asset(use_case, "evaluation", score_benchmark, kinds={"scikit-learn"}, reusable=predictions_stay)
 
 
-def score_benchmark(run: StepRun) -> Outcome:
+def score_benchmark(run: StepRun) -> Outcome[EvaluationBody]:
     """Score every benchmark row in the worker, then measure."""
     import pandas as pd
 
@@ -55,8 +67,8 @@ def score_benchmark(run: StepRun) -> Outcome:
     assert isinstance(result, PredictResult)
     assert result.reference is not None
     benchmark, predictions = snapshot.splits["benchmark"], pd.read_parquet(result.predictions.path)
-    files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), load_contract(run.use_case.contract_path)
-    body = evaluate(
+    files, contract = SplitFiles(state.absolute(benchmark.file.path).parent), judged_contract(run)
+    measured = evaluate(
         predictions,
         spec.benchmark,
         kind_of_rows(job.rows),
@@ -65,19 +77,16 @@ def score_benchmark(run: StepRun) -> Outcome:
     )
     file = result.predictions
     moved = prediction_drift_check(predictions, pd.read_parquet(result.reference.path), kind_of_rows(job.rows))
+    answers = BenchmarkAnswers(
+        benchmark=snapshot.benchmark,
+        predictions=StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),
+        latency_ms=result.latency.most_ms,
+        artifact=full.artifact,
+        artifact_sha256=full.artifact_sha256,
+    )
     return Outcome(
-        checks=(*body.checks, moved),
-        fields={
-            "benchmark": snapshot.benchmark,
-            "predictions": StoredFile(path=state.relative(Path(file.path)), sha256=file.sha256, bytes=file.bytes),
-            "latency_ms": result.latency.most_ms,
-            "artifact": full.artifact,
-            "artifact_sha256": full.artifact_sha256,
-            **{
-                name: getattr(body, name)
-                for name in ("rows", "groups", "primary", "metrics", "comparisons", "baseline_gains", "reliability")
-            },
-        },
+        checks=(*measured.checks, moved),
+        body=joined(EvaluationBody, part_of(measured, BenchmarkFigures), answers),
         device=result.device,
         seeds=(spec.training.seed,),
     )

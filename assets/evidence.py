@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from assets.comparable import champion_window
-from assets.step import StepRun
+from assets.step_run import StepRun
 from assets.training import job_base, job_kind, train_job
 from lifecycle.artifact import artifact_kind
 from lifecycle.errors import ChampionError, WorkerError

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from assets.step_run import StepOfRun
 from lifecycle.cost.forecast_error import error_figures
 from lifecycle.errors import TrainworthyError
 from lifecycle.gates.preflight import trials_of
@@ -27,22 +28,23 @@ from lifecycle.protocol.records import (
 )
 from lifecycle.protocol.trial import Trial
 from lifecycle.provenance import commit_url, git_state
-from lifecycle.storage.records import record_sha256
-from lifecycle.storage.state import write_atomic
+from lifecycle.storage.records import RecordStore, record_sha256
+from lifecycle.storage.state import StateFolder, write_atomic
 from lifecycle.tasks import words_of
 from lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
-    from assets.step import StepRun
     from lifecycle.promotion.reuse import Reused
     from resources.mlflow import TrackedRun
+    from resources.workspace import Workspace
 
 # The report's name among the artifacts of the MLflow run.
 REPORT_ARTIFACT = "report.html"
 
 
 def step_metadata(
-    run: StepRun,
+    run: StepOfRun,
+    workspace: Workspace,
     record: Record,
     tracked: TrackedRun | None,
     *,
@@ -68,12 +70,12 @@ def step_metadata(
         shown["mlflow/report"] = dg.MetadataValue.url(f"{tracked.url}/artifacts/{REPORT_ARTIFACT}")
     if tracked is not None:
         shown["mlflow/run"] = dg.MetadataValue.url(tracked.url)
-    shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, record).items()}
-    shown |= {f"metric/{name}": value for name, value in figures(run, record).items()}
+    shown |= {f"picture/{name}": picture(png, name) for name, png in pictures_of(run, workspace, record).items()}
+    shown |= {f"metric/{name}": value for name, value in figures(run, workspace.records, record).items()}
     shown |= {f"rows/{name}": count for name, count in row_counts(record).items()}
-    shown |= table_metadata(run, record)
+    shown |= table_metadata(workspace.state, record)
     shown |= cost_metadata(Cost() if reused else record.cost) | avoided_metadata(record)
-    shown |= lineage(run, record)
+    shown |= lineage(run, workspace.records, record)
     return shown | {"lineage/reused": str(reused).lower()}
 
 
@@ -97,13 +99,13 @@ def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, An
     }
 
 
-def lineage(run: StepRun, record: Record) -> dict[str, Any]:
+def lineage(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, Any]:
     """Where the step came from; the same keys everywhere."""
     dataset = run.upstream.get("dataset", record)
     if not isinstance(dataset, DatasetVersion):
         snapshot = run.upstream.get("snapshot", record)
         parent = snapshot.parents.get("dataset")
-        found = run.workspace.records.get(run.use_case.name, "dataset", parent) if parent else None
+        found = records.get(run.use_case.name, "dataset", parent) if parent else None
         dataset = found if isinstance(found, DatasetVersion) else None
     declared = run.use_case.spec.dataset
     origin = record.provenance
@@ -166,11 +168,11 @@ def row_counts(record: Record) -> dict[str, int]:
             return {}
 
 
-def table_metadata(run: StepRun, record: Record) -> dict[str, Any]:
+def table_metadata(state: StateFolder, record: Record) -> dict[str, Any]:
     """What Dagster's catalog shows of tables, under its own names."""
     match record:
         case DatasetVersion():
-            address = run.workspace.state.absolute(record.path).as_uri()
+            address = state.absolute(record.path).as_uri()
             return {"dagster/row_count": record.rows, "dagster/uri": address}
         case Snapshot():
             return {"dagster/row_count": record.rows}
@@ -178,14 +180,15 @@ def table_metadata(run: StepRun, record: Record) -> dict[str, Any]:
             return {}
 
 
-def figures(run: StepRun, record: Record) -> dict[str, float]:
+def figures(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, float]:
     """The step's figures, and after the last stage how far the forecasts were off."""
-    return figures_of(record) | (_forecast_errors(run, record) if record.kind == "full" else {})
+    return figures_of(record) | (_forecast_errors(run, records, record) if record.kind == "full" else {})
 
 
-def _forecast_errors(run: StepRun, full: Record) -> dict[str, float]:
-    of_run = run.workspace.records.of_run
-    preflight, *before = (of_run(run.use_case.name, step, run.run_id) for step in ("preflight", "smoke", "pilot"))
+def _forecast_errors(run: StepOfRun, records: RecordStore, full: Record) -> dict[str, float]:
+    preflight, *before = (
+        records.of_run(run.use_case.name, step, run.run_id) for step in ("preflight", "smoke", "pilot")
+    )
     stages = [record for record in (*before, full) if isinstance(record, StageReport)]
     return error_figures(preflight, stages) if isinstance(preflight, PreflightReport) else {}
 
@@ -243,14 +246,14 @@ def gains(record: EvaluationReport) -> dict[str, float]:
     return found
 
 
-def pictures_of(run: StepRun, record: Record) -> dict[str, bytes]:
+def pictures_of(run: StepOfRun, workspace: Workspace, record: Record) -> dict[str, bytes]:
     """Pictures where people would rather look; PNG, each under 100 kB. Drawn once, then read from the state folder."""
     names = PICTURES.get(type(record), ())
     if not names:
         return {}
-    folder = run.workspace.state.folder("pictures", run.use_case.name, record_sha256(record))
+    folder = workspace.state.folder("pictures", run.use_case.name, record_sha256(record))
     if not all((folder / f"{name}.png").is_file() for name in names):
-        for name, png in _drawn(run, record).items():
+        for name, png in _drawn(run, workspace.records, record).items():
             write_atomic(folder / f"{name}.png", png)
     return {name: (folder / f"{name}.png").read_bytes() for name in names}
 
@@ -261,7 +264,7 @@ PICTURES: dict[type[Record], tuple[str, ...]] = {
 }
 
 
-def _drawn(run: StepRun, record: Record) -> dict[str, bytes]:
+def _drawn(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, bytes]:
     from lifecycle.report import pictures
 
     if isinstance(record, EvaluationReport):
@@ -270,7 +273,7 @@ def _drawn(run: StepRun, record: Record) -> dict[str, bytes]:
             "comparisons": pictures.comparison_chart(record.comparisons, words_of(record)),
             "slices": pictures.slice_chart(record),
         }
-    found = (run.workspace.records.of_run(run.use_case.name, step, run.run_id) for step in STAGES)
+    found = (records.of_run(run.use_case.name, step, run.run_id) for step in STAGES)
     return {"learning_curve": pictures.learning_curve([report for report in found if isinstance(report, StageReport)])}
 
 

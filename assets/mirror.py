@@ -9,13 +9,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lifecycle.storage.checkpoints import reached_step
 from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, Windows, read_from
-
-if TYPE_CHECKING:
-    from assets.step import StepRun
+from lifecycle.storage.state import StateFolder
+from lifecycle.use_case import UseCase
 
 EVERY_SECONDS = 1.0
 # MLflow that does not answer is asked less and less often.
@@ -24,20 +22,18 @@ MOST_SECONDS = 30.0
 END_SECONDS, BROKEN_SECONDS = 30.0, 5.0
 
 
-def stage_folder(run: "StepRun", training_run: str, stage: str, seed: int) -> Path:
+def stage_folder(state: StateFolder, use_case: UseCase, training_run: str, stage: str, seed: int) -> Path:
     """Where the worker of one training of a stage writes; a seed that is not the declared one has its own."""
-    beside = "" if seed == run.use_case.spec.training.seed else f"_seed_{seed}"
-    return run.workspace.state.folder("training", run.use_case.name, training_run, f"{stage}{beside}")
+    beside = "" if seed == use_case.spec.training.seed else f"_seed_{seed}"
+    return state.folder("training", use_case.name, training_run, f"{stage}{beside}")
 
 
 @contextlib.contextmanager
-def mirrored(run: "StepRun", folder: Path) -> Iterator[None]:
-    """Follow the worker's file in `folder` for as long as the body takes."""
-
-    def send(lines: Sequence[MetricsLine]) -> None:
-        run.tracking.log_curve(run.tracked(), run.step, lines)
-
-    mirror = Mirror(folder / FILE_NAME, send, run.context.log.warning)
+def mirrored(
+    folder: Path, send: Callable[[Sequence[MetricsLine]], None], tell: Callable[[str], object]
+) -> Iterator[None]:
+    """Follow the worker's file in `folder` for as long as the body takes; `tell` hears what could not be sent."""
+    mirror = Mirror(folder / FILE_NAME, send, tell)
     mirror.start()
     try:
         yield

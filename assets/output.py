@@ -5,19 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from assets.step_run import StepOfRun
 from lifecycle.protocol.records import STEPS, Record, Step
 from lifecycle.provenance import commit_url
+from lifecycle.storage.records import RecordStore
 from lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:
-    from assets.step import StepRun
     from lifecycle.promotion.reuse import Reused
     from resources.mlflow import TrackedRun
+    from resources.workspace import Workspace
 
 
 def write_report(
-    run: StepRun, tracked: TrackedRun | None, stopped_at: Step | None, before: Reused | None = None
-) -> Path:
+    run: StepOfRun, workspace: Workspace, tracked: TrackedRun | None, stopped_at: Step | None,
+    before: Reused | None = None,
+) -> Path:  # fmt: skip
     """Render all records of the run to <state>/reports/<use case>/<run id>.html.
 
     latest.html beside it is the newest one of a run that trains; one that found an older verdict than the last one
@@ -28,24 +31,24 @@ def write_report(
     links = {"Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}"}
     if tracked is not None:
         links["MLflow run"] = tracked.url
-    records = run_records(run)
+    records = run_records(run, workspace.records)
     commit = next((record.provenance.git_commit for record in reversed(records.values())), None)
     if address := commit_url(run.use_case.folder, commit):
         links["Commit"] = address
     told = before.told if before else ()
     page = render(records, links, stopped_at, run.run_id, run.use_case.spec.description, told).encode()
-    path = run.workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
+    path = workspace.state.folder("reports", run.use_case.name, f"{run.run_id}.html")
     write_atomic(path, page)
     if run.trains and (before is None or before.last == records["promotion"]):
         write_atomic(path.with_name("latest.html"), page)
     return path
 
 
-def run_records(run: StepRun) -> dict[Step, Record]:
+def run_records(run: StepOfRun, store: RecordStore) -> dict[Step, Record]:
     """What this run made or reused, and for steps that it did not have, what the step was made from."""
     records: dict[Step, Record] = {}
     for step in STEPS:
-        found = run.workspace.records.of_run(run.use_case.name, step, run.run_id) or run.upstream.get(step)
+        found = store.of_run(run.use_case.name, step, run.run_id) or run.upstream.get(step)
         if found is not None:
             records[step] = found
     return records

@@ -6,7 +6,8 @@ import dagster as dg
 
 from assets.comparable import candidate_is_refused, refuse_candidate
 from assets.declare import gpu_pool, step_asset
-from assets.step import Outcome, StepRun
+from assets.step import Outcome
+from assets.step_run import StepRun
 from assets.training import job_base
 from lifecycle import memory_limit
 from lifecycle.cost.duration import measured_step
@@ -15,7 +16,7 @@ from lifecycle.evaluation.comparison import metric_columns
 from lifecycle.gates.declared import Host, file_system, is_writable, takes_files
 from lifecycle.gates.preflight import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
 from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.records import PreflightReport, Record, Snapshot
+from lifecycle.protocol.records import PreflightBody, PreflightReport, Record, Snapshot
 from lifecycle.protocol.results import PreflightResult
 from lifecycle.protocol.trial import Trial
 from lifecycle.use_case import UseCase
@@ -36,7 +37,7 @@ def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
     )
 
 
-def try_out(run: StepRun) -> Outcome:
+def try_out(run: StepRun) -> Outcome[PreflightBody]:
     """Look from the host, run the worker's preflight, and hold its answer against memory and budget."""
     # Here, since the whole catalogue comes with it, which loading the definitions does not need.
     from lifecycle.gates.host import before_worker, not_started, stops
@@ -51,7 +52,7 @@ def try_out(run: StepRun) -> Outcome:
     limit, gpu_sku = memory_limit_bytes(run.sku.memory_gb), spec.compute.sku if uses_cuda else None
     return Outcome(
         checks=preflight_checks(result, cost, limit, spec.budget.run_usd, machines(run, result), gpu_sku),
-        fields={"memory_bytes": host_memory(result, uses_cuda), "seconds": result.seconds, "cost_usd": cost},
+        body=PreflightBody(memory_bytes=host_memory(result, uses_cuda), seconds=result.seconds, cost_usd=cost),
         device=result.device,
         seeds=(spec.training.seed,),
     )

@@ -25,7 +25,8 @@ from assets.evidence import (
     deployment_evidence,
     reproducibility_evidence,
 )
-from assets.step import Outcome, StepResources, StepRun
+from assets.step import Outcome
+from assets.step_run import StepResources, StepRun
 from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from lifecycle.files.content import content_hash
 from lifecycle.files.versions import parse_versions, published_version
@@ -55,6 +56,7 @@ from lifecycle.protocol.records import (
     StageReport,
     Step,
     Verdict,
+    VerdictBody,
 )
 from lifecycle.provenance import changed_files, committed_text, git_state
 from lifecycle.storage.records import record_sha256
@@ -102,13 +104,13 @@ def fails_the_run(fail_on: str, decision: str) -> bool:
     return decision in {"never": (), "reject": ("reject",), "shadow": ("reject", "shadow")}[fail_on]
 
 
-def judge(run: StepRun) -> Outcome:
+def judge(run: StepRun) -> Outcome[VerdictBody]:
     """Register, collect evidence, decide; the alias moves only after the verdict is written."""
     evaluation, full = run.record("evaluation", EvaluationReport), run.record("full", StageReport)
     name, log_path = run.use_case.name, verdict_log(run)
     within = budget_check(model_cost(run).usd, run.use_case.spec.budget.run_usd)
     if within.stops:
-        return Outcome(checks=(within,), fields=None)
+        return Outcome(checks=(within,), body=None)
     champion = compared = champion_of(run)
     first_model = run.declared.first_model
     if first_model and champion is not None and champion.tags.get("artifact_sha256") != full.artifact_sha256:
@@ -127,26 +129,26 @@ def judge(run: StepRun) -> Outcome:
     evidence = _evidence(run, first_model, model, compared)
     decision = decide(evidence.promotion)
     newest = log.read(log_path)
-    fields = {
-        "decision": decision.decision,
-        "reasons": decision.reasons,
-        "headline": decision.headline,
-        "held_back_by": decision.held_back_by,
-        "controls": decision.controls,
-        "comparisons": evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
-        "model_name": name,
-        "model_version": model.version,
-        "champion": champion.version if champion else None,
-        "compared_with": compared.version if compared else None,
-        "first_model": first_model,
-        "evaluation_identity": evaluation.identity,
-        "evidence": evidence.told,
-        "measure_again": evidence.measure_again,
-        "binds": binds(run),
-        "step_costs": step_costs(run),
-        "model_cost": model_cost(run),
-        "previous_verdict_sha256": newest[-1].verdict_sha256 if newest else None,
-    }
+    body = VerdictBody(
+        decision=decision.decision,
+        reasons=decision.reasons,
+        headline=decision.headline,
+        held_back_by=decision.held_back_by,
+        controls=decision.controls,
+        comparisons=evaluation.comparisons + tuple(filter(None, [evidence.promotion.champion_comparison])),
+        model_name=name,
+        model_version=model.version,
+        champion=champion.version if champion else None,
+        compared_with=compared.version if compared else None,
+        first_model=first_model,
+        evaluation_identity=evaluation.identity,
+        evidence=evidence.told,
+        measure_again=evidence.measure_again,
+        binds=binds(run),
+        step_costs=step_costs(run),
+        model_cost=model_cost(run),
+        previous_verdict_sha256=newest[-1].verdict_sha256 if newest else None,
+    )
 
     def after(record: Record) -> None:
         assert isinstance(record, Verdict)
@@ -158,7 +160,7 @@ def judge(run: StepRun) -> Outcome:
             run.tracking.set_champion(name, model.version, compared.version if compared else None)
 
     checks = tuple(_control_check(control) for control in decision.controls)
-    return Outcome(checks=checks, fields=fields, seeds=(full.seed,), after=after)
+    return Outcome(checks=checks, body=body, seeds=(full.seed,), after=after)
 
 
 @dataclass(frozen=True)

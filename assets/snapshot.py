@@ -5,12 +5,17 @@ import functools
 import dagster as dg
 
 from assets.declare import step_asset
-from assets.step import Outcome, StepRun
+from assets.step import Outcome
+from assets.step_run import StepRun
 from assets.validation import checked_contract, chosen_engine
+from lifecycle.contract.kept import contract_is_kept
+from lifecycle.contract.model import Contract
 from lifecycle.contract.read import load_contract
 from lifecycle.data.snapshot import snapshot_is_whole
+from lifecycle.errors import Problem, UseCaseError
+from lifecycle.lineage import identity_of
 from lifecycle.progress import say
-from lifecycle.protocol.records import DatasetVersion, Record, Snapshot
+from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody
 from lifecycle.use_case import UseCase
 
 
@@ -20,24 +25,35 @@ def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
     return step_asset(use_case, "snapshot", snapshot_rows, kinds={engine, "parquet"}, reusable=snapshot_stays)
 
 
-def snapshot_rows(run: StepRun) -> Outcome:
+def snapshot_rows(run: StepRun) -> Outcome[SnapshotBody]:
     """Judge, label, split and write, or take over an equal snapshot. Nothing stays if a check stops the step."""
     from lifecycle.equal_snapshot import equal_identity, remember, taken_over
     from lifecycle.snapshot import make_snapshot
 
     state, use_case, dataset = run.workspace.state, run.use_case, run.record("dataset", DatasetVersion)
-    contract, engine = load_contract(use_case.contract_path), use_case.spec.validation.engine
+    contract, engine = declared_contract(run), use_case.spec.validation.engine
     identity = equal_identity(state, use_case, contract, dataset, chosen_engine(engine))
-    if found := taken_over(state, run.workspace.records, use_case, dataset, identity):
+    if found := taken_over(state, run.workspace.records, use_case, contract, dataset, identity):
         say(f"snapshot: that of {found.use_case} has the same rows, rules and split; it is taken over")
-        return Outcome(checks=found.checks, fields=found.fields)
+        return Outcome(checks=found.checks, body=found.body)
     say(f"snapshot: {len(contract.rules)} rules on {dataset.rows:,} rows")
     judge = functools.partial(checked_contract, state, use_case.name, dataset.content_hash, engine)
-    checks, fields = make_snapshot(state, use_case, contract, dataset, judge)
-    return Outcome(checks=checks, fields=fields, after=functools.partial(remember, state, identity))
+    checks, body = make_snapshot(state, use_case, contract, dataset, judge)
+    return Outcome(checks=checks, body=body, after=functools.partial(remember, state, identity))
+
+
+def declared_contract(run: StepRun) -> Contract:
+    """contract.yaml as it is in the step's identity. Raises UseCaseError if it was edited while the step began."""
+    contract = load_contract(run.use_case.contract_path)
+    read = {"contract": contract.sha256}
+    if identity_of(run.use_case, run.step, run.code_sha256, run.upstream, read) != run.identity:
+        changed = Problem("contract.yaml", "was edited while the snapshot step began", "run again")
+        raise UseCaseError(run.use_case.name, [changed])
+    return contract
 
 
 def snapshot_stays(run: StepRun, record: Record) -> bool:
-    """True if the snapshot's files still have the bytes on record."""
+    """True if the snapshot's files, and the contract that judged them, still have the bytes on record."""
     assert isinstance(record, Snapshot)
-    return snapshot_is_whole(run.workspace.state, record.splits)
+    state, contract = run.workspace.state, record.contract
+    return snapshot_is_whole(state, record.splits) and (contract is None or contract_is_kept(state, contract))

@@ -1,8 +1,8 @@
 """What every step does around its own work: read records, reuse, meter, write, report.
 
-A step's file in this folder says only what is its own: `run_step` calls it with a StepRun and gets
-an Outcome. `finish_step` is the one way out, on success and on a stop: both write the record, book
-the cost, render the report and carry the same metadata keys.
+A step's file in this folder says only what is its own: `run_step` calls it with a StepRun (step_run.py) and gets an
+Outcome. `finish_step` is the one way out, on success and on a stop: both write the record, book the cost, render the
+report and carry the same metadata keys.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Generic, TypeVar
 
 import dagster as dg
 
@@ -18,9 +18,9 @@ from assets import ci
 from assets.champion import reused_before
 from assets.metadata import check_result, refusal_metadata, step_metadata
 from assets.output import run_records, write_report
+from assets.step_run import INTENT_TAG, StepResources, StepRun
 from assets.track import last_step, track, without_mlflow
 from lifecycle.cost.meter import Meter
-from lifecycle.cost.prices import Sku
 from lifecycle.errors import TrainworthyError, WorkerError
 from lifecycle.files.versions import published_version
 from lifecycle.gates.ci import rows_of, table
@@ -29,77 +29,25 @@ from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.promotion.earlier import tell_open
 from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import RECORD_TYPES, STEPS, Record, StageReport, Step, StoppedStep, Verdict
+from lifecycle.protocol.records import STEPS, Body, Record, StageReport, Step, StoppedStep, Verdict, record_of
 from lifecycle.provenance import collect_provenance
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
-from resources.launcher import Launcher
-from resources.mlflow import TrackedRun, Tracking
-from resources.workspace import Intent, Workspace
+from resources.workspace import Workspace
 
-# The tag that a job puts on its runs: candidate, experiment, preflight or validation.
-INTENT_TAG = "trainworthy/intent"
-# Data is judged and nothing trained: no MLflow run, and neither newest records nor latest report are moved.
-VALIDATION = "validation"
-RecordT = TypeVar("RecordT", bound=Record)
+BodyT = TypeVar("BodyT", bound=Body, covariant=True)
 StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
 
 
 @dataclass(frozen=True)
-class StepResources:
-    """What Dagster hands to every step; `declared` is the run config's."""
+class Outcome(Generic[BodyT]):
+    """What a step's own work gives: the body of its record, its checks, and where it ran.
 
-    workspace: Workspace
-    tracking: Tracking
-    launcher: Launcher
-    declared: Intent
-
-
-@dataclass(frozen=True)
-class StepRun:
-    """What a step may use: declarations, upstream records, its identity, and the stores.
-
-    `use_case` is at the dataset version of this run, `intent` what the job is for (INTENT_TAG).
-    """
-
-    context: dg.AssetExecutionContext
-    workspace: Workspace
-    tracking: Tracking
-    launcher: Launcher
-    declared: Intent
-    use_case: UseCase
-    step: Step
-    run_id: str
-    intent: str
-    upstream: Mapping[Step, Record]
-    identity: str
-    code_sha256: str
-    sku: Sku
-
-    def record(self, step: Step, kind: type[RecordT]) -> RecordT:
-        """An upstream record by its type."""
-        return cast(RecordT, self.upstream[step])
-
-    @property
-    def trains(self) -> bool:
-        """True unless the run only validates data."""
-        return self.intent != VALIDATION
-
-    def tracked(self) -> TrackedRun:
-        """The MLflow run of this Dagster run."""
-        tags = {"use_case": self.use_case.name, "intent": self.intent, "task": self.use_case.spec.task.kind}
-        return self.tracking.run(self.use_case.name, self.run_id, tags)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a step's own work gives: the fields of its record, its checks, and where it ran.
-
-    `fields` is None if a check stopped the step before there was a result of its kind.
+    `body` is None if a check stopped the step before there was a result of its kind.
     """
 
     checks: tuple[CheckResult, ...]
-    fields: Mapping[str, Any] | None
+    body: BodyT | None
     device: str = "host"
     gpu_seconds: float = 0.0
     seeds: tuple[int, ...] = ()
@@ -107,7 +55,7 @@ class Outcome:
 
 
 # What a step's own work is, what it reads beside its upstream, and whether an equal record may be reused.
-Work = Callable[[StepRun], Outcome]
+Work = Callable[[StepRun], Outcome[Body]]
 Read = Callable[[UseCase, Workspace], Mapping[str, str]]
 Reusable = Callable[[StepRun, Record], bool]
 
@@ -146,10 +94,11 @@ def run_step(
         context.log.info(f"equal to this step of run {earlier.provenance.run_id[:8]}: reused at no cost")
         yield from finish_step(run, earlier, reused=True)
         return
+    outcome: Outcome[Body]
     try:
         outcome = work(run)
     except TrainworthyError as error:
-        outcome, message = Outcome(checks=(_error_check(error),), fields=None), str(error)
+        outcome, message = Outcome(checks=(_error_check(error),), body=None), str(error)
     except BaseException as error:
         # A cancel or a bug: Dagster tells it, but what was spent is booked here.
         _book_interrupted(run, meter, error)
@@ -168,6 +117,7 @@ def run_step(
 
 def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     """The one way out: track, report, then materialize if the gate passed, else observe and fail."""
+    workspace, log = run.workspace, run.context.log
     stopped, last = not record.passed, run.step == last_step(run.context)
     report, tracked = None, None
     before = reused_before(run, record) if reused and isinstance(record, Verdict) else None
@@ -175,13 +125,13 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         with without_mlflow(run, needed=stopped or last):
             tracked = run.tracked()
     if stopped or (run.trains and last):
-        report = write_report(run, tracked, stopped_at=run.step if stopped else None, before=before)
+        report = write_report(run, workspace, tracked, stopped_at=run.step if stopped else None, before=before)
     if tracked is not None:
         with without_mlflow(run, needed=stopped or last):
             track(run, tracked, record, reused, report)
     if run.intent == ci.PREFLIGHT and (stopped or last):
-        ci.tell(run, run_records(run))
-    metadata = step_metadata(run, record, tracked, reused=reused, report=report, before=before)
+        log.info(ci.tell(run, workspace.state, run_records(run, workspace.records)))
+    metadata = step_metadata(run, workspace, record, tracked, reused=reused, report=report, before=before)
     look_at = where_to_look(record, report if run.trains else None)
     declared = {spec.name for spec in run.context.assets_def.check_specs}
     for check in record.checks:
@@ -194,12 +144,12 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         message = "\n".join([message, *look_at])
         raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
     if not reused:
-        run.context.log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
+        log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
     if run.trains and run.step != STEPS[-1]:
         for line in tell_open(run.step, record.checks, continued=run.use_case.spec.stages.mode == "continue"):
-            run.context.log.warning(line)
+            log.warning(line)
     for line in (*(before.told if before else ()), *look_at):
-        run.context.log.info(line)
+        log.info(line)
     yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(record.identity))
 
 
@@ -223,8 +173,9 @@ def _step_run(
     intent = _intent(context)
     identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(
-        context, workspace, resources.tracking, resources.launcher, resources.declared, use_case, step,
-        context.run.run_id, intent, upstream, identity, code, sku,
+        workspace=workspace, tracking=resources.tracking, launcher=resources.launcher, declared=resources.declared,
+        use_case=use_case, step=step, run_id=context.run.run_id, intent=intent, upstream=upstream, identity=identity,
+        code_sha256=code, context=context, sku=sku,
     )  # fmt: skip
 
 
@@ -236,7 +187,7 @@ def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str
     return workspace.records.of_run(use_case.name, step, run_id) is None
 
 
-def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Record:
+def _record(run: StepRun, outcome: Outcome[Body], meter: Meter, message: str) -> Record:
     provenance = collect_provenance(
         run.use_case.folder,
         code_sha256=run.code_sha256,
@@ -244,19 +195,17 @@ def _record(run: StepRun, outcome: Outcome, meter: Meter, message: str) -> Recor
         seeds=outcome.seeds,
         device=outcome.device,
     )
-    common: dict[str, Any] = {
-        "kind": run.step,
-        "use_case": run.use_case.name,
-        "parents": parent_hashes(run.upstream),
-        "identity": run.identity,
-        "provenance": provenance,
-        "cost": meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
-        "checks": outcome.checks,
-        "task": run.use_case.spec.task.kind,
-    }
-    if outcome.fields is None:
-        return StoppedStep(**common, error=message)
-    return RECORD_TYPES[run.step](**common, **outcome.fields)
+    head = Record(
+        kind=run.step,
+        use_case=run.use_case.name,
+        parents=parent_hashes(run.upstream),
+        identity=run.identity,
+        provenance=provenance,
+        cost=meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
+        checks=outcome.checks,
+        task=run.use_case.spec.task.kind,
+    )
+    return StoppedStep(**dict(head), error=message) if outcome.body is None else record_of(head, outcome.body)
 
 
 def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
@@ -265,7 +214,7 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     what = "cancelled" if cancelled else f"{type(error).__name__}: {error}"
     fix = "run again: training resumes" if cancelled else "see the traceback"
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
-    record = _record(run, Outcome(checks=(check,), fields=None), meter, what)
+    record = _record(run, Outcome(checks=(check,), body=None), meter, what)
     run.workspace.records.put(record, run.run_id)
     tracked = None
     if run.trains:
@@ -274,7 +223,7 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
             tracked = run.tracked()
             track(run, tracked, record, reused=False, report=None)
             run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
-    metadata = step_metadata(run, record, tracked, reused=False, report=None)
+    metadata = step_metadata(run, run.workspace, record, tracked, reused=False, report=None)
     run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
 
 

@@ -10,20 +10,18 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
 from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
 from assets.mirror import stage_folder
+from assets.step_run import StepRun
 from lifecycle.protocol.records import STEPS, Alarm, Cost, Record, StageReport, Step
 from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
 from lifecycle.storage.records import record_sha256
 from lifecycle.use_case import UseCase
 from resources.mlflow import TrackedRun
-
-if TYPE_CHECKING:
-    from assets.step import StepRun
 
 
 @contextlib.contextmanager
@@ -57,7 +55,7 @@ def _write(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
     """The step's parameters, metrics, cost, curve, record and report; the tag that it is all there comes last."""
     cost = Cost().model_dump() if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
-    metrics |= {f"{run.step}/{name}": value for name, value in figures(run, record).items()}
+    metrics |= {f"{run.step}/{name}": value for name, value in figures(run, run.workspace.records, record).items()}
     metrics |= avoided_metadata(record)
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags={})
@@ -79,7 +77,9 @@ def _lines(run: StepRun, stage: StageReport, reused: bool) -> list[MetricsLine]:
     written: list[MetricsLine] = []
     if not reused:
         with contextlib.suppress(OSError):
-            written = windows_in(stage_folder(run, stage.training_run, stage.kind, stage.seed) / FILE_NAME)
+            state = run.workspace.state
+            folder = stage_folder(state, run.use_case, stage.training_run, stage.kind, stage.seed)
+            written = windows_in(folder / FILE_NAME)
     now, known = time.time_ns() // 1_000_000, {line.key: line.at_ms for line in written}
     lines = [line_of(one, now) for one in (*stage.curve, *stage.monitored, *stage.alarms)]
     return [line.model_copy(update={"at_ms": known.get(line.key, now)}) for line in lines]

@@ -3,19 +3,21 @@
 import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import dagster as dg
 
+from assets.contract import judged_contract
 from assets.curve import stage_curve
 from assets.declare import gpu_pool, step_asset
 from assets.mirror import mirrored, stage_folder
-from assets.step import Outcome, StepRun
+from assets.step import Outcome
+from assets.step_run import StepRun
 from lifecycle.artifact import verify_artifact
 from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
 from lifecycle.cost.checkpoint_interval import interruptions
 from lifecycle.cost.meter import Meter
 from lifecycle.cost.remaining import remaining_cost
@@ -43,12 +45,18 @@ from lifecycle.protocol.records import (
     PreflightReport,
     Record,
     Snapshot,
+    StageBody,
+    StageFindings,
     StageReport,
     Step,
+    TrainingFigures,
+    joined,
+    part_of,
 )
 from lifecycle.protocol.results import TrainResult
 from lifecycle.spec.task import target_of
 from lifecycle.storage.checkpoints import verify_checkpoint
+from lifecycle.storage.metrics_file import MetricsLine
 from lifecycle.tasks import Kind, kind_of
 from lifecycle.use_case import UseCase
 
@@ -65,7 +73,7 @@ def _stage_asset(use_case: UseCase, stage: Stage) -> dg.AssetsDefinition:
     return step_asset(use_case, stage, train_stage, kinds={"pytorch"}, pool=pool, reusable=stage_is_whole)
 
 
-def train_stage(run: StepRun) -> Outcome:
+def train_stage(run: StepRun) -> Outcome[StageBody]:
     """Train the stage in the worker and judge go or no-go."""
     stage = cast(Stage, run.step)
     snapshot = run.record("snapshot", Snapshot)
@@ -81,40 +89,29 @@ def train_stage(run: StepRun) -> Outcome:
     if curve is not None:
         run.context.log.info(f"data-learning curve: {curve.told}")
     if stage != "smoke":
-        waiting = load_contract(run.use_case.contract_path).unreviewed_features
+        waiting = judged_contract(run).unreviewed_features
         reviewed = unreviewed_check(waiting, result.unreviewed, run.use_case.name)
         beside = (*beside, reviewed, seeds_check(stage, trained, seed))
     still_usd = still.high if still else math.inf
     checks = stage_checks(stage, result, spent + this_stage, still_usd, spec.budget.run_usd, *beside)
+    findings = StageFindings(
+        training_run=training_run,
+        fraction=spec.stages.fraction(stage),
+        seed=seed,
+        checkpoint=state.relative(Path(result.checkpoint.path)) if result.checkpoint else None,
+        checkpoint_sha256=result.checkpoint.sha256 if result.checkpoint else None,
+        artifact=state.relative(Path(result.artifact)) if result.artifact else None,
+        metrics=result.metrics | spread(trained),
+        seconds=result.seconds,
+        trained=trained,
+        data_curve=curve,
+        avoided_usd=still if stopping(checks) and stage != "full" else None,
+        attempts=tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
+        left_out_steps=sum(one.planned_steps - one.steps for one in results.values()),
+    )
     return Outcome(
         checks=checks,
-        fields={
-            "training_run": training_run,
-            "fraction": spec.stages.fraction(stage),
-            "seed": seed,
-            "rows": result.rows,
-            "steps": result.steps,
-            "resumed_from_step": result.resumed_from_step,
-            "checkpoint": state.relative(Path(result.checkpoint.path)) if result.checkpoint else None,
-            "checkpoint_sha256": result.checkpoint.sha256 if result.checkpoint else None,
-            "prefix_steps": result.prefix_steps,
-            "prefix_sha256": result.prefix_sha256,
-            "parameters": result.parameters,
-            "parameters_sha256": result.parameters_sha256,
-            "artifact": state.relative(Path(result.artifact)) if result.artifact else None,
-            "artifact_sha256": result.artifact_sha256,
-            "metrics": result.metrics | spread(trained),
-            "curve": result.curve,
-            "monitored": result.monitored,
-            "seconds": result.seconds,
-            "trained": trained,
-            "data_curve": curve,
-            "avoided_usd": still if stopping(checks) and stage != "full" else None,
-            "attempts": tuple(attempt for one in (*results.values(), *lost.values()) for attempt in one.attempts),
-            "first_step": result.first_step,
-            "left_out_steps": sum(one.planned_steps - one.steps for one in results.values()),
-            "alarms": result.alarms,
-        },
+        body=joined(StageBody, part_of(result, TrainingFigures), findings),
         device=result.device,
         gpu_seconds=sum(one.gpu_seconds for one in results.values()) + lost_gpu_seconds(result.device, lost),
         seeds=tuple(results),
@@ -138,7 +135,7 @@ def _trainings(
         # Followed is the one that surely counts: of several full trainings nobody knows it yet.
         followed = not results and (len(seeds) == 1 or stage != "full")
         try:
-            with mirrored(run, Path(job.out)) if followed else contextlib.nullcontext():
+            with _mirrored(run, Path(job.out)) if followed else contextlib.nullcontext():
                 result = run.launcher.run(run.context, job, left)
         except WorkerError as error:
             if stage != "pilot" or not results:
@@ -154,6 +151,15 @@ def _trainings(
     return results, lost
 
 
+def _mirrored(run: StepRun, folder: Path) -> AbstractContextManager[None]:
+    """The windows that the worker writes in `folder`, in the run's MLflow while it trains."""
+
+    def send(lines: Sequence[MetricsLine]) -> None:
+        run.tracking.log_curve(run.tracked(), run.step, lines)
+
+    return mirrored(folder, send, run.context.log.warning)
+
+
 def train_job(
     run: StepRun, snapshot: Snapshot, training_run: str, stage: Stage, seed: int, *, rerun_steps: int | None = None,
     seconds_left: float = math.inf,
@@ -165,7 +171,7 @@ def train_job(
     """
     spec, state = run.use_case.spec, run.workspace.state
     declared = seed == spec.training.seed
-    folder = stage_folder(run, training_run, stage, seed)
+    folder = stage_folder(state, run.use_case, training_run, stage, seed)
     if rerun_steps is not None:
         folder = state.folder("reruns", run.use_case.name, run.run_id, stage)
     continued = spec.stages.mode == "continue"
@@ -190,7 +196,7 @@ def train_job(
         slices=spec.benchmark.slices,
         frozen=spec.preflight.frozen,
         trainer=spec.trainer,
-        unreviewed=load_contract(run.use_case.contract_path).unreviewed_features,
+        unreviewed=judged_contract(run).unreviewed_features,
         stop_after_steps=rerun_steps,
         # A rerun has to prepare its features anew: what it shows would be half of it otherwise.
         kept_features=None
@@ -210,7 +216,7 @@ def train_job(
 
 def job_base(run: StepRun, snapshot: Snapshot, out: Path) -> dict[str, Any]:
     """What every job names: the code, the folder of the answer, the device, and the columns."""
-    contract = load_contract(run.use_case.contract_path)
+    contract = judged_contract(run)
     sensitive = set(contract.sensitive_columns)
     if not snapshot_is_whole(run.workspace.state, snapshot.splits):
         fix = f"materialize {run.use_case.name}/snapshot again"
@@ -256,7 +262,7 @@ def _files(run: StepRun, contract: Contract, snapshot: Snapshot) -> dict[str, An
 
 def job_kind(run: StepRun) -> Kind:
     """What the use case predicts."""
-    return kind_of(target_of(run.use_case.spec.task, load_contract(run.use_case.contract_path).label.classes))
+    return kind_of(target_of(run.use_case.spec.task, judged_contract(run).label.classes))
 
 
 def device_of(use_case: UseCase) -> Literal["auto", "cpu", "cuda"]:

@@ -14,7 +14,21 @@ import dagster as dg
 from assets import declare, metadata, step
 from assets.step import Outcome
 from lifecycle.protocol.checks import holds
-from lifecycle.protocol.records import STEPS, Cost, Forecast, Split, Step, StoredFile
+from lifecycle.protocol.records import (
+    STEPS,
+    Body,
+    Cost,
+    DatasetBody,
+    EvaluationBody,
+    Forecast,
+    PreflightBody,
+    SnapshotBody,
+    Split,
+    StageBody,
+    Step,
+    StoredFile,
+    VerdictBody,
+)
 from lifecycle.use_case import UseCase
 from pipeline.console import console
 from pipeline.definitions import load_all
@@ -63,16 +77,16 @@ def frame_asset(use_case: UseCase, name: Step) -> dg.AssetsDefinition:
     questions = {check: "Is a constant a constant?" for check in names}
     with mock.patch.dict(declare.CHECKS, {name: names}), mock.patch.dict(declare.QUESTIONS, questions):
         return declare.step_asset(
-            use_case, name, lambda run: Outcome(checks=checks, fields=constant_fields(name)), kinds=set()
+            use_case, name, lambda run: Outcome(checks=checks, body=constant_body(name)), kinds=set()
         )
 
 
-def constant_fields(name: Step) -> dict[str, Any]:
+def constant_body(name: Step) -> Body:
     """A valid result of the step, small and the same each time."""
     file = StoredFile(path="file", sha256=SHA256, bytes=1)
     split = Split(name="split", file=file, rows=1, positives=1, groups=1, start="2024-01-01", end="2024-01-02")
     forecast = Forecast(name="f", unit="usd", value=1.0, low=0.5, high=2.0)
-    stage = dict(
+    stage = StageBody(
         training_run="run",
         fraction=1.0,
         seed=0,
@@ -90,11 +104,11 @@ def constant_fields(name: Step) -> dict[str, Any]:
         metrics={"log_loss": 0.5},
         curve=(),
     )
-    fields: dict[Step, dict[str, Any]] = {
-        "dataset": dict(
+    bodies: dict[Step, Body] = {
+        "dataset": DatasetBody(
             name="toy_rows", revision="v1", dvc_hash="h", content_hash=SHA256, rows=1, path="p", files=(file,)
         ),
-        "snapshot": dict(
+        "snapshot": SnapshotBody(
             content_hash=SHA256,
             contract_sha256=SHA256,
             label_sha256=SHA256,
@@ -106,11 +120,11 @@ def constant_fields(name: Step) -> dict[str, Any]:
             benchmark="b",
             splits={n: split for n in ("training", "validation", "calibration", "benchmark")},
         ),
-        "preflight": dict(memory_bytes=forecast, seconds=forecast, cost_usd=forecast),
+        "preflight": PreflightBody(memory_bytes=forecast, seconds=forecast, cost_usd=forecast),
         "smoke": stage,
         "pilot": stage,
         "full": stage,
-        "evaluation": dict(
+        "evaluation": EvaluationBody(
             benchmark="b",
             rows=1,
             groups=1,
@@ -123,7 +137,7 @@ def constant_fields(name: Step) -> dict[str, Any]:
             artifact="artifact",
             artifact_sha256=SHA256,
         ),
-        "promotion": dict(
+        "promotion": VerdictBody(
             decision="promote",
             reasons=("a constant",),
             controls=(),
@@ -140,7 +154,7 @@ def constant_fields(name: Step) -> dict[str, Any]:
             previous_verdict_sha256=None,
         ),
     }
-    return fields[name]
+    return bodies[name]
 
 
 mock.patch.object(step, "write_report", return_value=None).start()

@@ -12,15 +12,15 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from lifecycle.contract.kept import keep_contract
 from lifecycle.contract.model import Contract
 from lifecycle.data.snapshot import install_rows, snapshot_is_whole
 from lifecycle.errors import TrainworthyError
 from lifecycle.identity import own_code_sha256, step_identity
 from lifecycle.lineage import declared_sections
 from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, Split
+from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody, Split, part_of
 from lifecycle.spec.use_case import Engine
 from lifecycle.storage.metrics import add_metrics, metrics_of
 from lifecycle.storage.records import RecordStore, record_sha256
@@ -30,10 +30,10 @@ from lifecycle.use_case import UseCase
 
 @dataclass(frozen=True)
 class TakenOver:
-    """The checks and fields of a snapshot's record, whose files lie below the use case's own name; whose it was."""
+    """The checks and the body of a snapshot's record, whose files lie below the use case's own name; whose it was."""
 
     checks: tuple[CheckResult, ...]
-    fields: dict[str, Any]
+    body: SnapshotBody
     use_case: str
 
 
@@ -63,8 +63,9 @@ def remember(state: StateFolder, identity: str, record: Record) -> None:
 
 
 def taken_over(
-    state: StateFolder, records: RecordStore, use_case: UseCase, dataset: DatasetVersion, identity: str
-) -> TakenOver | None:
+    state: StateFolder, records: RecordStore, use_case: UseCase, contract: Contract, dataset: DatasetVersion,
+    identity: str,
+) -> TakenOver | None:  # fmt: skip
     """The snapshot of that identity under this use case's name; None without one, or if a byte of it has changed."""
     try:
         other, sha256 = state.folder("equal_snapshots", identity).read_text(encoding="ascii").split()
@@ -76,9 +77,11 @@ def taken_over(
     for metrics in measured:
         if metrics.measured == (dataset.name, dataset.content_hash, _day_column(use_case)):
             add_metrics(state, use_case.name, metrics)
-    fields = {name: getattr(record, name) for name in Snapshot.model_fields if name not in Record.model_fields}
-    splits = _under_own_name(state, use_case, record)
-    return TakenOver(_told(record, use_case), fields | {"splits": splits}, other)
+    own = {
+        "splits": _under_own_name(state, use_case, record),
+        "contract": keep_contract(state, use_case.name, contract),
+    }
+    return TakenOver(_told(record, use_case), part_of(record, SnapshotBody).model_copy(update=own), other)
 
 
 def _day_column(use_case: UseCase) -> str | None:

@@ -69,9 +69,12 @@ def declared_sections(use_case: UseCase, step: Step) -> dict[str, Any]:
 def identity_of(
     use_case: UseCase, step: Step, code_sha256: str, upstream: Mapping[Step, Record], read: Mapping[str, str]
 ) -> str:
-    """Identity of a step: declared sections, upstream identities, and what it reads beside them."""
+    """Identity of a step: declared sections, upstream identities, and what it reads beside them.
+
+    The snapshot's has the hash of the contract, that of contract.yaml unless `read` names it.
+    """
     inputs = {str(name): record.identity for name, record in upstream.items()} | dict(read)
-    if step == "snapshot":
+    if step == "snapshot" and "contract" not in inputs:
         # What it accepts, not its words: keys of other tables and the pinned reference are in its rules.
         inputs["contract"] = load_contract(use_case.contract_path).sha256
     if step == "evaluation":

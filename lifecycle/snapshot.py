@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from lifecycle.contract.availability import availability_check
 from lifecycle.contract.model import Contract
@@ -22,7 +21,7 @@ from lifecycle.drift.history import judged_days
 from lifecycle.drift.nulls import nulls_between_splits
 from lifecycle.leakage.battery import leakage
 from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import DatasetVersion
+from lifecycle.protocol.records import DatasetVersion, SnapshotBody
 from lifecycle.storage.metrics import add_metrics
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import UseCase
@@ -34,8 +33,8 @@ def make_snapshot(
     contract: Contract,
     dataset: DatasetVersion,
     judge: Callable[[Path, Contract], CheckResult],
-) -> tuple[tuple[CheckResult, ...], dict[str, Any] | None]:
-    """The checks, and the fields of the Snapshot record; None if a check stops the step: then nothing stays.
+) -> tuple[tuple[CheckResult, ...], SnapshotBody | None]:
+    """The checks, and the body of the Snapshot record; None if a check stops the step: then nothing stays.
 
     `judge` gives the check `contract` of a folder of Parquet files.
     """
@@ -67,12 +66,7 @@ def make_snapshot(
         checks += (drift_check(written, contract, spec.split),)
         if stopping(checks):
             return checks, None
-        fields = install_snapshot(state, use_case, contract, dataset, splits, written)
+        body = install_snapshot(state, use_case, contract, dataset, splits, written, labelled_rows)
     if metrics is not None:
         add_metrics(state, use_case.name, metrics)
-    excluded = dataset.rows - labelled_rows
-    return checks, fields | {
-        "rows": labelled_rows,
-        "excluded_rows": excluded,
-        "excluded_share": excluded / dataset.rows,
-    }
+    return checks, body

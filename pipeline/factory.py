@@ -13,7 +13,7 @@ from assets.preflight import preflight_asset
 from assets.promotion import promotion_asset
 from assets.rollback import rollback_job
 from assets.snapshot import snapshot_asset
-from assets.step import INTENT_TAG, VALIDATION
+from assets.step_run import INTENT_TAG, VALIDATION
 from assets.training import stage_assets
 from lifecycle.protocol.records import STEPS, Step
 from lifecycle.run_config import run_config

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lifecycle.contract.kept import keep_contract
 from lifecycle.contract.model import Contract, Label
 from lifecycle.data.file_rows import sha_column
 from lifecycle.data.files import SplitFiles, write_split_files
@@ -17,7 +18,7 @@ from lifecycle.errors import DatasetError, EvaluationError
 from lifecycle.files.content import content_hash
 from lifecycle.files.tree import in_threads
 from lifecycle.identity import sha256_file
-from lifecycle.protocol.records import DatasetVersion, Split, StoredFile
+from lifecycle.protocol.records import DatasetVersion, SnapshotBody, Split, StoredFile
 from lifecycle.spec.split import SplitSpec, Windows
 from lifecycle.storage.state import StateFolder, sync_folder
 from lifecycle.use_case import UseCase
@@ -172,28 +173,32 @@ def written_splits(
 
 def install_snapshot(
     state: StateFolder, use_case: UseCase, contract: Contract, dataset: DatasetVersion,
-    splits: Mapping[str, pd.DataFrame], written: SplitFiles,
-) -> dict[str, Any]:  # fmt: skip
-    """Move the written files to where their content belongs; returns the fields of the Snapshot record about them.
+    splits: Mapping[str, pd.DataFrame], written: SplitFiles, labelled_rows: int,
+) -> SnapshotBody:  # fmt: skip
+    """Move the written files to where their content belongs; returns the body of the Snapshot record.
 
     Two processes at once write the same content; the first to rename wins and both go on with it. `splits` hold the
-    label, the columns of the split and the prediction time.
+    label, the columns of the split and the prediction time. `labelled_rows` are those of the dataset that have a label.
     """
-    content = content_hash(written.folder)
+    content, label = content_hash(written.folder), contract.label
     target = written.folder.parent / content.sha256
     install_rows(written.folder, target)
-    label = contract.label
-    return {
-        "content_hash": content.sha256,
-        "contract_sha256": contract.sha256,
-        "label_sha256": contract.label_sha256,
-        "label": label.name,
-        "feature_columns": contract.feature_columns,
-        "benchmark": f"{_benchmark(dataset, use_case.spec.split, splits['benchmark'])}, {label.name} v{label.version}",
-        "splits": {
-            name: _split(state, use_case, SplitFiles(target).path(name), splits[name], label) for name in splits
+    excluded = dataset.rows - labelled_rows
+    return SnapshotBody(
+        content_hash=content.sha256,
+        contract_sha256=contract.sha256,
+        contract=keep_contract(state, use_case.name, contract),
+        label_sha256=contract.label_sha256,
+        label=label.name,
+        feature_columns=contract.feature_columns,
+        rows=labelled_rows,
+        excluded_rows=excluded,
+        excluded_share=excluded / dataset.rows,
+        benchmark=f"{_benchmark(dataset, use_case.spec.split, splits['benchmark'])}, {label.name} v{label.version}",
+        splits={
+            name: _split(state, use_case, SplitFiles(target).path(name), rows, label) for name, rows in splits.items()
         },
-    }
+    )
 
 
 def snapshot_is_whole(state: StateFolder, splits: dict[str, Split]) -> bool:

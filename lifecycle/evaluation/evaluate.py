@@ -12,8 +12,7 @@ from lifecycle.errors import EvaluationError
 from lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
 from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
 from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import Comparison, Metric, ReliabilityBin
-from lifecycle.spec.frozen import Frozen
+from lifecycle.protocol.records import BenchmarkFigures, Comparison, Metric, ReliabilityBin
 from lifecycle.spec.use_case import BenchmarkSpec
 from lifecycle.tasks.interval import MINIMUM_GROUPS
 from lifecycle.tasks.kind import Kind, from_columns, statistic_columns
@@ -27,15 +26,11 @@ CANDIDATE = "candidate"
 CHAMPION = "champion"
 
 
-class EvaluationBody(Frozen):
+class Evaluation(BenchmarkFigures):
     """The measured part of an EvaluationReport. Without figures if a check stops the step."""
 
-    rows: int
-    groups: int
-    primary: str
     metrics: tuple[Metric, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
-    baseline_gains: tuple[Comparison, ...] = ()
     reliability: tuple[ReliabilityBin, ...] = ()
     checks: tuple[CheckResult, ...]
 
@@ -47,7 +42,7 @@ def evaluate(
     *,
     benchmark_rows: int,
     window: CheckResult,
-) -> EvaluationBody:
+) -> Evaluation:
     """Metrics of every model, slices of the candidate, its paired gain over every other model, theirs over the prior.
 
     `predictions` has the columns row (unique), group, label, the statistics (tasks/kind.py) of candidate,
@@ -130,9 +125,9 @@ def _with_undefined(groups: CheckResult, undefined: list[dict[str, Any]], lackin
     return groups.model_copy(update={"evidence": evidence, "details": (*groups.details, *undefined)})
 
 
-def _body(predictions: pd.DataFrame, spec: BenchmarkSpec, checks: tuple[CheckResult, ...]) -> EvaluationBody:
+def _body(predictions: pd.DataFrame, spec: BenchmarkSpec, checks: tuple[CheckResult, ...]) -> Evaluation:
     groups = int(predictions["group"].nunique()) if "group" in predictions.columns else 0
-    return EvaluationBody(rows=len(predictions), groups=groups, primary=spec.primary.metric, checks=checks)
+    return Evaluation(rows=len(predictions), groups=groups, primary=spec.primary.metric, checks=checks)
 
 
 def _predictions_check(

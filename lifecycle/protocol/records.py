@@ -4,12 +4,15 @@ dataset → snapshot → preflight → smoke, pilot, full → evaluation → pro
 record that names, by sha256, the records it was made from. Records are JSON and written once. A
 record's identity says what it is (identity.py), its sha256 that nobody changed it, its provenance
 how it came about. Paths are relative to the state folder. Units are in the names.
+
+A record is a head, which every record has (`Record`), and a body, which its step found (`SnapshotBody` and the like).
+In JSON the two are one flat object.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, PrivateAttr
 
@@ -31,6 +34,19 @@ PARENTS: dict[Step, tuple[Step, ...]] = {
     "evaluation": ("full", "snapshot"),
     "promotion": ("evaluation", "full", "preflight", "snapshot", "dataset"),
 }
+
+
+FrozenT = TypeVar("FrozenT", bound=Frozen)
+
+
+def joined(kind: type[FrozenT], *parts: Frozen) -> FrozenT:
+    """A value of a type that inherits from those of the parts, each of its fields as the part has it."""
+    return kind(**{name: value for part in parts for name, value in part})
+
+
+def part_of(whole: FrozenT, kind: type[FrozenT]) -> FrozenT:
+    """The fields that a value has from `kind`, one of the types that its own inherits from."""
+    return kind(**{name: getattr(whole, name) for name in kind.model_fields})
 
 
 class Cost(Frozen):
@@ -102,7 +118,7 @@ class Written:
 
 
 class Record(Frozen):
-    """The base: what it is, what it was made from, how, for how much, and whether its gate passed.
+    """The head of every record: what it is, what it was made from, how, for how much, and whether its gate passed.
 
     `task` is the kind of task of its use case; records of before there were kinds are about binary labels.
     """
@@ -135,6 +151,10 @@ class Record(Frozen):
         return copy
 
 
+class Body(Frozen):
+    """What a step found, as its record has it beside the head."""
+
+
 class StoppedStep(Record):
     """A step that ended without a result of its own kind: what was wrong, and what it cost all the same."""
 
@@ -158,13 +178,12 @@ class Backfill(Frozen):
         return f"declared backfill of {self.of}: {self.reason}"
 
 
-class DatasetVersion(Record):
+class DatasetBody(Body):
     """A published version of a dataset, with its bytes at `path`, checked against both hashes.
 
     `tree` are the files that rows name, below `path`; a record of before it names them among `files`.
     """
 
-    kind: Literal["dataset"] = "dataset"  # pyright: ignore[reportIncompatibleVariableOverride]
     name: str
     revision: str
     dvc_hash: str
@@ -174,6 +193,12 @@ class DatasetVersion(Record):
     files: tuple[StoredFile, ...]
     backfill: Backfill | None = None
     tree: StoredTree | None = None
+
+
+class DatasetVersion(DatasetBody, Record):
+    """The dataset's record."""
+
+    kind: Literal["dataset"] = "dataset"  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def file_count(self) -> int:
@@ -199,14 +224,14 @@ class Split(Frozen):
     end: str
 
 
-class Snapshot(Record):
+class SnapshotBody(Body):
     """Contract-validated, labelled and split rows; immutable, addressed by content.
 
     `excluded_share` is the share of rows without a label: it is not known at prediction time which
-    rows these are, so it is reported. `benchmark` names the rows of that split.
+    rows these are, so it is reported. `benchmark` names the rows of that split. `contract` is the file of the contract
+    that judged the rows (contract/kept.py), None in records of before it was kept.
     """
 
-    kind: Literal["snapshot"] = "snapshot"  # pyright: ignore[reportIncompatibleVariableOverride]
     content_hash: str
     contract_sha256: str
     label_sha256: str
@@ -217,6 +242,13 @@ class Snapshot(Record):
     excluded_share: float
     benchmark: str
     splits: dict[str, Split]
+    contract: StoredFile | None = None
+
+
+class Snapshot(SnapshotBody, Record):
+    """The snapshot's record."""
+
+    kind: Literal["snapshot"] = "snapshot"  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Forecast(Frozen):
@@ -229,13 +261,18 @@ class Forecast(Frozen):
     high: float
 
 
-class PreflightReport(Record):
+class PreflightBody(Body):
     """What the stages would need, forecast before they start; None where it could not be measured."""
 
-    kind: Literal["preflight"] = "preflight"  # pyright: ignore[reportIncompatibleVariableOverride]
     memory_bytes: Forecast | None
     seconds: Forecast | None
     cost_usd: Forecast | None
+
+
+class PreflightReport(PreflightBody, Record):
+    """Preflight's record."""
+
+    kind: Literal["preflight"] = "preflight"  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class CurvePoint(Frozen):
@@ -392,45 +429,62 @@ class Attempt(Frozen):
     seconds: float
 
 
-class StageReport(Record):
-    """One stage of training.
+class TrainingFigures(Frozen):
+    """What a training measured of itself: the worker's answer has it, and the stage's record keeps it.
 
-    `training_run` is made at smoke and carried on. `prefix_sha256` is the hash of the parameters
-    after `prefix_steps` updates, which an equal rerun must meet. `artifact` is only set by full.
-    `metrics` are measured on the validation split. `curve` is the training forward's loss; `monitored` what was scored
-    beside it: batches in evaluation mode, the reserve, slices. `seconds` is None in records of before it was measured.
-    Of several trainings, `trained`, `seed` names the one that counts, and all other fields are its. `avoided_usd` is
-    what the stages would have cost that a stop spared. `attempts` ended before the one that gave the
-    answer. Of the steps those after `first_step` are the stage's own, None where it was not recorded; `left_out_steps`
-    were planned, and all its trainings together ended before them. `alarms` are the monitors'.
+    `prefix_sha256` is the hash of the parameters after `prefix_steps` updates, which an equal rerun must meet. `curve`
+    is the training forward's loss; `monitored` what was scored beside it: batches in evaluation mode, the reserve,
+    slices. Of the steps those after `first_step` are the stage's own, None where it was not recorded: above 0 where it
+    goes on from the stage before. `alarms` are the monitors'.
     """
 
-    kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
-    training_run: str
-    fraction: float
-    seed: int
     rows: int
     steps: int
+    first_step: int | None = None
     resumed_from_step: int
-    checkpoint: str | None
-    checkpoint_sha256: str | None
     prefix_steps: int
     prefix_sha256: str | None
     parameters: int
     parameters_sha256: str | None
-    artifact: str | None = None
     artifact_sha256: str | None = None
-    metrics: dict[str, float]
     curve: tuple[CurvePoint, ...]
     monitored: tuple[CurvePoint, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
+
+
+class StageFindings(Frozen):
+    """What a stage says of its trainings: which of them counts, where its files lie, what it cost and spared.
+
+    `training_run` is made at smoke and carried on. `artifact` is only set by full. `metrics` are measured on the
+    validation split. `seconds` is None in records of before it was measured. Of several trainings, `trained`, `seed`
+    names the one that counts, and all that is one training's is its. `avoided_usd` is what the stages would have cost
+    that a stop spared. `attempts` ended before the one that gave the answer. `left_out_steps` were planned, and all its
+    trainings together ended before them.
+    """
+
+    training_run: str
+    fraction: float
+    seed: int
+    checkpoint: str | None
+    checkpoint_sha256: str | None
+    artifact: str | None = None
+    metrics: dict[str, float]
     seconds: StageSeconds | None = None
     trained: tuple[SeedResult, ...] = ()
     data_curve: DataCurve | None = None
     avoided_usd: Forecast | None = None
     attempts: tuple[Attempt, ...] = ()
-    first_step: int | None = None
     left_out_steps: int = 0
-    alarms: tuple[Alarm, ...] = ()
+
+
+class StageBody(StageFindings, TrainingFigures, Body):
+    """One stage of training: the figures of the training that counts, and what the stage says of it."""
+
+
+class StageReport(StageBody, Record):
+    """A stage's record."""
+
+    kind: Literal["smoke", "pilot", "full"]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Estimate(Frozen):
@@ -471,15 +525,13 @@ class ReliabilityBin(Frozen):
     rows: int
 
 
-class EvaluationReport(Record):
-    """The candidate and its baselines on the benchmark, scored from the exported artifact.
+class BenchmarkFigures(Frozen):
+    """What the answers of the candidate and its baselines measure on the benchmark.
 
     `comparisons` are the candidate's gains, `baseline_gains` those of each baseline over the prior, empty in
     records of before they were measured.
     """
 
-    kind: Literal["evaluation"] = "evaluation"  # pyright: ignore[reportIncompatibleVariableOverride]
-    benchmark: str
     rows: int
     groups: int
     primary: str
@@ -487,10 +539,26 @@ class EvaluationReport(Record):
     comparisons: tuple[Comparison, ...]
     baseline_gains: tuple[Comparison, ...] = ()
     reliability: tuple[ReliabilityBin, ...]
+
+
+class BenchmarkAnswers(Frozen):
+    """Which artifact answered, which benchmark, where its answers lie, and how long one takes."""
+
+    benchmark: str
     predictions: StoredFile
     latency_ms: float
     artifact: str
     artifact_sha256: str
+
+
+class EvaluationBody(BenchmarkAnswers, BenchmarkFigures, Body):
+    """The candidate and its baselines on the benchmark, scored from the exported artifact."""
+
+
+class EvaluationReport(EvaluationBody, Record):
+    """The evaluation's record."""
+
+    kind: Literal["evaluation"] = "evaluation"  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Control(Frozen):
@@ -501,7 +569,7 @@ class Control(Frozen):
     reason: str
 
 
-class Verdict(Record):
+class VerdictBody(Body):
     """Whether the model is worth shipping, why, and what the answer binds.
 
     `champion` is the version that was live before the verdict, `compared_with` the one that the model met:
@@ -514,7 +582,6 @@ class Verdict(Record):
     model cost in all.
     """
 
-    kind: Literal["promotion"] = "promotion"  # pyright: ignore[reportIncompatibleVariableOverride]
     decision: Literal["promote", "shadow", "reject"]
     reasons: tuple[str, ...]
     headline: str = ""
@@ -535,6 +602,12 @@ class Verdict(Record):
     previous_verdict_sha256: str | None
 
 
+class Verdict(VerdictBody, Record):
+    """Promotion's record."""
+
+    kind: Literal["promotion"] = "promotion"  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
 RECORD_TYPES: dict[Step, type[Record]] = {
     "dataset": DatasetVersion,
     "snapshot": Snapshot,
@@ -545,3 +618,8 @@ RECORD_TYPES: dict[Step, type[Record]] = {
     "evaluation": EvaluationReport,
     "promotion": Verdict,
 }
+
+
+def record_of(head: Record, body: Body) -> Record:
+    """The record of the head's step that has this body."""
+    return joined(RECORD_TYPES[head.kind], head, body)

@@ -10,7 +10,15 @@ from lifecycle.protocol.forecasts import GpuFit, MemoryForecast, RunTime, StepTi
 from lifecycle.protocol.jobs import CheckpointRef
 from lifecycle.protocol.latency import Latency
 from lifecycle.protocol.leak import Leak
-from lifecycle.protocol.records import Alarm, Attempt, CurvePoint, Estimate, Forecast, StageSeconds, StoredFile
+from lifecycle.protocol.records import (
+    Alarm,
+    Attempt,
+    Estimate,
+    Forecast,
+    StageSeconds,
+    StoredFile,
+    TrainingFigures,
+)
 from lifecycle.protocol.trial import Trial
 from lifecycle.protocol.words import Words
 from lifecycle.spec.frozen import Frozen
@@ -118,42 +126,30 @@ class OwnTrainer(Frozen):
     unread_weights: bool = False
 
 
-class TrainResult(Frozen):
+class TrainResult(TrainingFigures):
     """Answer to a TrainJob. `ended` says what ended the training before its planned steps, if no alarm did.
 
-    `first_step` is where it began: above 0 where it goes on from the stage before. `alarm` is the one that stopped it,
-    `alarms` are all. `progress` is None where a script made the first weights. `adversarial`: some parameters learn to
-    raise the loss that others learn to lower. `attempts` are those that ended before it; whoever started the worker
-    adds them. `trainer` is None for our loop.
+    `alarm` is the one that stopped it. `progress` is None where a script made the first weights. `adversarial`: some
+    parameters learn to raise the loss that others learn to lower. `attempts` are those that ended before it; whoever
+    started the worker adds them. `trainer` is None for our loop.
     """
 
     kind: Literal["train"] = "train"
     alarm: Alarm | None
-    rows: int
-    steps: int
     planned_steps: int
-    first_step: int | None = None
     ended: Literal["", "early", "budget"] = ""
-    resumed_from_step: int
     notes: tuple[str, ...] = ()
-    parameters: int
-    parameters_sha256: str
-    prefix_steps: int
-    prefix_sha256: str | None
+    parameters_sha256: str  # pyright: ignore[reportIncompatibleVariableOverride]
     checkpoint: CheckpointRef | None
     metrics: dict[str, float]
     learned: Learned | None
     progress: Progress | None = None
     adversarial: bool = False
-    curve: tuple[CurvePoint, ...]
-    monitored: tuple[CurvePoint, ...] = ()
     seconds: StageSeconds
     artifact: str | None = None
-    artifact_sha256: str | None = None
     device: str
     gpu_seconds: float
     attempts: tuple[Attempt, ...] = ()
-    alarms: tuple[Alarm, ...] = ()
     trainer: OwnTrainer | None = None
     unreviewed: UnreviewedInputs | None = None
 

@@ -18,7 +18,7 @@ from lifecycle.data.file_rows import FileRows
 from lifecycle.errors import DatasetError
 from lifecycle.gates import host as host_looks
 from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Control, Cost, StageSeconds
+from lifecycle.protocol.records import Control, Cost, Forecast, StageSeconds
 from lifecycle.protocol.results import TrainResult
 from lifecycle.protocol.trial import Trial
 from lifecycle.tasks.binary import BINARY
@@ -39,8 +39,8 @@ def check(name: str, status: str) -> CheckResult:
     return CheckResult.model_validate({"name": name, "status": status, "evidence": "planted", "fix": "mend it"})
 
 
-def outcome_of(checks, fields):
-    return [one.name for one in checks if one.stops], fields
+def outcome_of(checks, body):
+    return [one.name for one in checks if one.stops], body
 
 
 @pytest.mark.parametrize(("history", "stopped"), [("fail", ["backfill"]), ("pass", [])])
@@ -52,7 +52,7 @@ def test_dataset_whose_past_was_rewritten_gives_no_version(monkeypatch, history,
     state = SimpleNamespace(root=Path("/state"), folder=Path, relative=str)
     run = SimpleNamespace(workspace=SimpleNamespace(state=state), use_case=TOY)
     outcome = dataset.fetch_dataset(run)  # pyright: ignore[reportArgumentType]
-    assert outcome_of(outcome.checks, outcome.fields is None) == (stopped, bool(stopped))
+    assert outcome_of(outcome.checks, outcome.body is None) == (stopped, bool(stopped))
 
 
 # Of each gate of the snapshot: the checks that it asks, and what comes after it.
@@ -126,7 +126,7 @@ def answer() -> TrainResult:
 @pytest.mark.parametrize(("status", "trained"), [("fail", [7]), ("pass", [7, 8])])
 def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trained):
     monkeypatch.setattr(training, "train_job", lambda *given, **how: SimpleNamespace(out="out"))
-    monkeypatch.setattr(training, "mirrored", lambda run, folder: contextlib.nullcontext())
+    monkeypatch.setattr(training, "_mirrored", lambda run, folder: contextlib.nullcontext())
     monkeypatch.setattr(training, "training_checks", lambda stage, result: (check("finite", status),))
     monkeypatch.setattr(training, "_affordable_seconds", lambda run, spent: 1.0)
     monkeypatch.setattr(training, "seeds_of", lambda spec, stage: (7, 8))
@@ -139,10 +139,10 @@ def test_pilot_whose_first_seed_fails_trains_no_others(monkeypatch, status, trai
 
 @pytest.mark.parametrize(("status", "avoided"), [("fail", 2.0), ("pass", None)])
 def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided):
-    still = SimpleNamespace(high=2.0, value=2.0)
+    still = Forecast(name="still_to_come", unit="usd", value=2.0, low=1.0, high=2.0)
     for name, given in {
         "training_run_id": "run", "_spent": 0.0, "_trainings": ({7: answer()}, {}), "_still_to_come": still,
-        "stage_curve": (None, ()), "stage_checks": (check("finite", status),),
+        "stage_curve": (None, ()), "stage_checks": (check("finite", status),), "job_kind": BINARY,
     }.items():  # fmt: skip
         monkeypatch.setattr(training, name, lambda *asked, given=given: given)
     state = SimpleNamespace(relative=str)
@@ -150,9 +150,10 @@ def test_stage_that_stops_tells_what_was_not_spent(monkeypatch, status, avoided)
         step="smoke", record=lambda name, kind: None, use_case=TOY, code_sha256="c", sku=Sku(usd_per_hour=0.0),
         workspace=SimpleNamespace(state=state),
     )  # fmt: skip
-    fields = training.train_stage(run).fields  # pyright: ignore[reportArgumentType]
-    told = fields and fields["avoided_usd"]
-    assert (told and told.value) == avoided
+    body = training.train_stage(run).body  # pyright: ignore[reportArgumentType]
+    assert body is not None
+    assert (body.avoided_usd and body.avoided_usd.value) == avoided
+    assert (body.steps, body.parameters_sha256, body.metrics["val_loss"]) == (10, "a", 0.5)
 
 
 def test_message_of_a_step_names_what_stopped_it_and_nothing_else():
@@ -198,7 +199,7 @@ def test_promotion_of_a_model_that_cost_more_than_its_budget_ends_before_it_is_j
     run = SimpleNamespace(use_case=TOY, record=lambda name, kind: None)
     if stopped:
         outcome = promotion.judge(run)  # pyright: ignore[reportArgumentType]
-        assert outcome_of(outcome.checks, outcome.fields) == (["cost"], None)
+        assert outcome_of(outcome.checks, outcome.body) == (["cost"], None)
     else:
         with pytest.raises(BegunError):
             promotion.judge(run)  # pyright: ignore[reportArgumentType]

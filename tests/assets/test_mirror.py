@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from assets import mirror as mirrors
-from assets.mirror import Mirror, mirrored
+from assets.mirror import Mirror
+from assets.training import _mirrored as mirrored
 from lifecycle.protocol.records import Alarm, CurvePoint
 from lifecycle.storage.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
 from resources.mlflow import Tracking

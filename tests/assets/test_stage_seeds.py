@@ -37,7 +37,7 @@ def crash() -> WorkerError:
 def trained(monkeypatch):
     """What a stage's trainings give when each seed ends as asked: a loss, or None for a crash."""
     monkeypatch.setattr(training, "train_job", lambda *given, **how: SimpleNamespace(seed=given[4], out="out"))
-    monkeypatch.setattr(training, "mirrored", lambda run, folder: training.contextlib.nullcontext())
+    monkeypatch.setattr(training, "_mirrored", lambda run, folder: training.contextlib.nullcontext())
     for module in (training, seeds):
         monkeypatch.setattr(module, "training_checks", lambda stage, result: ())
 

@@ -59,7 +59,7 @@ def test_frame_answers_every_question_that_a_step_asks_of_mlflow():
     """What it lacked would go to the real MLflow, whose answer ended `make bench NAME=lifecycle` once."""
     asked = {
         node.attr
-        for file in ("step", "track")
+        for file in ("step", "step_run", "track")
         for node in ast.walk(ast.parse((ROOT / "assets" / f"{file}.py").read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "tracking"
     }

@@ -11,8 +11,9 @@ from test_record_store import common, dataset
 
 from assets.snapshot import snapshot_rows
 from lifecycle.data.snapshot import snapshot_is_whole
+from lifecycle.lineage import identity_of
 from lifecycle.protocol.checks import stopping
-from lifecycle.protocol.records import DatasetVersion, Snapshot
+from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, Step
 from lifecycle.storage.metrics import add_metrics, metrics_of, metrics_path
 from lifecycle.storage.records import FileRecordStore
 from lifecycle.storage.state import StateFolder
@@ -46,14 +47,17 @@ def renamed(toy: UseCase, folder: Path, model: tuple[str, str]) -> UseCase:
 def made(state: StateFolder, use_case: UseCase, version: DatasetVersion = VERSION) -> Snapshot:
     """The record that the step writes."""
     records = FileRecordStore(state)
+    upstream: dict[Step, Record] = {"dataset": version}
     run = SimpleNamespace(
-        workspace=SimpleNamespace(state=state, records=records), use_case=use_case, record=lambda step, kind: version
-    )
+        workspace=SimpleNamespace(state=state, records=records), use_case=use_case, record=lambda step, kind: version,
+        step="snapshot", code_sha256="c", upstream=upstream,
+        identity=identity_of(use_case, "snapshot", "c", upstream, {}),
+    )  # fmt: skip
     outcome = snapshot_rows(run)  # pyright: ignore[reportArgumentType]
     assert stopping(outcome.checks) == ()
-    assert outcome.fields is not None
+    assert outcome.body is not None
     record = Snapshot(
-        **common("snapshot", "s", {}, outcome.checks) | {"use_case": use_case.name}, **outcome.fields
+        **common("snapshot", "s", {}, outcome.checks) | {"use_case": use_case.name}, **dict(outcome.body)
     )  # fmt: skip
     records.put(record, "r1")
     if outcome.after is not None:
@@ -76,11 +80,14 @@ def test_equal_snapshot_of_another_use_case_is_taken_over_under_the_own_name(sta
         "Taken over from the snapshot of use case toy: the same rows, rules and split"
     )
     assert second.checks[1:] == first.checks[1:]
-    kept = {"use_case", "checks", "splits"}
+    kept = {"use_case", "checks", "splits", "contract"}
     assert second.model_dump(exclude=kept) == first.model_dump(exclude=kept)
     for name, split in second.splits.items():
         assert split.file.path == f"snapshots/other/{first.content_hash}/{name}.parquet"
         assert split.model_copy(update={"file": first.splits[name].file}) == first.splits[name]
+    assert first.contract is not None
+    path = f"contracts/other/{first.contract.sha256}.json"
+    assert second.contract == first.contract.model_copy(update={"path": path})
     # What the days of later versions are judged by.
     assert metrics_of(state, "other") == metrics_of(state, "toy") != ()
     shutil.rmtree(state.folder("snapshots", "toy"))

@@ -177,11 +177,11 @@ def snapshot(project):
 
 def test_snapshot_holds_the_hash_beside_the_path_and_rows_come_back_as_paths(project):
     _, state, source, _ = project
-    checks, fields = snapshot(project)
-    assert fields is not None, checks
+    checks, body = snapshot(project)
+    assert body is not None, checks
     files = {check.name: check for check in checks}["files"]
     assert (files.status, files.evidence) == ("pass", "400 files of picture can be read")
-    path = str(state.absolute(fields["splits"]["training"].file.path))
+    path = str(state.absolute(body.splits["training"].file.path))
     split = pd.read_parquet(path)
     assert split[sha_column("picture")][0] == sha256_file(source / split["picture"][0])
     asked = Rows(features=("picture",), label="bright", group="day", files=("picture",), files_root=str(source))
@@ -193,8 +193,8 @@ def test_a_missing_file_is_a_null_of_its_column_and_told_once(project):
     use_case.contract_path.write_text(use_case.contract_path.read_text().replace("required: true", "required: false"))
     rows.loc[rows["row_id"] % 7 == 0, "picture"] = None
     rows.to_parquet(source / "rows.parquet", index=False)
-    checks, fields = snapshot(project)
-    assert fields is not None, checks
+    checks, body = snapshot(project)
+    assert body is not None, checks
     found = {check.name: check for check in checks}
     assert found["files"].evidence == "342 files of picture can be read"
     assert "in 4 columns the share of nulls" in found["history"].evidence
@@ -204,8 +204,8 @@ def test_snapshot_stops_at_wrong_files_names_their_rows_and_writes_nothing(proje
     _, state, source, _ = project
     (source / "files" / "0007.png").unlink()
     (source / "files" / "0011.png").write_bytes(b"")
-    checks, fields = snapshot(project)
-    assert fields is None
+    checks, body = snapshot(project)
+    assert body is None
     assert (checks[-1].name, checks[-1].stops, checks[-1].observed) == ("files", True, 2)
     assert "row_id=7, picture=files/0007.png: the file is missing" in checks[-1].evidence
     assert checks[-1].details[0]["row"] == {"row_id": 7, "picture": "files/0007.png"}
@@ -225,14 +225,14 @@ def test_files_of_a_sensitive_column_are_told_without_their_paths(project):
 
 def test_snapshot_finds_equal_bytes_in_training_and_the_benchmark(project):
     _, state, source, _ = project
-    _, fields = snapshot(project)
-    assert fields is not None
-    ids = {name: pd.read_parquet(state.absolute(split.file.path))["row_id"] for name, split in fields["splits"].items()}
+    _, body = snapshot(project)
+    assert body is not None
+    ids = {name: pd.read_parquet(state.absolute(split.file.path))["row_id"] for name, split in body.splits.items()}
     for place in range(10):
         copied, onto = ids["training"][place], ids["benchmark"][place]
         (source / "files" / f"{onto:04}.png").write_bytes((source / "files" / f"{copied:04}.png").read_bytes())
-    checks, fields = snapshot(project)
-    assert fields is None
+    checks, body = snapshot(project)
+    assert body is None
     leakage = next(check for check in checks if check.name == "leakage")
     assert leakage.stops
     assert "10 rows of benchmark" in leakage.evidence

@@ -5,10 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from lifecycle.identity import canonical_json
 from lifecycle.promotion import log
-from lifecycle.protocol.records import PARENTS, STEPS, StageReport
+from lifecycle.protocol.records import PARENTS, STEPS, Body, Record, StageReport, part_of, record_of
 from lifecycle.storage.records import FileRecordStore, record_bytes, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import parent_hashes, upstream_records
@@ -74,6 +75,17 @@ def test_golden_record_equals_the_same_record_that_was_never_stored(store):
     assert record == made
     assert made == record
     assert record != record.model_copy(update={"rows": 0})
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_golden_record_is_a_head_and_a_body_and_no_other_record_has_that_body(store, step):
+    record = store.of_run("toy", step, RUN_ID)
+    form = next(base for base in type(record).__mro__ if issubclass(base, Body) and not issubclass(base, Record))
+    head, body = part_of(record, Record), part_of(record, form)
+    assert record_of(head, body) == record
+    other = "dataset" if step != "dataset" else "snapshot"
+    with pytest.raises(ValidationError):
+        record_of(head.model_copy(update={"kind": other}), body)
 
 
 def test_golden_seeds_keep_their_auc(store):

@@ -2,7 +2,6 @@ import multiprocessing
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,11 +13,12 @@ from lifecycle.data.files import read_columns
 from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, written_splits
 from lifecycle.data.split import SPLITS
 from lifecycle.errors import DatasetError
+from lifecycle.protocol.records import SnapshotBody
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
 
 
-def write(state: StateFolder, splits: Path) -> dict[str, Any]:
+def write(state: StateFolder, splits: Path) -> SnapshotBody:
     """The snapshot of a dataset that holds the splits' rows, a file a split."""
     use_case = load_use_case(toy_jobs.TOY)
     contract, label = load_contract(use_case.contract_path), "positive"
@@ -29,14 +29,14 @@ def write(state: StateFolder, splits: Path) -> dict[str, Any]:
             rows.drop(columns=label).to_parquet(Path(name, f"{split}.parquet"), index=False)
             frames[split] = rows.set_index(pd.RangeIndex(first, first := first + len(rows)))
         with written_splits(state, use_case, Path(name), frames, label) as written:
-            return install_snapshot(state, use_case, contract, dataset(), frames, written)
+            return install_snapshot(state, use_case, contract, dataset(), frames, written, first)
 
 
 def write_often(root: Path, splits: Path) -> set[str]:
     """Write the same snapshot ten times, and hold its files against the record each time."""
     state = StateFolder(root)
-    fields = [write(state, splits) for _ in range(10)]
-    return {found["content_hash"] for found in fields if snapshot_is_whole(state, found["splits"])}
+    bodies = [write(state, splits) for _ in range(10)]
+    return {found.content_hash for found in bodies if snapshot_is_whole(state, found.splits)}
 
 
 @pytest.fixture
@@ -49,37 +49,37 @@ def folders(state: StateFolder) -> list[str]:
 
 
 def test_snapshot_is_written_below_its_content_hash_and_nothing_else_is_left(state, splits):
-    fields = write(state, splits)
-    assert folders(state) == [fields["content_hash"]]
-    assert snapshot_is_whole(state, fields["splits"])
-    training = fields["splits"]["training"]
+    body = write(state, splits)
+    assert folders(state) == [body.content_hash]
+    assert snapshot_is_whole(state, body.splits)
+    training = body.splits["training"]
     rows = pd.read_parquet(state.absolute(training.file.path))
     assert training.rows == len(rows) > 0
     assert training.positives == rows["positive"].sum()
     assert training.groups == rows["day"].nunique()
     assert training.start == rows["day"].min().isoformat()
-    assert fields["benchmark"] == "toy 2024-04-10 to 2024-04-29, positive v1"
+    assert body.benchmark == "toy 2024-04-10 to 2024-04-29, positive v1"
 
 
 def test_equal_rows_have_equal_addresses_and_one_changed_value_another(state, splits, tmp_path):
     first = write(state, splits)
-    assert write(state, splits)["content_hash"] == first["content_hash"]
+    assert write(state, splits).content_hash == first.content_hash
     other = toy_jobs.copy_splits(
         splits, tmp_path / "other", validation=lambda rows: rows.assign(x1=rows["x1"].where(rows.index != 5, 0.5))
     )
-    assert write(state, other)["content_hash"] != first["content_hash"]
+    assert write(state, other).content_hash != first.content_hash
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:-1]), Path.unlink])
 def test_damaged_snapshot_is_noticed_and_written_anew(state, splits, damage):
-    fields = write(state, splits)
-    path = state.absolute(fields["splits"]["validation"].file.path)
+    body = write(state, splits)
+    path = state.absolute(body.splits["validation"].file.path)
     damage(path)
-    assert not snapshot_is_whole(state, fields["splits"])
+    assert not snapshot_is_whole(state, body.splits)
     again = write(state, splits)
-    assert again["content_hash"] == fields["content_hash"]
-    assert snapshot_is_whole(state, again["splits"])
-    assert folders(state) == [fields["content_hash"]]
+    assert again.content_hash == body.content_hash
+    assert snapshot_is_whole(state, again.splits)
+    assert folders(state) == [body.content_hash]
 
 
 def test_failed_write_leaves_nothing(state, splits, monkeypatch):

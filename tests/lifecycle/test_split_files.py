@@ -120,10 +120,10 @@ def test_snapshot_of_a_label_of_its_own_columns_name_is_made(tmp_path, splits):
     label = Label(name="positive", version=1, column="positive")
     own = contract.model_copy(update={"columns": (*columns, target), "label": label})
     healthy = CheckResult(name="contract", status="pass")
-    checks, fields = make_snapshot(state, use_case, own, version, lambda folder, contract: healthy)
+    checks, body = make_snapshot(state, use_case, own, version, lambda folder, contract: healthy)
     assert stopping(checks) == ()
-    assert fields is not None
-    assert fields["splits"]["training"].positives > 0
+    assert body is not None
+    assert (body.splits["training"].positives or 0) > 0
 
 
 @pytest.mark.parametrize(

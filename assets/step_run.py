@@ -1,0 +1,73 @@
+"""Which step of which run is being made, and what it may use.
+
+`StepOfRun` is all that a picture, a report or a page of metadata is told; `StepRun` is what a step's own work gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import dagster as dg
+
+from lifecycle.cost.prices import Sku
+from lifecycle.protocol.records import Record, Step
+from lifecycle.use_case import UseCase
+from resources.launcher import Launcher
+from resources.mlflow import TrackedRun, Tracking
+from resources.workspace import Intent, Workspace
+
+# The tag that a job puts on its runs: candidate, experiment, preflight or validation.
+INTENT_TAG = "trainworthy/intent"
+# Data is judged and nothing trained: no MLflow run, and neither newest records nor latest report are moved.
+VALIDATION = "validation"
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+@dataclass(frozen=True)
+class StepOfRun:
+    """The step by what it is: its use case, its run, the records that it is made from, its identity.
+
+    `use_case` is at the dataset version of this run, `intent` what the job is for (INTENT_TAG).
+    """
+
+    use_case: UseCase
+    step: Step
+    run_id: str
+    intent: str
+    upstream: Mapping[Step, Record]
+    identity: str
+    code_sha256: str
+
+    def record(self, step: Step, kind: type[RecordT]) -> RecordT:
+        """An upstream record by its type."""
+        return cast(RecordT, self.upstream[step])
+
+    @property
+    def trains(self) -> bool:
+        """True unless the run only validates data."""
+        return self.intent != VALIDATION
+
+
+@dataclass(frozen=True)
+class StepResources:
+    """What Dagster hands to every step; `declared` is the run config's."""
+
+    workspace: Workspace
+    tracking: Tracking
+    launcher: Launcher
+    declared: Intent
+
+
+@dataclass(frozen=True)
+class StepRun(StepOfRun, StepResources):
+    """A step with all that it may use: the stores, the worker, its machine's price, Dagster's context."""
+
+    context: dg.AssetExecutionContext
+    sku: Sku
+
+    def tracked(self) -> TrackedRun:
+        """The MLflow run of this Dagster run."""
+        tags = {"use_case": self.use_case.name, "intent": self.intent, "task": self.use_case.spec.task.kind}
+        return self.tracking.run(self.use_case.name, self.run_id, tags)
