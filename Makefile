@@ -102,7 +102,7 @@ mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 	mlflow ui --host 127.0.0.1 --port $(PORT) \
 		--backend-store-uri "sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db"
 
-bench: $(READY)  ## make bench NAME=busy|checkpoint|comfort|demo|evening|flights|go_no_go|leakage|lifecycle|loading|loop|metrics|monitors|preflight|preflight_memory|preflight_seconds|protection|reviewed|rollback|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
+bench: $(READY)  ## make bench NAME=busy|checkpoint|comfort|demo|evening|flights|go_no_go|house|leakage|lifecycle|loading|loop|metrics|monitors|preflight|preflight_memory|preflight_seconds|protection|reviewed|rollback|snapshot|stories|tasks|unmoved|validation; ARGS=--short: its whole way in seconds
 	python -m benchmarks.$(NAME) $(ARGS)
 
 screenshots: $(READY)  ## the pictures of docs/images, from the newest flight_delays run; needs Chromium

@@ -29,7 +29,7 @@ from lifecycle.identity import step_code_sha256
 from lifecycle.lineage import identity_of, refuse_outdated
 from lifecycle.promotion.earlier import tell_open
 from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import STEPS, Body, Record, StageReport, Step, StoppedStep, Verdict, record_of
+from lifecycle.protocol.records import FORM, STEPS, Body, Record, StageReport, Step, StoppedStep, Verdict, record_of
 from lifecycle.provenance import collect_provenance
 from lifecycle.storage.upstream import parent_hashes, upstream_records
 from lifecycle.use_case import UseCase
@@ -204,6 +204,7 @@ def _record(run: StepRun, outcome: Outcome[Body], meter: Meter, message: str) ->
         cost=meter.cost(run.sku, run.use_case.spec.compute.gpus, outcome.gpu_seconds),
         checks=outcome.checks,
         task=run.use_case.spec.task.kind,
+        form=FORM,
     )
     return StoppedStep(**dict(head), error=message) if outcome.body is None else record_of(head, outcome.body)
 

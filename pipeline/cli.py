@@ -15,6 +15,7 @@ from pipeline.commands import (
     contract,
     datasets,
     doctor,
+    explain,
     history,
     new,
     next_version,
@@ -24,7 +25,7 @@ from pipeline.commands import (
 )
 
 # In the order of the help text, which is that of a user's day.
-COMMANDS = (doctor, new, check, contract, verdict, next_version, champion, history, replay, datasets, schema)
+COMMANDS = (doctor, new, check, explain, contract, verdict, next_version, champion, history, replay, datasets, schema)
 EXAMPLES = """\
 examples:
   trainworthy doctor                  is everything set up, and what to do where it is not

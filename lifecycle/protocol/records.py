@@ -117,10 +117,15 @@ class Written:
         return 0
 
 
+# Of what is written now. 2: records say their form, alarms the rule that names their cause, and trials a code.
+FORM = 2
+
+
 class Record(Frozen):
     """The head of every record: what it is, what it was made from, how, for how much, and whether its gate passed.
 
-    `task` is the kind of task of its use case; records of before there were kinds are about binary labels.
+    `task` is the kind of task of its use case; records of before there were kinds are about binary labels. `form` is
+    that of the JSON: 1 says nothing of it, and loads for ever.
     """
 
     _written: Written | None = PrivateAttr(default=None)
@@ -133,6 +138,7 @@ class Record(Frozen):
     cost: Cost
     checks: tuple[CheckResult, ...] = ()
     task: str = "binary"
+    form: int = 1
 
     @property
     def passed(self) -> bool:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from lifecycle.errors import RecordError
 from lifecycle.identity import canonical_json
-from lifecycle.protocol.records import RECORD_TYPES, Record, Step, StoppedStep, Written
+from lifecycle.protocol.records import FORM, RECORD_TYPES, Record, Step, StoppedStep, Written
 from lifecycle.storage.state import StateFolder, write_atomic
 
 
@@ -89,8 +89,12 @@ class FileRecordStore:
         if _sha256(content) != sha256:
             fix = f"delete {path} and materialize {use_case}/{step} again"
             raise RecordError(f"the {step} record was changed after it was written", value=sha256, fix=fix)
-        kind = StoppedStep if "error" in json.loads(content) else RECORD_TYPES[step]
+        values = json.loads(content)
+        kind = StoppedStep if "error" in values else RECORD_TYPES[step]
         fix = f"materialize {use_case}/{step} again"
+        if values.get("form", 1) > FORM:
+            told = f"the {step} record was written by a newer Trainworthy (form {values['form']}, known up to {FORM})"
+            raise RecordError(told, value=sha256, fix="use that version, or a state folder of this one's own")
         try:
             record = kind.model_validate_json(content)
         except ValidationError:

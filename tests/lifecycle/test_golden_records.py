@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from lifecycle.identity import canonical_json
 from lifecycle.promotion import log
-from lifecycle.protocol.records import PARENTS, STEPS, Body, Record, StageReport, part_of, record_of
+from lifecycle.protocol.records import FORM, PARENTS, STEPS, Body, Record, StageReport, part_of, record_of
 from lifecycle.storage.records import FileRecordStore, record_bytes, record_sha256
 from lifecycle.storage.state import StateFolder
 from lifecycle.storage.upstream import parent_hashes, upstream_records
@@ -36,6 +36,11 @@ def test_golden_form_differs_from_the_one_of_today(store):
     """Else the tests beside this one would hold whatever the store does."""
     records = [store.of_run("toy", step, RUN_ID) for step in STEPS]
     assert any(canonical_json(record.model_dump(mode="json")) != record_bytes(record) for record in records)
+
+
+def test_golden_records_are_of_the_first_form(store):
+    assert {store.of_run("toy", step, RUN_ID).form for step in STEPS} == {1}
+    assert FORM > 1
 
 
 def test_golden_records_are_each_others_parents(store):

@@ -4,7 +4,7 @@ import pytest
 
 from lifecycle.errors import RecordError, SettingsError
 from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Cost, DatasetVersion, PreflightReport, Provenance, Record, StoppedStep
+from lifecycle.protocol.records import FORM, Cost, DatasetVersion, PreflightReport, Provenance, Record, StoppedStep
 from lifecycle.storage.records import FileRecordStore, record_sha256
 from lifecycle.storage.state import StateFolder, write_atomic
 
@@ -124,6 +124,12 @@ def test_record_of_an_older_form_is_refused_and_not_reused(store, state):
     assert store.by_identity("toy", "dataset", "d1") is None
     with pytest.raises(RecordError, match="another version's form"):
         store.get("toy", "dataset", sha256)
+
+
+def test_record_of_a_newer_form_is_refused_with_what_to_do(store):
+    newer = dataset().model_copy(update={"form": FORM + 1})
+    with pytest.raises(RecordError, match=rf"newer Trainworthy \(form {FORM + 1}, known up to {FORM}\)"):
+        store.get("toy", "dataset", store.put(newer, "r1"))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "/etc", ".hidden", "a b", "a\n", "a\0", "ü"])

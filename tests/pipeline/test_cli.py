@@ -238,3 +238,21 @@ def test_cli_output_that_nobody_reads_to_its_end_is_no_traceback(fresh):
 def test_cli_error_says_where_its_kind_is_explained(fresh):
     done = fresh.call("-m", "pipeline.cli", "verdict", "toi")
     assert done.out.splitlines()[-1] == "  more: docs/errors.md#settingserror"
+
+
+def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
+    assert cli.main(["explain", "inputs.finite"]) == 0
+    told = capsys.readouterr().out
+    assert "fix: replace them in to_tensors" in told
+    assert "docs/preflight/inputs.finite.md" in told
+    assert cli.main(["explain", "determinism"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "determinism.same_seed", "determinism.resume",
+    ]  # fmt: skip
+    assert cli.main(["explain"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 50
+
+
+def test_explain_of_an_unknown_check_offers_the_near_one(capsys):
+    assert cli.main(["explain", "inputs.finit"]) == 1
+    assert "did you mean 'inputs.finite'?" in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""The house: no circle of imports, no decision on words; and the bench sees both where they are planted."""
+
+import ast
+
+from benchmarks import house
+
+
+def test_no_modules_of_the_product_import_each_other_and_nothing_decides_by_words():
+    edges = {name: set(house.imports(name)) for name in house.modules()}
+    assert len(edges) > 400
+    assert house.circles(edges) == []
+    assert house.decided_by_words() == []
+    assert house.linter_exceptions() == 0
+
+
+def test_circles_are_found_over_any_number_of_modules_and_apart():
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert house.circles(edges) == [["a", "b", "c"], ["d", "e"]]
+
+
+def test_import_in_a_function_and_for_types_alone_counts(monkeypatch):
+    text = "def f():\n    from lifecycle.errors import Problem\n\nif TYPE_CHECKING:\n    from lifecycle import plan\n"
+    monkeypatch.setattr(house, "tree", lambda name: ast.parse(text))
+    assert list(house.imports("lifecycle.new")) == ["lifecycle.errors", "lifecycle.plan"]
+
+
+def test_decision_on_words_is_told_and_one_on_a_code_is_not(monkeypatch):
+    text = (
+        'a = trial.evidence.startswith("not tried")\nb = error.problem == SPARSE\nc = "x" in check.cause\n'
+        'd = check.fix == ""\ne = trial.code == UNTRIED\nf = text.startswith("x")\n'
+    )
+    monkeypatch.setattr(house, "tree", lambda name: ast.parse(text))
+    monkeypatch.setattr(house, "modules", lambda: {"lifecycle.new": None})
+    assert [place.rpartition(":")[2] for place in house.decided_by_words()] == ["1", "2", "3"]
