@@ -121,7 +121,7 @@ def _named(subject: Subject) -> Callable[[TrainState], NamedRows]:
 
 
 def _after(progressive: Progressive, watch: Watch, until: Sequence[str]) -> Callable[[TrainState, Update], bool]:
-    """What a flight does after an update with the curve and the reserve."""
+    """What the loop does after an update with the curve and the reserve."""
     windows = [0]
 
     def after(state: TrainState, update: Update) -> bool:
@@ -131,7 +131,7 @@ def _after(progressive: Progressive, watch: Watch, until: Sequence[str]) -> Call
         if closed is not None:
             windows[0] = len(points)
             watch.after_points(state, (closed, *beside))
-        # As a flight does, or it would count as waiting for rows.
+        # As the loop does, or it would count as waiting for rows.
         state.clock.lap(VALIDATION)
         return any(one.monitor in until for one in watch.alarms)
 

@@ -29,7 +29,7 @@ def script_problems(folder: Path, file: str) -> list[Problem]:
     path = folder / file
     if not path.is_file():
         found = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*.py") if p.name not in _OTHERS)
-        fix = f"create it with def {FUNCTION}(flight), or name one of: {', '.join(found)}" if found else _CREATE
+        fix = f"create it with def {FUNCTION}(session), or name one of: {', '.join(found)}" if found else _CREATE
         return [Problem("use_case.yaml: trainer", f"the folder {folder.name} has no such file", fix, file)]
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ def script_problems(folder: Path, file: str) -> list[Problem]:
     imported = {a.asname or a.name for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION]
     if not defined:
-        fix = f"define {FUNCTION}(flight); it trains, calls flight.step at each update, and returns {_RETURNS}"
+        fix = f"define {FUNCTION}(session); it trains, calls session.step at each update, and returns {_RETURNS}"
         return [] if FUNCTION in imported else [Problem(file, f"the function {FUNCTION} is missing", fix)]
     return _function_problems(file, defined[-1])
 
@@ -49,14 +49,16 @@ def _function_problems(file: str, function: ast.FunctionDef) -> list[Problem]:
     where, taken, found = f"{file}:{function.lineno}", function.args, []
     needed = len([*taken.posonlyargs, *taken.args]) - len(taken.defaults)
     if needed > 1 or not (taken.args or taken.posonlyargs or taken.vararg) or None in taken.kw_defaults:
-        found.append(Problem(where, f"{FUNCTION} is given one argument, the flight", f"write def {FUNCTION}(flight):"))
+        found.append(
+            Problem(where, f"{FUNCTION} is given one argument, the session", f"write def {FUNCTION}(session):")
+        )
     if not any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(function)):
         found.append(Problem(where, f"{FUNCTION} returns nothing", f"return {_RETURNS}"))
     return found
 
 
 _OTHERS = ("model.py", "dataset.py", "__init__.py")
-_CREATE = f"create it with def {FUNCTION}(flight)"
+_CREATE = f"create it with def {FUNCTION}(session)"
 
 
 def load_script(task: Task, file: str) -> Callable[[Any], object]:
@@ -65,7 +67,7 @@ def load_script(task: Task, file: str) -> Callable[[Any], object]:
     module = importlib.import_module(f"{package}.{file.removesuffix('.py').replace('/', '.')}")
     function = getattr(module, FUNCTION, None)
     if not callable(function):
-        raise TrainingError(f"{file} has no function {FUNCTION}", fix=f"define {FUNCTION}(flight)")
+        raise TrainingError(f"{file} has no function {FUNCTION}", fix=f"define {FUNCTION}(session)")
     return function
 
 

@@ -8,7 +8,7 @@ from lifecycle.protocol.results import OwnTrainer
 # How long the first update may take, which compiles, and whatever a script does between two calls.
 FIRST_SECONDS = 1800.0
 FAMILY = "trainer"
-TELL = "give flight.step the model, after backward and before the update"
+TELL = "give session.step the model, after backward and before the update"
 
 
 def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
@@ -17,7 +17,7 @@ def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
         return f"{seen.file} told no gradient, so that only its losses could be looked at", TELL
     if seen.unwatched:
         told = f"{seen.file} told more models than can be watched: the later ones had no monitors"
-        return told, "give flight.step the same module at each update, and not a copy"
+        return told, "give session.step the same module at each update, and not a copy"
     return None
 
 
@@ -31,7 +31,7 @@ def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
     fixes = []
     if seen.gradients and not seen.closer:
         told.append("monitors saw losses and gradients, and neither activations nor what an update changed")
-        fixes.append("give flight.step the optimizer, too")
+        fixes.append("give session.step the optimizer, too")
     if not seen.gradients:
         told.append("no gradient was seen before an update: one that is not finite would have reached the weights")
         fixes.append(TELL)
@@ -42,10 +42,10 @@ def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
         told.append("no checkpoint was written in this attempt")
     if seen.asked_to_end:
         told.append(f"it made another update although {seen.asked_to_end}")
-        fixes.append("look at flight.should_stop after each update")
+        fixes.append("look at session.should_stop after each update")
     if seen.unread_weights:
-        told.append("rows have weights, and it never read flight.weights")
-        fixes.append("weigh each row's loss by flight.weights, or remove training.class_weights and the weight column")
+        told.append("rows have weights, and it never read session.weights")
+        fixes.append("weigh each row's loss by session.weights, or remove training.class_weights and the weight column")
     return CheckResult(
         name=FAMILY, status="insufficient", severity="warning", device=device, observed=seen.file,
         evidence=f"{seen.file}: {'; '.join(told)}", fix="; ".join(dict.fromkeys(fixes)),

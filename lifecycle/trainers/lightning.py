@@ -1,4 +1,4 @@
-"""A callback for Lightning: it tells a Flight each update, writes checkpoints when they are due, and ends the training.
+"""A callback for Lightning: it tells the session each update, writes checkpoints when due, and ends the training.
 
 Beside `lightning` it works with `pytorch_lightning`, the same under another name: whichever is imported first.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.engine.trainers.flight import Flight
+from lifecycle.engine.trainers.session import TrainingSession
 from lifecycle.errors import TrainingError
 
 if TYPE_CHECKING or "lightning.pytorch" not in sys.modules:
@@ -27,24 +27,24 @@ FILE = "lightning.ckpt"
 class TrainworthyCallback(Callback):
     """Give it to the Trainer's callbacks, and its `ckpt_path` to fit.
 
-    The Trainer keeps its own state_dict, without the flight. With several optimizers, the updates that they make of one
-    batch count as one.
+    The Trainer keeps its own state_dict, without the session. With several optimizers, the updates that they
+    make of one batch count as one.
     """
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, session: TrainingSession) -> None:
         super().__init__()
-        self.flight = flight
+        self.session = session
         self._losses: list[Tensor] = []
         self._rows, self._told = 0, False
 
     @property
     def ckpt_path(self) -> str | None:
         """The newest sound checkpoint, from which fit goes on; None if there is none."""
-        newest = self.flight.newest
+        newest = self.session.newest
         return None if newest is None else str(newest / FILE)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self.flight.waited()
+        self.session.waited()
         self._rows += _rows(batch)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
@@ -62,14 +62,14 @@ class TrainworthyCallback(Callback):
                 fix="return the loss from training_step, or use self.manual_backward(loss)",
             )
         loss = sum(self._losses)
-        self.flight.step(loss=loss, rows=self._rows, model=pl_module, optimizer=trainer.optimizers, scaled=scaled)
+        self.session.step(loss=loss, rows=self._rows, model=pl_module, optimizer=trainer.optimizers, scaled=scaled)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not self._told:
             return
         self._losses, self._rows, self._told = [], 0, False
         self._save_if_due(trainer, pl_module)
-        trainer.should_stop = trainer.should_stop or self.flight.should_stop
+        trainer.should_stop = trainer.should_stop or self.session.should_stop
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         # Lightning leaves its loop by SystemExit if SIGTERM comes between a batch's end and the next one.
@@ -77,8 +77,8 @@ class TrainworthyCallback(Callback):
             self._save_if_due(trainer, pl_module)
 
     def _save_if_due(self, trainer: Any, pl_module: Any) -> None:
-        if self.flight.checkpoint_due:
-            with self.flight.checkpoint_files(model=pl_module) as folder:
+        if self.session.checkpoint_due:
+            with self.session.checkpoint_files(model=pl_module) as folder:
                 trainer.save_checkpoint(Path(folder) / FILE)
 
 

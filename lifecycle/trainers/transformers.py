@@ -1,4 +1,4 @@
-"""A TrainerCallback for transformers: it tells a Flight each update, has checkpoints saved, and ends the training."""
+"""A TrainerCallback for transformers: it tells the session each update, has checkpoints saved, and ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 from transformers.trainer_utils import IntervalStrategy  # pyright: ignore[reportMissingImports]
 
-from lifecycle.engine.trainers.flight import Flight
+from lifecycle.engine.trainers.session import TrainingSession
 
 FOLDER = "checkpoint"
 
@@ -22,14 +22,14 @@ class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralType
     are clipped by then: their norm before that is in the log, too.
     """
 
-    def __init__(self, flight: Flight) -> None:
-        self.flight = flight
+    def __init__(self, session: TrainingSession) -> None:
+        self.session = session
         self._saving = False
 
     @property
     def resume_from(self) -> str | None:
         """The newest sound checkpoint, from which train goes on; None if there is none."""
-        newest = self.flight.newest
+        newest = self.session.newest
         return None if newest is None else str(newest / FOLDER)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -38,27 +38,27 @@ class TrainworthyCallback(TrainerCallback):  # pyright: ignore[reportGeneralType
         args.logging_nan_inf_filter = False
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.flight.waited()
+        self.session.waited()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.flight.look(kwargs["model"], optimizer=kwargs["optimizer"], scaled=bool(args.fp16))
+        self.session.look(kwargs["model"], optimizer=kwargs["optimizer"], scaled=bool(args.fp16))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not logs or "loss" not in logs:
             return
         rows = args.train_batch_size * args.gradient_accumulation_steps
-        self.flight.step(
+        self.session.step(
             loss=logs["loss"], rows=rows, model=kwargs["model"], learning_rate=logs.get("learning_rate"),
             scaled=bool(args.fp16), grad_norm=logs.get("grad_norm"),
         )  # fmt: skip
-        self._saving = self.flight.checkpoint_due
-        control.should_training_stop = control.should_training_stop or self.flight.should_stop
+        self._saving = self.session.checkpoint_due
+        control.should_training_stop = control.should_training_stop or self.session.should_stop
         control.should_save = control.should_save or self._saving
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self._saving:
             return
         self._saving = False
-        with self.flight.checkpoint_files(model=kwargs["model"]) as folder:
+        with self.session.checkpoint_files(model=kwargs["model"]) as folder:
             # The script's folder may lie on another file system.
             shutil.move(Path(args.output_dir) / f"checkpoint-{state.global_step}", folder / FOLDER)

@@ -112,7 +112,7 @@ def test_check_and_new_import_neither_torch_nor_dagster_nor_mlflow():
 
 def test_check_of_a_use_case_with_its_own_trainer_tells_what_its_script_lacks(toy, capsys):
     edit(toy, "use_case.yaml", "stages: {", "trainer: train.py\nstages: {")
-    (toy / "train.py").write_text("def train(flight):\n    return None\n")
+    (toy / "train.py").write_text("def train(session):\n    return None\n")
     edit(toy, "model.py", "def loss_fn(", "def own_loss(")
     assert main(["check", "toy"]) == 0
     assert "✓ train.py" in (out := capsys.readouterr().out)
@@ -121,7 +121,7 @@ def test_check_of_a_use_case_with_its_own_trainer_tells_what_its_script_lacks(to
     assert main(["check", "toy"]) == 1
     out = capsys.readouterr().out
     assert "✗ train.py" in out
-    assert "write def train(flight):" in out
+    assert "write def train(session):" in out
     assert "train returns nothing" in out
 
 

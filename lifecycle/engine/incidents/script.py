@@ -22,7 +22,7 @@ from lifecycle.incidents.incident import Incident
 from lifecycle.protocol.results import GuiltyRow, ReplayResult
 from lifecycle.scoring import choose_device
 
-NOT_TOLD = "the script did not tell their numbers (flight.step(rows=…))"
+NOT_TOLD = "the script did not tell their numbers (session.step(rows=…))"
 # Rows that are told of.
 _ROWS = 5
 

@@ -1,7 +1,7 @@
 """Checkpoints whose files a training script writes itself: whole or not at all, hashed, the newest sound one offered.
 
 What lies in them is the script's: nothing of it is read here, so that no pickle is loaded. A folder `step-<n>` has the
-script's files in `files`, what the handle itself goes on with in `flight.json`, and, written last, `manifest.json` with
+script's files in `files`, what the handle itself goes on with in `session.json`, and, last, `manifest.json` with
 every file's SHA-256 and the identity of the training.
 """
 
@@ -51,7 +51,7 @@ class ScriptCheckpoints:
         return waited >= (interval_seconds(self.seconds, 0.0, self._machine) if self.written else FIRST_SECONDS)
 
     @contextmanager
-    def writing(self, step: int, flight: dict[str, Any]) -> Iterator[Path]:
+    def writing(self, step: int, session: dict[str, Any]) -> Iterator[Path]:
         """A folder for the script's files; a checkpoint of the step once the block has ended without an error."""
         started = time.monotonic()
         final, temporary = checkpoint_path(self.folder, step), self.folder / f".writing-step-{step:08d}"
@@ -62,7 +62,7 @@ class ScriptCheckpoints:
             yield temporary / "files"
             if not any(temporary.rglob("files/**/*")):
                 raise CheckpointError("the trainer wrote no file into its checkpoint", fix="save into the given folder")
-            (temporary / "flight.json").write_bytes(canonical_json(flight))
+            (temporary / "session.json").write_bytes(canonical_json(session))
             hashes = _hashes(temporary)
             write_atomic(
                 temporary / "manifest.json", canonical_json({"identity": self.identity, "step": step, "files": hashes})

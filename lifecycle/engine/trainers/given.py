@@ -25,7 +25,9 @@ def loss_of(loss: float | Tensor) -> float:
     if isinstance(loss, torch.Tensor):
         if loss.numel() != 1:
             shape = tuple(loss.shape)
-            raise TrainingError("flight.step was given several losses", value=shape, fix="give their mean: loss.mean()")
+            raise TrainingError(
+                "session.step was given several losses", value=shape, fix="give their mean: loss.mean()"
+            )
         return float(loss.detach())
     if not isinstance(loss, Real):
         raise _wrong("loss", loss, "give the mean loss of the update's rows, a number or a tensor of one")
@@ -92,4 +94,4 @@ def require_parts(parts: Mapping[str, object]) -> None:
 
 
 def _wrong(name: str, given: object, fix: str) -> TrainingError:
-    return TrainingError(f"flight.step was given no {name}", value=type(given).__name__, fix=fix)
+    return TrainingError(f"session.step was given no {name}", value=type(given).__name__, fix=fix)

@@ -43,6 +43,6 @@ class ScriptHeartbeat(Heartbeat):
     def _finding(self, path: Path) -> Finding:
         return Finding(
             "hang", "warning", self._step, self._step, "the training script has called nothing for long",
-            f"no call of the flight for {self._waited:.0f} s since update {self._step}: it hangs, or does something "
+            f"no call of the session for {self._waited:.0f} s since update {self._step}: it hangs, or does something "
             f"else for as long; where each thread is: {path}",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a training by a script has told so far, and whether it has to end; the script sees it through its Flight.
+"""What a training by a script has told so far, and whether it has to end; the script sees it by its session.
 
 Progress, metrics, clock, deadline and curve are those of a training by our own loop.
 """
@@ -22,10 +22,10 @@ from lifecycle.engine.trainers.told_curve import ToldCurve
 from lifecycle.engine.trainers.watched import ScriptWatch, hang_alarm, spoiled, spoiled_parameters, told_not_finite
 from lifecycle.engine.trainers.watches import Watches
 from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.flight import PREFIX_STEPS
 from lifecycle.engine.training.monitors.non_finite import finite
 from lifecycle.engine.training.monitors.watch import Watch
 from lifecycle.engine.training.state import TrainState
+from lifecycle.engine.training.step_hooks import PREFIX_STEPS
 from lifecycle.engine.training.techniques.deadline import Deadline
 from lifecycle.engine.training.watching.clock import COMPUTE, START, Clock
 from lifecycle.plan import Plan

@@ -39,7 +39,7 @@ def answering_model(returned: object, job: TrainJob, prepared: Prepared, device:
     if spoiled := spoiled_parameters(model):
         told = f"{job.trainer}: train returned weights that are not finite: {', '.join(spoiled)}"
         raise TrainingError(
-            told, fix="call flight.step(loss=…, model=…) before each update: it names the one that did it"
+            told, fix="call session.step(loss=…, model=…) before each update: it names the one that did it"
         )
     features, kind = prepared.rows[list(job.rows.features)].head(MIN_STEPS), kind_of_rows(job.rows)
     try:

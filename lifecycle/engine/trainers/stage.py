@@ -13,16 +13,16 @@ import torch
 from lifecycle.engine.incidents.record import BlackBox
 from lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
 from lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
-from lifecycle.engine.trainers.flight import Flight
 from lifecycle.engine.trainers.logbook import Logbook
 from lifecycle.engine.trainers.recorder import Recorder
 from lifecycle.engine.trainers.returned import answering_model, module_of
+from lifecycle.engine.trainers.session import TrainingSession
 from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
 from lifecycle.engine.training.export import export
-from lifecycle.engine.training.flight import PREFIX_STEPS
 from lifecycle.engine.training.prepare import Prepared, prepare
 from lifecycle.engine.training.stage import peak_memory_bytes
 from lifecycle.engine.training.state import TrainState
+from lifecycle.engine.training.step_hooks import PREFIX_STEPS
 from lifecycle.engine.training.techniques.deadline import Deadline
 from lifecycle.engine.training.validate import unreviewed_inputs, validate
 from lifecycle.engine.training.watching import clock
@@ -38,11 +38,11 @@ from lifecycle.training_script import load_script
 
 
 @dataclass(frozen=True)
-class Flown:
+class ScriptRun:
     """A script's training that came to its end: what it returned, None where that is no result, and what is known."""
 
     prepared: Prepared
-    flight: Flight
+    session: TrainingSession
     log: Logbook
     checkpoints: ScriptCheckpoints
     returned: object
@@ -50,9 +50,9 @@ class Flown:
     seconds: float
 
 
-def fly(
+def run_script(
     job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
-) -> Flown:
+) -> ScriptRun:
     """Prepare the stage's rows and call the script. Raises TrainingError if it breaks the contract."""
     began, device = time.perf_counter(), choose_device(job.device)
     prepared = prepare(job, device)
@@ -65,25 +65,25 @@ def fly(
         Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
         durable_folder(job),
     )  # fmt: skip
-    flight, began = Flight(log, prepared, checkpoints, device), time.perf_counter()
-    returned = _returned(flight, log, prepared, job)
-    return Flown(prepared, flight, log, checkpoints, returned, device, time.perf_counter() - began)
+    session, began = TrainingSession(log, prepared, checkpoints, device), time.perf_counter()
+    returned = _returned(session, log, prepared, job)
+    return ScriptRun(prepared, session, log, checkpoints, returned, device, time.perf_counter() - began)
 
 
 def train_by_script(
     job: TrainJob, seconds: clock.Clock, should_stop: Callable[[], bool], forward: Callable[[str], None] | None
 ) -> TrainResult:
     """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
-    flown = fly(job, seconds, should_stop, forward)
-    prepared, log, checkpoints, device = flown.prepared, flown.log, flown.checkpoints, flown.device
+    ran = run_script(job, seconds, should_stop, forward)
+    prepared, log, checkpoints, device = ran.prepared, ran.log, ran.checkpoints, ran.device
     if log.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
     whole = log.ended in (None, "planned")
     state, checkpoint, metrics, learned, unreviewed, artifact = None, None, {}, None, None, None
     if whole:
         # Weights that the script never read have moved nothing.
-        prepared = prepared if flown.flight.read_weights else replace(prepared, raised=None)
-        state = TrainState(answering_model(flown.returned, job, prepared, device), (), step=log.done)
+        prepared = prepared if ran.session.read_weights else replace(prepared, raised=None)
+        state = TrainState(answering_model(ran.returned, job, prepared, device), (), step=log.done)
         checkpoint = save_checkpoint(Path(job.out) / "final", job.identity, state)
         seconds.lap(clock.CHECKPOINT)
         metrics, learned = validate(job, prepared, state, device)
@@ -112,19 +112,19 @@ def train_by_script(
         artifact=artifact[0] if artifact else None,
         artifact_sha256=artifact[1] if artifact else None,
         device=device,
-        gpu_seconds=flown.seconds if device == "cuda" else 0.0,
+        gpu_seconds=ran.seconds if device == "cuda" else 0.0,
         alarms=as_kept(log.alarms, Path(job.out)),
-        trainer=_seen(flown),
+        trainer=_seen(ran),
         unreviewed=unreviewed,
     )
 
 
-def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
+def _returned(session: TrainingSession, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
     """What the script returned, as a module where the stage is done; None where the training ended before."""
     assert job.trainer is not None
     try:
         with _closed(log):
-            returned = load_script(prepared.task, job.trainer)(flight)
+            returned = load_script(prepared.task, job.trainer)(session)
             return returned if log.ended == "rerun" else _module(returned, log, prepared, job)
     except (TrainingEndedError, SystemExit):
         # Lightning leaves by SystemExit when it is asked to end.
@@ -133,7 +133,7 @@ def _returned(flight: Flight, log: Logbook, prepared: Prepared, job: TrainJob) -
         if log.ended == "planned":
             raise TrainingError(
                 f"{job.trainer} made another update after all {log.plan.last_step} that are planned",
-                fix="end the loop when flight.should_stop is True, or plan more: training.epochs, training.batch_size",
+                fix="end the loop when session.should_stop is True, or plan more: training.epochs, training.batch_size",
             ) from None
         return None
 
@@ -143,7 +143,7 @@ def _module(returned: object, log: Logbook, prepared: Prepared, job: TrainJob) -
     if log.ended not in (None, "planned"):
         return None
     if not log.done:
-        raise TrainingError(f"{job.trainer} told no update", fix="call flight.step(loss=…) at each update")
+        raise TrainingError(f"{job.trainer} told no update", fix="call session.step(loss=…) at each update")
     log.look_back()
     module = module_of(returned, job, prepared)
     log.refuse_spoiled(module)
@@ -164,16 +164,16 @@ def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
     return f"preempted at step {log.done}; the trainer's newest checkpoint is of step {checkpoints.step}"
 
 
-def _seen(flown: Flown) -> OwnTrainer:
+def _seen(ran: ScriptRun) -> OwnTrainer:
     """What could be seen of the script's training."""
-    assert flown.log.job.trainer is not None
+    assert ran.log.job.trainer is not None
     return OwnTrainer(
-        file=flown.log.job.trainer,
-        gradients=flown.log.gradients_seen,
-        closer=flown.log.watches.know_optimizers,
-        weights=flown.log.prefix_sha256 is not None,
-        checkpoints=flown.checkpoints.written,
-        asked_to_end=WORDS[flown.log.ended] if flown.log.ignored and flown.log.ended else "",
-        unwatched=flown.log.watches.unwatched,
-        unread_weights=flown.flight.has_weights and not flown.flight.read_weights,
+        file=ran.log.job.trainer,
+        gradients=ran.log.gradients_seen,
+        closer=ran.log.watches.know_optimizers,
+        weights=ran.log.prefix_sha256 is not None,
+        checkpoints=ran.checkpoints.written,
+        asked_to_end=WORDS[ran.log.ended] if ran.log.ignored and ran.log.ended else "",
+        unwatched=ran.log.watches.unwatched,
+        unread_weights=ran.session.has_weights and not ran.session.read_weights,
     )

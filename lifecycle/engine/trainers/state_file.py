@@ -32,8 +32,10 @@ def load_parts(path: Path, parts: Mapping[str, Stateful]) -> None:
     try:
         loaded = torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError:
-        fix = "go on from the files in flight.newest, as they were saved"
-        raise CheckpointError("the checkpoint was not written by flight.checkpoint", value=str(path), fix=fix) from None
+        fix = "go on from the files in session.newest, as they were saved"
+        raise CheckpointError(
+            "the checkpoint was not written by session.checkpoint", value=str(path), fix=fix
+        ) from None
     except pickle.UnpicklingError as error:
         raise CheckpointError("the checkpoint holds more than plain values", value=str(error), fix=_KEEPS) from None
     if loaded["parts"].keys() != parts.keys():

@@ -19,7 +19,7 @@ import torch
 
 from lifecycle.artifact import export_model
 from lifecycle.engine.trainers.returned import answering_model
-from lifecycle.engine.trainers.stage import Flown, fly
+from lifecycle.engine.trainers.stage import ScriptRun, run_script
 from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.engine.training.stage import peak_memory_bytes
 from lifecycle.engine.training.watching.clock import Clock
@@ -83,7 +83,7 @@ def try_script(job: TrainJob, folder: Path) -> ScriptTrial:
             process.kill()
             process.wait()
         if code is None:
-            fix = "call flight.step at each update, and end the loop when flight.should_stop is True"
+            fix = "call session.step at each update, and end the loop when session.should_stop is True"
             return ScriptTrial(problem=f"{job.trainer} did not end within {MOST_SECONDS:.0f} s", fix=fix)
     if not answer.is_file():
         last = " | ".join(log.read_text(errors="replace").splitlines()[-LAST_LINES:])
@@ -133,7 +133,7 @@ def try_here(job: TrainJob, folder: Path) -> ScriptTrial:
 
 def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
     began = _process_began()
-    through = _flown(job, folder / "through", BEFORE + AFTER)
+    through = _ran(job, folder / "through", BEFORE + AFTER)
     log = through.log
     found |= {"updates": log.done, "went_on": log.ignored}
     found["start_seconds"] = time.time() - began - through.seconds + (log.seconds[0] if log.seconds else 0.0)
@@ -149,10 +149,10 @@ def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
     found["peak_memory_bytes"] = peak_memory_bytes()
     sha256 = parameters_sha256(model)
     try:
-        cut = _flown(job, folder / "resumed", BEFORE)
+        cut = _ran(job, folder / "resumed", BEFORE)
         found["saved"] = cut.checkpoints.step == BEFORE
         if found["saved"]:
-            resumed = _flown(job, folder / "resumed", BEFORE + AFTER)
+            resumed = _ran(job, folder / "resumed", BEFORE + AFTER)
             found["resumed_from"] = resumed.log.resumed_from
             again = answering_model(resumed.returned, job, resumed.prepared, resumed.device)
             found["equal"] = resumed.log.resumed_from == BEFORE and parameters_sha256(again) == sha256
@@ -162,17 +162,19 @@ def _try(job: TrainJob, folder: Path, found: dict[str, object]) -> None:
         found["resume_problem"] = _told(error, job)
 
 
-def _flown(job: TrainJob, folder: Path, steps: int) -> Flown:
-    return fly(job.model_copy(update={"out": str(folder), "stop_after_steps": steps}), Clock(), lambda: False, None)
+def _ran(job: TrainJob, folder: Path, steps: int) -> ScriptRun:
+    return run_script(
+        job.model_copy(update={"out": str(folder), "stop_after_steps": steps}), Clock(), lambda: False, None
+    )
 
 
-def _scored(model: object, job: TrainJob, flown: Flown, folder: Path) -> dict[str, object]:
+def _scored(model: object, job: TrainJob, ran: ScriptRun, folder: Path) -> dict[str, object]:
     """What scoring a row and exporting take."""
     from typing import cast
 
-    network, prepared = cast(torch.nn.Module, model), flown.prepared
+    network, prepared = cast(torch.nn.Module, model), ran.prepared
     features, began = prepared.rows[list(job.rows.features)], time.perf_counter()
-    predict_rows(prepared.task, network, prepared.preprocessing, features, flown.device, kind_of_rows(job.rows))
+    predict_rows(prepared.task, network, prepared.preprocessing, features, ran.device, kind_of_rows(job.rows))
     found: dict[str, object] = {"row_seconds": (time.perf_counter() - began) / len(features)}
     began = time.perf_counter()
     try:

@@ -10,7 +10,6 @@ from pathlib import Path
 from lifecycle.engine.incidents.record import BlackBox
 from lifecycle.engine.training.checkpoints.checkpoint import WeightsNotFiniteError
 from lifecycle.engine.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
-from lifecycle.engine.training.flight import Flight, open_flight
 from lifecycle.engine.training.loop import train
 from lifecycle.engine.training.monitors.all import all_monitors
 from lifecycle.engine.training.monitors.diagnosis import diagnosed
@@ -24,6 +23,7 @@ from lifecycle.engine.training.prepare import Prepared, seed_everything
 from lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from lifecycle.engine.training.rows.loading import LoadedRows
 from lifecycle.engine.training.state import TrainState
+from lifecycle.engine.training.step_hooks import StepHooks, open_hooks
 from lifecycle.engine.training.techniques.deadline import Deadline
 from lifecycle.engine.training.techniques.parts import early_stopping_of, make_parts
 from lifecycle.engine.training.validate import make_validation_loss
@@ -118,17 +118,17 @@ def _train(
     """Train from the course's state on, and write the last checkpoint."""
     state, stopping = course.state, early_stopping_of(course.state)
     with open_checkpoints(job, state) as checkpoints:
-        with open_flight(
+        with open_hooks(
             job, state, plan, course.progressive, course.watch, checkpoints, deadline, should_stop, forward
-        ) as flight:  # fmt: skip
+        ) as hooks:  # fmt: skip
             try:
                 if stopping is None or not stopping.ended:
-                    course.alarm = _updates(state, course.watch, prepared, flight)
+                    course.alarm = _updates(state, course.watch, prepared, hooks)
                 if not (course.alarm or job.stop_after_steps):
                     course.checkpoint = checkpoints.last(state)
             except WeightsNotFiniteError:
                 course.alarm = course.watch.weights_are_bad(state)
-        course.notes += (*checkpoints.told(), *flight.trace.told())
+        course.notes += (*checkpoints.told(), *hooks.trace.told())
 
 
 def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
@@ -142,12 +142,12 @@ def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
     watch.hangs.append(finding)
 
 
-def _updates(state: TrainState, watch: Watch, prepared: Prepared, flight: Flight) -> Alarm | None:
-    data, recipe = prepared.data, make_recipe(prepared.task, flight.job.training, flight.plan.horizon_steps)
+def _updates(state: TrainState, watch: Watch, prepared: Prepared, hooks: StepHooks) -> Alarm | None:
+    data, recipe = prepared.data, make_recipe(prepared.task, hooks.job.training, hooks.plan.horizon_steps)
     if isinstance(data, LoadedRows):
         data, recipe = data.in_loaders(recipe)
-    if flight.progressive is not None:
-        flight.progressive.before_first_step(state)
+    if hooks.progressive is not None:
+        hooks.progressive.before_first_step(state)
         state.clock.lap(VALIDATION)
     with watch.heart():
-        return train(state, data, flight.plan, recipe, flight.after_step, watch)
+        return train(state, data, hooks.plan, recipe, hooks.after_step, watch)

@@ -11,9 +11,9 @@ from pathlib import Path
 from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from lifecycle.engine.training.course import take_course
 from lifecycle.engine.training.export import export
-from lifecycle.engine.training.flight import PREFIX_STEPS
 from lifecycle.engine.training.judging.progress import measure_progress
 from lifecycle.engine.training.prepare import prepare
+from lifecycle.engine.training.step_hooks import PREFIX_STEPS
 from lifecycle.engine.training.techniques.deadline import make_deadline
 from lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
 from lifecycle.engine.training.validate import unreviewed_inputs, validate

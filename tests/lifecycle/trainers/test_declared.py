@@ -1,5 +1,6 @@
 """A use case that names its own training script: what is refused, and what it is a part of."""
 
+import sys
 from pathlib import Path
 
 import own_trainers
@@ -65,11 +66,11 @@ def test_settings_that_a_script_leaves_without_effect_are_refused(folder, sectio
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("def train(flight):", "def training(flight):", "the function train is missing"),
-        ("def train(flight):", "def train():", "is given one argument"),
-        ("def train(flight):", "def train(flight, more):", "is given one argument"),
+        ("def train(session):", "def training(session):", "the function train is missing"),
+        ("def train(session):", "def train():", "is given one argument"),
+        ("def train(session):", "def train(session, more):", "is given one argument"),
         ("    return model\n", "", "train returns nothing"),
-        ("        if flight.should_stop:\n", "        if flight.should_stop\n", "not valid Python"),
+        ("        if session.should_stop:\n", "        if session.should_stop\n", "not valid Python"),
     ],
 )
 def test_script_that_cannot_be_one_is_told_by_its_text(folder, old, new, told):
@@ -86,3 +87,12 @@ def test_script_and_its_framework_are_a_part_of_the_training_and_of_no_other_use
     assert {name: value for name, value in sections.items() if name != "trainer"} == plain
     monkeypatch.setattr("lifecycle.training_script.FRAMEWORKS", ("torch",))
     assert declared_sections(load_use_case(folder), "full")["trainer"]["packages"].keys() == {"torch"}
+
+
+def test_name_of_before_the_session_is_the_same_class_with_a_warning():
+    sys.modules.pop("lifecycle.trainers.flight", None)
+    with pytest.warns(DeprecationWarning, match="TrainingSession"):
+        from lifecycle.trainers.flight import Flight
+    from lifecycle.trainers.session import TrainingSession
+
+    assert Flight is TrainingSession

@@ -133,11 +133,11 @@ def test_training_whose_machine_is_gone_resumes_from_the_durable_copy(splits, tm
 
 def test_script_that_keeps_more_than_plain_values_is_told_so_and_nothing_is_unpickled(splits, tmp_path):
     odd = (
-        "    first = flight.resume(model=model, optimizer=optimizer)\n",
+        "    first = session.resume(model=model, optimizer=optimizer)\n",
         "    class Odd:\n        state_dict = lambda self: {'odd': Exception('a pickled object')}\n"
-        "        load_state_dict = print\n    first = flight.resume(model=model, optimizer=optimizer, odd=Odd())\n",
+        "        load_state_dict = print\n    first = session.resume(model=model, optimizer=optimizer, odd=Odd())\n",
     )
-    saved = ("flight.checkpoint(model=model, ", "flight.checkpoint(odd=Odd(), model=model, ")
+    saved = ("session.checkpoint(model=model, ", "session.checkpoint(odd=Odd(), model=model, ")
     job = by_hand(splits, tmp_path, odd, saved)
     with pytest.raises(PreemptedError):
         run_stage(job, asked_at(10))
@@ -146,28 +146,28 @@ def test_script_that_keeps_more_than_plain_values_is_told_so_and_nothing_is_unpi
 
 
 def test_script_that_goes_on_when_it_is_asked_to_end_is_ended_at_its_next_update(splits, tmp_path):
-    job = by_hand(splits, tmp_path, ("        if flight.should_stop:\n            break\n", ""))
+    job = by_hand(splits, tmp_path, ("        if session.should_stop:\n            break\n", ""))
     with pytest.raises(PreemptedError):
         run_stage(job, asked_at(10))
     with pytest.raises(PreemptedError, match="newest checkpoint is of step 0"):
         run_stage(
             by_hand(
-                splits, tmp_path / "b", ("        flight.checkpoint(model=model, optimizer=optimizer)\n", ""),
+                splits, tmp_path / "b", ("        session.checkpoint(model=model, optimizer=optimizer)\n", ""),
             ),
             asked_at(10),
         )  # fmt: skip
 
 
 def test_script_that_makes_more_updates_than_planned_is_told_what_to_mend(splits, tmp_path):
-    more = ("range(first, flight.steps)", "range(first, flight.steps + 1)")
-    job = by_hand(splits, tmp_path, more, ("        if flight.should_stop:\n            break\n", ""))
+    more = ("range(first, session.steps)", "range(first, session.steps + 1)")
+    job = by_hand(splits, tmp_path, more, ("        if session.should_stop:\n            break\n", ""))
     with pytest.raises(TrainingError, match="made another update after all") as caught:
         run_stage(job)
-    assert "flight.should_stop" in caught.value.fix
+    assert "session.should_stop" in caught.value.fix
 
 
 def test_first_look_after_an_interruption_comes_when_it_would_have_without_one(splits, tmp_path):
-    rows = "        rows = batch(flight, step)\n"
+    rows = "        rows = batch(session, step)\n"
     killed = "        if step == 25:\n            torch.nn.init.zeros_(model.layers[0].weight)\n"
     killed += "            torch.nn.init.constant_(model.layers[0].bias, -100.0)\n"
     job = by_hand(splits, tmp_path, (rows, killed + rows))

@@ -43,11 +43,11 @@ def test_documented_script_runs_stops_and_saves(splits, tmp_path, way):
     assert found["resumes"].status == ("insufficient" if way == "Lightning" else "pass"), found["resumes"].evidence
 
 
-STOP = "        if flight.should_stop:\n            break\n"
+STOP = "        if session.should_stop:\n            break\n"
 # What a script does wrong, and the trials that do not pass for it, each with a part of what it tells.
 FAULTS = {
     "never_tells": (
-        ("        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
+        ("        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n", ""),
         {"runs": "told no update", **dict.fromkeys(("stops", "saves", "resumes"), "broke off")},
     ),
     "never_stops": (
@@ -55,12 +55,12 @@ FAULTS = {
         {"runs": "did not end when it was told to", "stops": "made another one", "saves": "no", "resumes": "no"},
     ),
     "never_saves": (
-        ("        flight.checkpoint(model=model, optimizer=optimizer)\n", ""),
+        ("        session.checkpoint(model=model, optimizer=optimizer)\n", ""),
         {"saves": "wrote no checkpoint", "resumes": "no checkpoint"},
     ),
-    "starts_anew": (("first = flight.resume(model=model, optimizer=optimizer)", "first = 0"), {"resumes": "anew"}),
+    "starts_anew": (("first = session.resume(model=model, optimizer=optimizer)", "first = 0"), {"resumes": "anew"}),
     "loses_its_optimizer": (
-        ("flight.resume(model=model, optimizer=optimizer)", "flight.resume(model=model)"),
+        ("session.resume(model=model, optimizer=optimizer)", "session.resume(model=model)"),
         {"resumes": "other parts"},
     ),
     "other_rows_after_resuming": (("+ step)", "+ step - first_step)"), {"resumes": "other weights"}),
@@ -127,7 +127,7 @@ def test_script_that_was_not_tried_is_insufficient_and_stops():
 
 
 def test_process_of_a_trial_that_dies_or_never_ends_is_told(splits, tmp_path, monkeypatch):
-    dies = job(splits, tmp_path, ("def train(flight):\n", "def train(flight):\n    __import__('os')._exit(3)\n"))
+    dies = job(splits, tmp_path, ("def train(session):\n", "def train(session):\n    __import__('os')._exit(3)\n"))
     seen = try_script(job_of_trial(dies, Path(dies.training_file), tmp_path / "a"), tmp_path / "a")
     assert "ended with 3 and left no answer" in seen.problem
     monkeypatch.setattr("lifecycle.engine.trainers.trial.MOST_SECONDS", 0.05)

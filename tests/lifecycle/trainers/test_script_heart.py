@@ -36,7 +36,7 @@ def test_script_that_calls_nothing_for_very_long_is_told_once_as_a_warning(split
     clocked = Clocked(splits, tmp_path, 0.2)
     assert clocked.passes(1790) == []
     (told,) = clocked.passes(5000)
-    assert "no call of the flight for 180" in told
+    assert "no call of the session for 180" in told
     assert "since update 9" in told
     assert clocked.heart.hangs[0].severity == "warning"
     assert "test_script_heart.py" in (tmp_path / STACKS).read_text()
@@ -55,15 +55,15 @@ def test_script_whose_updates_take_very_long_is_quiet(splits, tmp_path):
     assert Clocked(splits, tmp_path, 600.0).passes(20_000) == []
 
 
-ROWS = "        rows = batch(flight, step)\n"
-LOOP = "    for step in range(first, flight.steps):\n"
-STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
+ROWS = "        rows = batch(session, step)\n"
+LOOP = "    for step in range(first, session.steps):\n"
+STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
 # More than half an hour in which nothing is called, by the clock: five seconds at each wake.
 HANGS = "for _ in range(400):\n    hand.time += 5\n    hand.heart.look()\n"
 WAYS = {
     "between_updates": ((ROWS, f"        if step == 5:\n{indent(HANGS, ' ' * 12)}{ROWS}"),),
     "and_tells_losses_alone": (
-        (ROWS, f"        if step == 5:\n{indent(HANGS, ' ' * 12)}{ROWS}"), (STEP, "        flight.step(loss=loss)\n"),
+        (ROWS, f"        if step == 5:\n{indent(HANGS, ' ' * 12)}{ROWS}"), (STEP, "        session.step(loss=loss)\n"),
     ),
     "after_the_last_update": (("    return model\n", f"{indent(HANGS, ' ' * 4)}    return model\n"),),
 }  # fmt: skip

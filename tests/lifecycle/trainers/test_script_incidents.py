@@ -22,7 +22,7 @@ HAND = own_trainers.documented("hand")
 AT = 43
 ZERO = "        optimizer.zero_grad()\n"
 DIVIDED = (ZERO, f"{ZERO}        loss = loss / (step != {AT})\n")
-STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
+STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
 
 
 def train(splits: Path, folder: Path, *replacements: tuple[str, str], script: str = HAND, **fields) -> TrainResult:
@@ -102,7 +102,7 @@ def test_rows_with_bad_inputs_are_named_although_the_step_is_not_made_again(spli
 
 
 def test_script_that_tells_little_has_an_incident_with_as_much(splits, tmp_path):
-    train(splits, tmp_path, DIVIDED, (STEP, "        flight.step(loss=loss)\n"))
+    train(splits, tmp_path, DIVIDED, (STEP, "        session.step(loss=loss)\n"))
     incident, answer = replayed(tmp_path, only_incident(tmp_path))
     assert (incident.batch_rows, incident.row_keys, incident.parameters) == ((), (), ())
     assert len(incident.signals) == AT + 1

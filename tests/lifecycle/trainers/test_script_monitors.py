@@ -8,26 +8,26 @@ from lifecycle.incidents.incident import read_incident
 from lifecycle.protocol.results import TrainResult
 
 HAND = own_trainers.documented("hand")
-STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
+STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
 UPDATE = "        optimizer.step()\n"
-ROWS = "        rows = batch(flight, step)\n"
+ROWS = "        rows = batch(session, step)\n"
 ZERO = "        optimizer.zero_grad()\n"
-MADE = "    optimizer = torch.optim.AdamW(model.parameters(), lr=flight.training.optimizer.learning_rate)\n"
+MADE = "    optimizer = torch.optim.AdamW(model.parameters(), lr=session.training.optimizer.learning_rate)\n"
 TWO = (
     "    parts = list(model.layers.parameters()), list(model.shop.parameters())\n"
-    "    pair = [torch.optim.AdamW(part, lr=flight.training.optimizer.learning_rate) for part in parts]\n"
+    "    pair = [torch.optim.AdamW(part, lr=session.training.optimizer.learning_rate) for part in parts]\n"
     "    optimizer = pair[0]\n"
 )
 BOTH = "        pair[0].step()\n        pair[1].step()\n"
 SCORE = (
     "        with torch.no_grad():\n            model.eval()\n"
-    "            model({name: 0 * tensor[:1] for name, tensor in flight.inputs.items()})\n            model.train()\n"
+    "            model({name: 0 * tensor[:1] for name, tensor in session.inputs.items()})\n            model.train()\n"
 )
-RATE = "        optimizer.param_groups[0]['lr'] = 0.01 * min(step, flight.steps - 1 - step) / flight.steps\n"
+RATE = "        optimizer.param_groups[0]['lr'] = 0.01 * min(step, session.steps - 1 - step) / session.steps\n"
 HEALTHY = {
     "as_documented": (),
-    "tells_the_loss_alone": ((STEP, "        flight.step(loss=loss)\n"),),
-    "tells_no_optimizer": ((STEP, "        flight.step(loss=loss, model=model)\n"),),
+    "tells_the_loss_alone": ((STEP, "        session.step(loss=loss)\n"),),
+    "tells_no_optimizer": ((STEP, "        session.step(loss=loss, model=model)\n"),),
     "tells_after_the_update": ((STEP, ""), (UPDATE, f"{UPDATE}{STEP}")),
     "two_optimizers_of_which_one_is_told": ((MADE, TWO), (UPDATE, BOTH), (ZERO, "        model.zero_grad()\n")),
     "two_optimizers_by_turns": (
@@ -37,7 +37,7 @@ HEALTHY = {
         (MADE, TWO), (ZERO, "        model.zero_grad()\n"), (UPDATE, "        pair[step % 5 == 3].step()\n"),
     ),
     "scores_between_updates": ((ZERO, f"{ZERO}{SCORE}"),),
-    "all_rows_at_once": ((ROWS, "        rows = torch.arange(len(flight.targets))\n"),),
+    "all_rows_at_once": ((ROWS, "        rows = torch.arange(len(session.targets))\n"),),
     "the_same_few_rows_for_long": ((ROWS, ROWS.replace("step)", "step // 50)")),),
     "warm_up_from_zero_and_decay_to_zero": (
         (ZERO, f"{ZERO}{RATE}"),
@@ -78,13 +78,13 @@ KILL = (
 PLANTED = {
     "dead_layer": ((ROWS, KILL + ROWS), "dead_layer", 61),
     "optimizer_of_another_model": (
-        (MADE, MADE.replace("model.", "build_model(flight.preprocessing, flight.hyperparameters).")),
+        (MADE, MADE.replace("model.", "build_model(session.preprocessing, session.hyperparameters).")),
         "not_in_optimizer", 21,
     ),
     "optimizer_that_is_never_called": ((UPDATE, ""), "unchanged_layer", 61),
     "gradients_that_are_never_zeroed": ((ZERO, ""), "gradients_not_zeroed", 21),
     "rate_that_is_far_too_large": (
-        (MADE, MADE.replace("lr=flight.training.optimizer.learning_rate", "lr=3.0")), "update_ratio", 20,
+        (MADE, MADE.replace("lr=session.training.optimizer.learning_rate", "lr=3.0")), "update_ratio", 20,
     ),
 }  # fmt: skip
 
@@ -102,7 +102,7 @@ def test_planted_fault_is_found_and_named(splits, tmp_path, fault):
 def test_weights_that_an_update_spoiled_end_the_training_at_the_next_look(splits, tmp_path):
     spoiled = f"{UPDATE}        if step == 40:\n            torch.nn.init.constant_(model.layers[3].bias, torch.nan)\n"
     result = trained(
-        splits, tmp_path, (UPDATE, spoiled), ("        flight.checkpoint(model=model, optimizer=optimizer)\n", "")
+        splits, tmp_path, (UPDATE, spoiled), ("        session.checkpoint(model=model, optimizer=optimizer)\n", "")
     )
     assert result.alarm is not None
     assert result.alarm.monitor == "non_finite_parameter"
@@ -118,7 +118,7 @@ CLIPPED = {
             "        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
             + STEP.replace("model=model", "model=model, grad_norm=norm"),
         ),
-        ("flight.targets[rows]).mean()\n", "flight.targets[rows]).mean() * (100 if step >= 80 else 1)\n"),
+        ("session.targets[rows]).mean()\n", "session.targets[rows]).mean() * (100 if step >= 80 else 1)\n"),
     ),
     "transformers": (
         (

@@ -44,8 +44,8 @@ def test_script_of_classes_passes_preflight(classes, tmp_path):
 def test_targets_of_classes_are_their_places(classes, tmp_path):
     told = classes.changed(tmp_path / "told")
     asked = HAND.replace(
-        "def train(flight):\n",
-        "def train(flight):\n    raise ValueError(f'{flight.targets.dtype} {flight.targets.max()}')\n",
+        "def train(session):\n",
+        "def train(session):\n    raise ValueError(f'{session.targets.dtype} {session.targets.max()}')\n",
     )
     (told.folder / "train.py").write_text(asked)
     with pytest.raises(ValueError, match=rf"{torch.int64} 3"):

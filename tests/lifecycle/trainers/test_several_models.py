@@ -20,30 +20,30 @@ import torch
 from .model import build_model, loss_fn
 
 
-def train(flight):
-    torch.manual_seed(flight.seed)
-    model = build_model(flight.preprocessing, flight.hyperparameters)
+def train(session):
+    torch.manual_seed(session.seed)
+    model = build_model(session.preprocessing, session.hyperparameters)
     other = torch.nn.Sequential(torch.nn.Linear(1, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     ours = torch.optim.AdamW(model.parameters(), lr=0.01)
     theirs = torch.optim.AdamW(other.parameters(), lr=0.01)
     parts = {"model": model, "other": other, "ours": ours, "theirs": theirs}
-    first = flight.resume(**parts)
-    for step in range(first, flight.steps):
+    first = session.resume(**parts)
+    for step in range(first, session.steps):
         generator = torch.Generator().manual_seed(step)
-        rows = torch.randint(len(flight.targets), (flight.batch_size,), generator=generator)
-        logits = model({name: tensor[rows] for name, tensor in flight.inputs.items()})
+        rows = torch.randint(len(session.targets), (session.batch_size,), generator=generator)
+        logits = model({name: tensor[rows] for name, tensor in session.inputs.items()})
         guessed = other(logits.reshape(-1, 1)).reshape(-1)
-        fooled = torch.nn.functional.binary_cross_entropy_with_logits(guessed, flight.targets[rows])
+        fooled = torch.nn.functional.binary_cross_entropy_with_logits(guessed, session.targets[rows])
         mine = step % 2 == 0
-        loss = loss_fn(logits, flight.targets[rows]).mean() - 0.1 * fooled if mine else fooled
+        loss = loss_fn(logits, session.targets[rows]).mean() - 0.1 * fooled if mine else fooled
         ours.zero_grad()
         theirs.zero_grad()
         loss.backward()
         told, optimizer = (model, ours) if mine else (other, theirs)
-        flight.step(loss=loss, rows=rows, model=told, optimizer=optimizer)
+        session.step(loss=loss, rows=rows, model=told, optimizer=optimizer)
         optimizer.step()
-        flight.checkpoint(**parts)
-        if flight.should_stop:
+        session.checkpoint(**parts)
+        if session.should_stop:
             break
     return model
 """
@@ -95,7 +95,7 @@ def test_optimizer_of_one_model_that_is_never_called_is_found(splits, tmp_path):
 
 
 def test_loss_that_jumps_is_a_warning_where_models_are_told_by_turns(splits, tmp_path):
-    told = "        flight.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
+    told = "        session.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
     jumps = told.replace("loss=loss", "loss=loss * (50.0 if step >= 80 and not mine else 1.0)")
     by_turns = train(splits, tmp_path / "turns", (told, jumps))
     # One model first, and then another.
@@ -109,13 +109,13 @@ def test_loss_that_jumps_is_a_warning_where_models_are_told_by_turns(splits, tmp
 
 def test_script_that_ends_where_the_next_update_would_be_looked_at_leaves_no_hook(splits, tmp_path):
     """Which torch.export would follow."""
-    result = train(splits, tmp_path, ("range(first, flight.steps)", "range(first, 40)"))
+    result = train(splits, tmp_path, ("range(first, session.steps)", "range(first, 40)"))
     assert (result.steps, result.ended) == (40, "early")
     assert result.artifact is not None
 
 
 def test_jump_after_an_interruption_is_judged_as_without_one(splits, tmp_path):
-    told = "        flight.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
+    told = "        session.step(loss=loss, rows=rows, model=told, optimizer=optimizer)\n"
     # By turns at first, and one of them alone at the end.
     changes = (
         ("mine = step % 2 == 0", "mine = step % 2 == 0 and step < 20"),
@@ -160,10 +160,10 @@ def test_script_that_wraps_its_model_anew_at_each_update_is_watched(splits, tmp_
 
 def test_script_that_tells_a_copy_at_each_update_is_told_that_it_is_not_watched(splits, tmp_path):
     copied = (
-        "        flight.step(loss=loss, rows=rows, model=told",
+        "        session.step(loss=loss, rows=rows, model=told",
         "        twin = __import__('copy').deepcopy(told)\n"
         "        for one, its in zip(twin.parameters(), told.parameters()):\n            one.grad = its.grad\n"
-        "        flight.step(loss=loss, rows=rows, model=twin",
+        "        session.step(loss=loss, rows=rows, model=twin",
     )
     result = train(splits, tmp_path, copied)
     assert result.trainer is not None

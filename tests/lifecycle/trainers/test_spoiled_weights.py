@@ -13,11 +13,11 @@ from lifecycle.protocol.results import TrainResult
 from lifecycle.storage.metrics_file import FILE_NAME, windows_in
 
 HAND = own_trainers.documented("hand")
-MADE = "    optimizer = torch.optim.AdamW(model.parameters(), lr=flight.training.optimizer.learning_rate)\n"
+MADE = "    optimizer = torch.optim.AdamW(model.parameters(), lr=session.training.optimizer.learning_rate)\n"
 ZERO = "        optimizer.zero_grad()\n"
-STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
+STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
 UPDATE = "        optimizer.step()\n"
-SAVE = "        flight.checkpoint(model=model, optimizer=optimizer)\n"
+SAVE = "        session.checkpoint(model=model, optimizer=optimizer)\n"
 RETURN = "    return model\n"
 AT = 43
 
@@ -42,19 +42,19 @@ WAYS = {
     ),
     "in_a_model_that_is_no_part": (
         (
-            (UPDATE, UPDATE + spoils(str(AT))), (SAVE, "        flight.checkpoint(optimizer=optimizer)\n"),
+            (UPDATE, UPDATE + spoils(str(AT))), (SAVE, "        session.checkpoint(optimizer=optimizer)\n"),
             ("resume(model=model, ", "resume("),
         ),
         AT,
     ),
     "without_checkpoints": (((UPDATE, UPDATE + spoils(str(AT))), (SAVE, "")), AT + 1),
-    "by_the_last_update": (((UPDATE, UPDATE + spoils("flight.steps - 1")), (SAVE, "")), None),
+    "by_the_last_update": (((UPDATE, UPDATE + spoils("session.steps - 1")), (SAVE, "")), None),
     "after_the_loop": (((RETURN, f"    torch.nn.init.constant_(model.layers[3].bias, torch.inf)\n{RETURN}"),), None),
     "in_the_state_dict_that_is_returned": (
         ((RETURN, "    return {**model.state_dict(), 'layers.3.bias': torch.full((1,), torch.nan)}\n"),), None,
     ),
     "by_a_gradient_that_was_not_shown": (
-        ((STEP, "        flight.step(loss=loss, rows=rows)\n"), (UPDATE, UPDATE + spoils("flight.steps - 1"))), None,
+        ((STEP, "        session.step(loss=loss, rows=rows)\n"), (UPDATE, UPDATE + spoils("session.steps - 1"))), None,
     ),
 }  # fmt: skip
 
@@ -85,7 +85,7 @@ def test_spoiled_weights_end_the_training_with_an_alarm_and_are_kept_nowhere(spl
     assert (result.checkpoint, result.artifact, result.metrics.get("val_loss")) == (None, None, None)
     assert {check.name: check.status for check in stage_checks("smoke", result, 0.0, 0.0, 1.0)}["finite"] == "fail"
     kept = list(Path(tmp_path / "var").rglob("state.pt"))
-    assert bool(kept) == ("flight.checkpoint(" in (tmp_path / "toy" / "train.py").read_text())
+    assert bool(kept) == ("session.checkpoint(" in (tmp_path / "toy" / "train.py").read_text())
     for path in kept:
         parts = torch.load(path, weights_only=True)["parts"]
         weights = [one for name in ("model", "network") for one in parts.get(name, {}).values()]
@@ -103,7 +103,7 @@ def test_alarms_before_it_are_kept_and_were_written_while_it_trained(splits, tmp
 
 def test_alarm_is_written_before_the_script_ends(splits, tmp_path):
     reads = (
-        "        if step == 40:\n            import time\n            path = flight.folder.parent / 'metrics.jsonl'\n"
+        "        if step == 40:\n            import time\n            path = session.folder.parent / 'metrics.jsonl'\n"
         "            end = time.monotonic() + 20\n"
         "            while 'not_in_optimizer' not in path.read_text():\n"
         "                assert time.monotonic() < end\n                time.sleep(0.01)\n"

@@ -14,7 +14,7 @@ from lifecycle.protocol.results import TrainResult
 from lifecycle.worker import files_are_whole, read_result
 
 HAND = own_trainers.documented("hand")
-STEP = "        flight.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
+STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"
 
 
 def by_hand(splits, tmp_path, *replacements: tuple[str, str], stage: str = "pilot", **fields) -> TrainResult:
@@ -75,8 +75,8 @@ def test_loss_that_is_not_finite_ends_the_training_and_names_its_rows(splits, tm
 
 
 def test_row_with_an_input_that_is_not_finite_is_named_and_blamed(splits, tmp_path):
-    batch = "        rows = batch(flight, step)\n"
-    spoils = f"{batch}        if step == 5:\n            flight.inputs['numbers'][rows[3]] = torch.nan\n"
+    batch = "        rows = batch(session, step)\n"
+    spoils = f"{batch}        if step == 5:\n            session.inputs['numbers'][rows[3]] = torch.nan\n"
     result = by_hand(splits, tmp_path, (batch, spoils))
     assert result.alarm is not None
     assert (result.alarm.step, len(result.alarm.row_keys)) == (5, 1)
@@ -97,13 +97,13 @@ def kept(build, train):
         made.append(build(*arguments))
         return made[-1]
 
-    def train_and_save(flight):
+    def train_and_save(session):
         import torch
 
         try:
-            return train(flight)
+            return train(session)
         finally:
-            torch.save(made[-1].state_dict(), flight.folder / "weights.pt")
+            torch.save(made[-1].state_dict(), session.folder / "weights.pt")
 
     return build_and_keep, train_and_save
 
@@ -131,7 +131,7 @@ def test_gradient_that_is_not_finite_never_reaches_the_weights(splits, tmp_path,
 
 
 def test_script_that_tells_no_model_is_insufficient_in_what_cannot_be_seen(splits, tmp_path):
-    result = by_hand(splits, tmp_path, (STEP, "        flight.step(loss=loss)\n"))
+    result = by_hand(splits, tmp_path, (STEP, "        session.step(loss=loss)\n"))
     assert result.prefix_sha256 is None
     found = checks(result)
     assert [found[name].status for name in ("finite", "monitors", "trainer")] == ["insufficient"] * 3
@@ -140,7 +140,7 @@ def test_script_that_tells_no_model_is_insufficient_in_what_cannot_be_seen(split
 
 
 def test_script_that_ends_early_by_itself_is_validated(splits, tmp_path):
-    result = by_hand(splits, tmp_path, ("        if flight.should_stop:\n", "        if flight.done == 30:\n"))
+    result = by_hand(splits, tmp_path, ("        if session.should_stop:\n", "        if session.done == 30:\n"))
     assert (result.steps, result.ended) == (30, "early")
     assert result.metrics["val_loss"] < result.metrics["val_loss_of_prior"]
     assert checks(result)["steps"].status == "pass"
@@ -163,12 +163,14 @@ FAULTS = {
     "other_weights": Fault("    return model\n", "    return {}\n", "weights of another model"),
     "a_part": Fault("    return model\n", "    return model.layers\n", "gives no probabilities"),
     "no_update": Fault(STEP, "", "told no update"),
-    "several_losses": Fault("flight.step(loss=loss, ", "flight.step(loss=loss.repeat(3), ", "given several losses"),
-    "no_loss": Fault("flight.step(loss=loss, ", "flight.step(loss='0.3', ", "was given no loss"),
+    "several_losses": Fault("session.step(loss=loss, ", "session.step(loss=loss.repeat(3), ", "given several losses"),
+    "no_loss": Fault("session.step(loss=loss, ", "session.step(loss='0.3', ", "was given no loss"),
     "no_rows": Fault("rows=rows, model", "rows='all', model", "was given no rows"),
     "no_model": Fault("model=model, optimizer=optimizer)\n        opt", "model=loss_fn)\n        opt", "no model"),
     "no_optimizer": Fault(STEP, STEP.replace("=optimizer", "=model.parameters()"), "was given no optimizer"),
-    "no_part": Fault("flight.checkpoint(model=model, ", "flight.checkpoint(epoch=step, ", "part epoch of a .* has no"),
+    "no_part": Fault(
+        "session.checkpoint(model=model, ", "session.checkpoint(epoch=step, ", "part epoch of a .* has no"
+    ),
     "exit": Fault(STEP, f"{STEP}        raise SystemExit\n", "ended its process"),
 }  # fmt: skip
 
@@ -190,22 +192,22 @@ def test_rows_may_be_told_as_a_list_a_number_or_not_at_all(splits, tmp_path, row
 def test_weights_of_rows_that_the_script_never_reads_are_told(splits, tmp_path):
     spec = toy_jobs.spec_with(training={"class_weights": {"positive": 3.0}})
     unread = by_hand(splits, tmp_path, spec=spec)
-    assert "never read flight.weights" in checks(unread)["trainer"].evidence
+    assert "never read session.weights" in checks(unread)["trainer"].evidence
     # Unused weights have moved no prediction, so nothing is taken out of them.
     plain = by_hand(splits, tmp_path / "plain")
     assert unread.metrics["val_loss"] == plain.metrics["val_loss"]
-    weighed = ("flight.targets[rows]).mean()", "flight.targets[rows]).mul(flight.weights[rows]).mean()")
+    weighed = ("session.targets[rows]).mean()", "session.targets[rows]).mul(session.weights[rows]).mean()")
     read = by_hand(splits, tmp_path / "read", weighed, spec=spec)
-    assert "never read flight.weights" not in checks(read)["trainer"].evidence
+    assert "never read session.weights" not in checks(read)["trainer"].evidence
     assert abs(read.metrics["val_loss"] - plain.metrics["val_loss"]) < 0.05
 
 
 def test_script_is_given_the_stage_rows_alone(splits, tmp_path):
     reads = (
-        "    first = flight",
-        "    import pandas\n    rows = pandas.read_parquet(flight.parquet())\n"
+        "    first = session",
+        "    import pandas\n    rows = pandas.read_parquet(session.parquet())\n"
         "    assert list(rows) == ['shop', 'x1', 'x2', 'positive']\n"
-        "    assert len(rows) == len(flight.targets)\n    first = flight",
+        "    assert len(rows) == len(session.targets)\n    first = session",
     )  # fmt: skip
     result = by_hand(splits, tmp_path, reads)
     rows = len(pd.read_parquet(splits / "training.parquet"))

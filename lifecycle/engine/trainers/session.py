@@ -1,13 +1,13 @@
 """The handle that a use case's own training script is given: what it trains on, and whom it tells of its updates.
 
-    first = flight.resume(model=model, optimizer=optimizer)
-    for step in range(first, flight.steps):
+    first = session.resume(model=model, optimizer=optimizer)
+    for step in range(first, session.steps):
         ...
         loss.backward()
-        flight.step(loss=loss, rows=len(batch), model=model, optimizer=optimizer)
+        session.step(loss=loss, rows=len(batch), model=model, optimizer=optimizer)
         optimizer.step()
-        flight.checkpoint(model=model, optimizer=optimizer)
-        if flight.should_stop:
+        session.checkpoint(model=model, optimizer=optimizer)
+        if session.should_stop:
             break
 
 Told between backward and the update, a loss or gradient that is not finite ends the training before it reaches the
@@ -49,7 +49,7 @@ Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 STATE_FILE = "state.pt"
 
 
-class Flight:
+class TrainingSession:
     """One stage of a training by a script of the use case's own.
 
     `stage` is smoke, pilot or full, `device` cpu or cuda. `steps` are the updates that use_case.yaml plans (epochs and
@@ -193,7 +193,7 @@ class Flight:
         if not self._looked:
             self._looked = True
             found = self._checkpoints.newest()
-            self._log.begin(None if found is None else json.loads((found / "flight.json").read_text()))
+            self._log.begin(None if found is None else json.loads((found / "session.json").read_text()))
             self._newest = None if found is None else found / "files"
         return self._newest
 

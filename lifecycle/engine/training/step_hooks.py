@@ -30,8 +30,8 @@ PREFIX_STEPS = 20
 
 
 @dataclass
-class Flight:
-    """One stage under way. `open_flight` makes it, and closes what it has open."""
+class StepHooks:
+    """One stage under way. `open_hooks` makes it, and closes what it has open."""
 
     job: TrainJob
     plan: Plan
@@ -79,7 +79,7 @@ class Flight:
 
 
 @contextmanager
-def open_flight(
+def open_hooks(
     job: TrainJob,
     state: TrainState,
     plan: Plan,
@@ -89,8 +89,8 @@ def open_flight(
     deadline: Deadline,
     should_stop: Callable[[], bool],
     forward: Callable[[str], None] | None,
-) -> Iterator[Flight]:
-    """The flight from this state on; whatever ends it, all that is open is closed, and what ended it is raised."""
+) -> Iterator[StepHooks]:
+    """The hooks from this state on; whatever ends it, all that is open is closed, and what ended it is raised."""
     folder = Path(job.out)
     with ExitStack() as stack:
         progress = Progress(f"{job.stage}: step", plan.last_step, state.step, forward)
@@ -100,7 +100,7 @@ def open_flight(
         trace = Trace(None if job.stop_after_steps else job.training.profile, folder)
         stack.callback(trace.close)
         metrics.begin(state.step, [*state.curve.points, *(() if progressive is None else progressive.points)])
-        yield Flight(
+        yield StepHooks(
             job, plan, progressive, watch, checkpoints, deadline, trace, progress, metrics, should_stop,
             _windows=len(state.curve.points),
         )  # fmt: skip

@@ -1,0 +1,11 @@
+"""The name of before TrainingSession, for scripts that import it; it goes with the next release."""
+
+from __future__ import annotations
+
+import warnings
+
+from lifecycle.engine.trainers.session import TrainingSession as Flight
+
+warnings.warn("Flight is TrainingSession of lifecycle.trainers.session now", DeprecationWarning, stacklevel=2)
+
+__all__ = ["Flight"]
