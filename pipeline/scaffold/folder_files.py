@@ -31,7 +31,7 @@ class FoundFiles:
     @property
     def column(self) -> FileKind:
         """The kind of the column of inputs, which is its name too."""
-        return "text" if self.folder.form == "texts" else "picture"
+        return "text" if self.folder.form in ("texts", "documents") else "picture"
 
     @property
     def size(self) -> tuple[int, int]:

@@ -13,9 +13,10 @@ from lifecycle.errors import Problem
 from lifecycle.files.kind import FileKind
 from lifecycle.spec.task import TaskSpec
 from pipeline.scaffold.contents import Contents, read_contents
-from pipeline.scaffold.folder import PICTURES, TEXTS, Folder, read_folder
+from pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
 from pipeline.scaffold.folder_files import PART, FoundFiles
 from pipeline.scaffold.found import Found, Plan, load_dataset
+from pipeline.scaffold.found_texts import find_texts_of_folder
 from pipeline.scaffold.render import rendered
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.shares import are_groups, choose_shares
@@ -37,8 +38,8 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
 
     The rows are those of the dataset.py that is made here.
     """
-    folder, problems = read_folder(source, request.group)
-    if folder is not None and folder.form != "masks":
+    folder, problems = read_folder(source, request.group, request.kind)
+    if folder is not None and folder.form in ("pictures", "texts"):
         problems += _few_files(source, folder)
     if folder is None or problems:
         return None, problems
@@ -46,6 +47,11 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
     problems += _group_problems(request, folder)
     if contents is None or problems:
         return None, problems
+    if folder.form == "documents":
+        problems += _of_classes(request)
+        if problems or not request.is_named:
+            return None, problems
+        return find_texts_of_folder(request, source, folder, contents, work)
     target, problems = _target(request, folder, contents)
     if target is None or problems or not request.is_named:
         return None, problems
@@ -66,6 +72,12 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
     ), []  # fmt: skip
 
 
+def _of_classes(request: Request) -> Iterator[Problem]:
+    if request.positive is not None:
+        fix = "leave it out, or give a folder for each class"
+        yield Problem("--positive", "names a class, and the next byte of texts is predicted", fix, request.positive)
+
+
 def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
     """Classes of too few files, before any is opened."""
     rare = [(name, count) for name, count in Counter(folder.classes).items() if count < LEAST_CLASS_ROWS]
@@ -73,7 +85,9 @@ def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
         counts = ", ".join(f"{name!r} {count}" for name, count in rare[:4])
         more = f" and {len(rare) - 4} more classes" if len(rare) > 4 else ""
         told = f"a class needs {LEAST_CLASS_ROWS} {folder.noun}s, so that each split has some: {counts}{more}"
-        yield Problem("--data", told, "give more of them, join them into one class, or take the folder out", str(path))
+        fix = "give more of them, join them into one class, or take the folder out"
+        fix += f"; {NO_CLASSES}" if folder.form == "texts" else ""
+        yield Problem("--data", told, fix, str(path))
     plain: dict[str, set[str]] = {}
     for name in folder.classes:
         plain.setdefault(name.strip().casefold(), set()).add(name)

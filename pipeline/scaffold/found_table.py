@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lifecycle.errors import Problem, did_you_mean
 from pipeline.scaffold.dates import time_formats
 from pipeline.scaffold.found import Found, built, free_name
+from pipeline.scaffold.found_texts import find_texts_of_table
 from pipeline.scaffold.reading import Reading, find_reading
 from pipeline.scaffold.render import rendered
 from pipeline.scaffold.request import Request
@@ -39,13 +40,16 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
     kinds, kind_problems = column_kinds(raw, formats)
     target, target_problems = find_target(request, raw, kinds)
     problems += [*kind_problems, *target_problems, *_key_problems(request, raw), *_group_problems(request, raw)]
-    # A form of dates that could not be told says more than that the column is none of times.
-    problems += (
-        () if any(problem.where.startswith("--time") for problem in problems) else _time_problems(request, raw, kinds)
-    )
+    # A form of dates that could not be told says more than that the column is none of times; and times beside texts
+    # need not be when a model is asked to go on with them.
+    is_text = target is not None and target.task.kind == "language_model"
+    if not (is_text and request.time is None) and not any(one.where.startswith("--time") for one in problems):
+        problems += _time_problems(request, raw, kinds)
     if problems or target is None or not request.is_named:
         return None, problems
     kinds |= {target.column: target.read_as}
+    if target.task.kind == "language_model":
+        return find_texts_of_table(request, source, work, raw, kinds, target, reading, formats)
     time, day = request.time, request.time and free_name("day", request.time, kinds)
     key = request.keys or find_key(raw, time, target.column)
     if time is None and len(key) > 1:
@@ -54,7 +58,7 @@ def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, 
     numbered = None if key else free_name("row", time or "new", kinds)
     text = rendered(
         "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
-        numbered=numbered, reading=reading, formats=formats,
+        numbered=numbered, reading=reading, formats=formats, cut=None,
     )  # fmt: skip
     rows = built(text, source, work)
     key = key or (str(numbered),)
