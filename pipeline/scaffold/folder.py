@@ -162,10 +162,16 @@ def _wrong_names(path: Path, names: _Names) -> Iterator[Problem]:
         yield Problem("--data", "the folder is empty", "name a folder with pictures or texts, a folder a class", where)
     elif len(names.others) > max(MOST_OTHERS, wanted // 20):
         told = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
-        fix = "take them out or convert them; a table is named as a .csv or .parquet file, not as its folder"
+        fix = (
+            "take them out or convert them (a plain text of another suffix: copy it as .txt); a table is named as a "
+            ".csv or .parquet file, not as its folder"
+        )
         yield Problem("--data", told, fix, where)
     elif not wanted:
-        fix = "name a folder with pictures or texts, or a .csv or .parquet file"
+        fix = (
+            "name a folder with pictures or texts (a plain text of another suffix: copy it as .txt), or a .csv or "
+            ".parquet file"
+        )
         yield Problem("--data", f"its files are neither {kinds}: {_suffixes(names.others)}", fix, where)
 
 

@@ -87,8 +87,8 @@ def find_texts_of_folder(
     if max(sizes) < 2:
         return None, [Problem("--data", "no text is longer than one byte", "give longer texts", str(source))]
     length = piece_bytes(max(sizes))
-    how = "as asked" if request.kind else "(with a folder for each class it would be multiclass)"
-    why = f"{len(sizes):,} texts without classes: kind language_model, each byte by those before it, {how}"
+    how = ", as asked" if request.kind else " (in a folder for each class they would be multiclass)"
+    why = f"{_counted(len(sizes))} without classes: kind language_model, each byte by those before it{how}"
     target = FoundTarget(TEXT, TaskSpec(kind="language_model", length=length), why, "text")
     cut, group = cut_of(length, sizes), request.group or (None if request.split else _found_group(folder))
     names = Names("piece", DOCUMENT, None if group or request.split or are_apart(sizes) else "passage")
@@ -106,7 +106,7 @@ def find_texts_of_folder(
     windows, problems = choose_shares(rows, target.label, names.piece, by, request.split)
     if windows is None:
         return None, problems
-    remarks = {DOCUMENT: "the file", FOLDER: "that the file lies in", names.passage: "pieces in a row"}
+    remarks = {DOCUMENT: "the file", FOLDER: "the file's folder", names.passage: "pieces in a row"}
     columns = tuple(_columns(rows, target, names.piece, windows, None, remarks))
     seen = [*_seen(whole[TEXT], len(whole), rows[TEXT], cut), *_split_seen(windows, names)]
     if contents.repeated:
@@ -160,19 +160,26 @@ def _columns(
 def _seen(texts: pd.Series, count: int, pieces: pd.Series, cut: Cut) -> Iterator[str]:
     """What a person should know of the texts, a line each."""
     sizes = [len(text.encode()) for text in texts]
-    middle = f"{statistics.median(sizes):,.0f} bytes in the middle, {max(sizes):,} the longest"
+    middle = f"{statistics.median(sizes):,.0f} bytes" + (
+        f" in the middle, {max(sizes):,} the longest" if len(sizes) > 1 else ""
+    )
     longer = sum(size > cut.length for size in sizes)
-    cut_told = f", {longer:,} are cut behind lines and words" if longer else ""
-    yield f"{len(sizes):,} texts of {middle}{cut_told}: {len(pieces):,} pieces of up to {cut.length} bytes"
+    yield f"{_counted(len(sizes))} of {middle}: {len(pieces):,} pieces of up to {cut.length} bytes"
+    if longer:
+        yield f"{_counted(longer)} of more bytes than a piece: cut behind lines and words"
     empty = count - len(sizes) + int(((texts.str.strip() == "") | (texts.str.len() < 2)).sum())
     if empty:
-        yield f"{empty:,} texts are empty, white space alone or a single letter: they give no piece"
+        yield f"{empty:,} of them give no piece: empty, white space alone or a single letter"
     if cut.every > 1:
         yield (
             f"of all pieces every {_ordinal(cut.every)} is kept, so that a training takes minutes (EVERY in "
             "dataset.py; a next version with another EVERY has other rows and needs --backfill)"
         )
     yield "pieces that came before word for word are left out"
+
+
+def _counted(texts: int) -> str:
+    return f"{texts:,} text{'' if texts == 1 else 's'}"
 
 
 def _ordinal(number: int) -> str:
@@ -187,7 +194,7 @@ def _split_seen(windows: Windows, names: Names) -> Iterator[str]:
             "the texts are too few, or one is too large, to lie in one split whole: passages of them do, so that a "
             "model is judged on texts of which it knows other parts"
         )
-    if group is not None and group in (names.passage, names.document):
+    if group == names.document:
         yield "not seen: whether several texts are of one author or source, which --group keeps in one split"
     if windows.split.by in ("hash", "stratified"):
         yield "pieces of one text lie in several splits: figures are too good for new texts (leave --split out)"
