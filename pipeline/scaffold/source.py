@@ -38,8 +38,8 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
     if path.suffix not in SUFFIXES and not path.exists():
         return None, [Problem("--data", "there is no such file or folder", "correct the path", str(path))]
     if path.suffix.lower() in TEXTS:
-        told = "is one text, and a text is read from a folder"
-        return None, [Problem("--data", told, "put it into a folder of its own, and name that folder", str(path))]
+        fix = "rename a table to .csv; put a text into a folder of its own, and name that folder"
+        return None, [Problem("--data", "is neither CSV nor Parquet", fix, str(path))]
     if path.suffix not in SUFFIXES:
         return None, [Problem("--data", "is neither CSV nor Parquet", "name a .csv or .parquet file", str(path))]
     if not path.is_file():

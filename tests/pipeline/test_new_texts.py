@@ -281,7 +281,7 @@ def test_one_huge_text_is_split_by_passages_and_a_file_is_to_lie_in_a_folder(tmp
     set_up(tmp_path, monkeypatch)
     assert main(["new", "shop", "--data", str(data / "book.txt")]) == 1
     problems = capsys.readouterr().err
-    assert "is one text, and a text is read from a folder" in problems
+    assert "rename a table to .csv; put a text into a folder of its own" in problems
     assert "--target" not in problems
 
 
