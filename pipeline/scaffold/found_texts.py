@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT, DOCUMENT, FOLDER, PREFIX = "text", "name", "folder", "prefix"
-PLAN = Plan({"width": 96, "blocks": 5, "dropout": 0.1}, learning_rate=0.003, latency_ms=50)
+PLAN = Plan(
+    {"width": 96, "blocks": 4, "entries": 8192, "table_width": 16, "dropout": 0.3}, learning_rate=0.006, latency_ms=50
+)
 _ADDED = "left out: made by dataset.py"
 _UNREAD = "left out: the drafted network reads the text alone"
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pipeline.scaffold.shares import LARGEST_GROUP, LEAST_GROUPS
-from pipeline.scaffold.windows import Windows, updates
+from pipeline.scaffold.windows import Windows
 
 # Bytes of a piece at most: a place of it costs as much as a row of other kinds.
 MOST_BYTES = 128
@@ -22,8 +22,10 @@ MOST_PIECES = 12_000
 FILLED = 0.85
 # Pieces of a passage that are kept. The next passage goes on with the same text, so that a passage has some length.
 PIECES_A_PASSAGE = 16
-# Each piece is as many labels as it has bytes, so that few of them make a batch.
-BATCH = 32
+# Each piece is as many labels as it has bytes, so that few of them make a batch; of few pieces fewer, for more updates.
+BATCH, SMALL_BATCH, FEW_PIECES = 32, 16, 4_000
+# Tables of the last bytes know texts by heart after some more.
+EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -66,5 +68,5 @@ def are_apart(sizes: Sequence[int]) -> bool:
 
 def of_pieces(windows: Windows) -> Windows:
     """With a batch size for rows that are many labels each."""
-    batch_size, epochs = updates(windows.training, windows.pilot, (BATCH,))
-    return dataclasses.replace(windows, batch_size=batch_size, epochs=epochs)
+    batch_size = SMALL_BATCH if windows.training < FEW_PIECES else BATCH
+    return dataclasses.replace(windows, batch_size=batch_size, epochs=EPOCHS)

@@ -25,7 +25,7 @@ def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_o
     committed(root)
     checked = toy.call("-m", "pipeline.cli", "check", "pages")
     assert checked.code == 0, checked.out
-    done = toy.execute("train_pages", FIRST)
+    done = toy.run("train_pages", FIRST)
     assert done.run_id, done.out
     records = FileRecordStore(StateFolder(toy.var))
     verdict, evaluation = (records.of_run("pages", step, done.run_id) for step in ("promotion", "evaluation"))
