@@ -163,15 +163,12 @@ def _wrong_names(path: Path, names: _Names) -> Iterator[Problem]:
     elif len(names.others) > max(MOST_OTHERS, wanted // 20):
         told = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
         fix = (
-            "take them out or convert them (a plain text of another suffix: copy it as .txt); a table is named as a "
+            "take them out or convert them (plain texts can be copied as .txt); a table is named as a "
             ".csv or .parquet file, not as its folder"
         )
         yield Problem("--data", told, fix, where)
     elif not wanted:
-        fix = (
-            "name a folder with pictures or texts (a plain text of another suffix: copy it as .txt), or a .csv or "
-            ".parquet file"
-        )
+        fix = "name a folder with pictures or texts (plain texts can be copied as .txt), or a .csv or .parquet file"
         yield Problem("--data", f"its files are neither {kinds}: {_suffixes(names.others)}", fix, where)
 
 
