@@ -96,7 +96,9 @@ def _property(values: pd.Series, column: ColumnDraft, key: list[str], label: Lab
     kind = "number" if nulls == 1 else logical_type(values)
     custom: list[dict[str, Any]] = [{"property": "role", "value": column.role}]
     if column.role == "feature":
-        custom += [{"property": "availableAt", "value": "PT0S"}, {"property": "reviewed", "value": False}]
+        custom.append({"property": "availableAt", "value": "PT0S"})
+        # Of a text that is predicted a place sees earlier bytes alone: there is nothing to ask a person.
+        custom += [] if column.name == label.column else [{"property": "reviewed", "value": False}]
     if column.file is not None:
         custom.append({"property": "file", "value": column.file})
     if column.size is not None:

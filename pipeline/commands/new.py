@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Roles whose remark says why the model does not read the column.
 NO_INPUTS = ("other", "entity")
 # Those of lifecycle/spec/task.py, whose import every command would wait for.
-KINDS = ("binary", "multiclass", "multilabel", "regression", "segmentation")
+KINDS = ("binary", "multiclass", "multilabel", "regression", "segmentation", "language_model")
 
 
 def add(commands: Subparsers) -> None:
@@ -26,16 +26,16 @@ def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "new",
         help="write a use case for a table or a folder of files, and publish them as version v1 of its dataset",
-        description="Writes a use case that predicts a column of a table, the class of a picture or text, or a mask, "
-        "and publishes version v1 of its dataset. Without --data it makes example rows.",
+        description="Writes a use case that predicts a column of a table, the class of a picture or text, a mask, or "
+        "the next byte of texts, and publishes version v1 of its dataset. Without --data it makes example rows.",
     )
     parser.add_argument("name", help="of the use case, its folder and its dataset: lower-case letters, digits, _")
     parser.add_argument("--data", type=Path, metavar="PATH", help="rows as .csv or .parquet; or a folder: of a folder "
-        "for each class with pictures or .txt files, or of images/ and masks/. A copy of it is kept")  # fmt: skip
+        "a class with pictures or .txt files, of images/ and masks/, or of .txt files; a copy is kept")  # fmt: skip
     parser.add_argument(
         "--target",
         metavar="COLUMN",
-        help="what the model shall predict: two values, classes, labels with | between them, or numbers",
+        help="what the model shall predict: two values, classes, labels with | between them, numbers, or long texts",
     )
     parser.add_argument("--kind", choices=KINDS, help="of the task, where the target's values would give another one")
     parser.add_argument("--quantiles", metavar="LIST", help="what a model of numbers answers instead of one number, "
@@ -99,8 +99,7 @@ def _told(name: str, source: str, created: Created) -> str:
             *(["", f"Seen in the {created.copied}:", *(f"  {line}" for line in created.seen)] if created.seen else []),
             *(["", "These columns are no inputs of the model:", *no_inputs] if no_inputs else []),
             "",
-            "Review the inputs: that each is known when the model is asked is a guess, and only you can check it.",
-            f"  trainworthy contract review {name}   # until then the verdict is shadow at best",
+            *_review(name, created.kind),
             "",
             "Next:",
             f"  trainworthy check {name}",
@@ -108,6 +107,16 @@ def _told(name: str, source: str, created: Created) -> str:
             f"  {execute} train_{name} -c {shlex.quote(created.first_model)}   # after git add and git commit",
         ]
     )
+
+
+def _review(name: str, kind: KindName) -> list[str]:
+    """What only a person knows."""
+    if kind == "language_model":
+        return ["Review the texts: a model of them can recite what it has read. Leave out what must not be told."]
+    return [
+        "Review the inputs: that each is known when the model is asked is a guess, and only you can check it.",
+        f"  trainworthy contract review {name}   # until then the verdict is shadow at best",
+    ]
 
 
 def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kind: KindName, copied: str) -> str:

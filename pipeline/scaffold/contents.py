@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import io
@@ -31,14 +32,15 @@ BLACK_AND_WHITE = (0, 255)
 
 @dataclass(frozen=True)
 class Seen:
-    """One file: in words what is wrong with it; of pictures height, width and Pillow's mode; of masks also how many
-    pixels have each value."""
+    """One file: in words what is wrong with it; of texts the bytes without white space around them; of pictures height,
+    width and Pillow's mode; of masks also how many pixels have each value."""
 
     wrong: str = ""
     sha256: str = ""
     size: tuple[int, int] = (0, 0)
     mode: str = ""
     values: tuple[tuple[int, int], ...] = ()
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Contents:
     """What is known of all files. `converts` says that masks hold 0 and 255, which the copies have as 0 and 1."""
 
     pictures: tuple[Seen, ...] = ()
+    texts: tuple[Seen, ...] = ()
     classes: tuple[str, ...] = ()
     shares: tuple[float, ...] = ()
     converts: bool = False
@@ -75,14 +78,15 @@ class Contents:
 
 def read_contents(path: Path, folder: Folder) -> tuple[Contents | None, list[Problem]]:
     """What the files hold; None and every problem."""
-    look = functools.partial(_look, path, is_text=folder.form == "texts")
+    is_text = folder.form in ("texts", "documents")
+    look = functools.partial(_look, path, is_text=is_text, may_be_empty=folder.form == "documents")
     files = in_threads(look, [*folder.files], f"opening {folder.noun}s")
     problems = list(_unreadable(path, folder.noun, folder.files, files))
     repeated = len(files) - len({one.sha256 for one in files})
-    if folder.form == "texts":
-        return (None, problems) if problems else (Contents(repeated=repeated), [])
+    if is_text:
+        return (None, problems) if problems else (Contents(texts=tuple(files), repeated=repeated), [])
     if folder.form == "pictures":
-        return (None, problems) if problems else (Contents(tuple(files), repeated=repeated), [])
+        return (None, problems) if problems else (Contents(pictures=tuple(files), repeated=repeated), [])
     masks = in_threads(functools.partial(_look, path, is_mask=True), [*folder.masks], "opening masks")
     problems += _unreadable(path, "mask", folder.masks, masks)
     if problems:
@@ -97,26 +101,29 @@ def read_contents(path: Path, folder: Folder) -> tuple[Contents | None, list[Pro
     for one in masks:
         counts.update({min(value, 1) if converts else value: count for value, count in one.values})
     shares = tuple(counts[value] / counts.total() for value in range(len(classes)))
-    return Contents(tuple(files), classes, shares, converts, repeated), []
+    return Contents(tuple(files), (), classes, shares, converts, repeated), []
 
 
-def _look(folder: Path, name: PurePosixPath, *, is_text: bool = False, is_mask: bool = False) -> Seen:
+def _look(
+    folder: Path, name: PurePosixPath, *, is_text: bool = False, may_be_empty: bool = False, is_mask: bool = False
+) -> Seen:
     path = folder / name
     size = path.stat().st_size
     if size > MOST_BYTES:
         return Seen(f"it has {size:,} bytes, more than {MOST_BYTES:,}")
     data = path.read_bytes()
-    if not data:
+    if not data and not may_be_empty:
         return Seen("it is empty (0 bytes)")
     try:
-        seen = _text(data) if is_text else _picture(data, is_mask=is_mask)
+        seen = _text(data, may_be_empty) if is_text else _picture(data, is_mask=is_mask)
     except Exception as error:  # Decoders of damaged bytes raise whatever they like.
         return Seen(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
-    return Seen(seen.wrong, hashlib.sha256(data).hexdigest(), seen.size, seen.mode, seen.values)
+    return dataclasses.replace(seen, sha256=hashlib.sha256(data).hexdigest())
 
 
-def _text(data: bytes) -> Seen:
-    return Seen("" if data.decode("utf-8").strip() else "it holds white space alone")
+def _text(data: bytes, may_be_empty: bool) -> Seen:
+    text = data.decode("utf-8-sig").strip()
+    return Seen("" if text or may_be_empty else "it holds white space alone", bytes=len(text.encode()))
 
 
 def _picture(data: bytes, *, is_mask: bool) -> Seen:
@@ -142,7 +149,10 @@ def _unreadable(path: Path, noun: str, names: Sequence[PurePosixPath], seen: Seq
         first = "; ".join(f"{str(name)!r}: {why}" for name, why in wrong[:3])
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         told = f"{len(wrong):,} of {len(names):,} {noun}s can't be read: {first}{more}"
-        yield Problem("--data", told, "mend them or take them out", str(path))
+        fix = "mend them or take them out"
+        if noun == "text" and any("codec" in why for _, why in wrong):
+            fix += "; save texts as UTF-8, for example iconv -f cp1252 -t utf-8 OLD.txt > NEW.txt, if they are cp1252"
+        yield Problem("--data", told, fix, str(path))
 
 
 def _named_classes(path: Path) -> tuple[tuple[str, ...], list[Problem]]:

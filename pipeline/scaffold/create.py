@@ -23,8 +23,9 @@ from lifecycle.spec.task import KindName
 from lifecycle.storage.state import StateFolder
 from lifecycle.use_case import load_use_case
 from pipeline.scaffold import example
-from pipeline.scaffold.found import PARAMETERS, Found, find_out, place_part
+from pipeline.scaffold.found import PARAMETERS, Found, place_part
 from pipeline.scaffold.found_files import find_files
+from pipeline.scaffold.found_table import find_out
 from pipeline.scaffold.project import install, lay_out
 from pipeline.scaffold.request import Request, request_problems
 from pipeline.scaffold.stage_text import project_stages

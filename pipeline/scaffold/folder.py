@@ -1,8 +1,9 @@
-"""What a folder of files is, by its names alone: a folder for each class, or pictures beside masks; nothing is opened.
+"""What a folder of files is, by its names alone: files in a folder for each class, pictures beside masks, or texts.
 
-Three forms are read: `shapes/circle/001.png` (a folder for each class, of pictures or of texts), a picture
-`scenes/images/001.png` with its mask `scenes/masks/001.png`, and `001.png` beside `001_mask.png`. Every other form is
-one error that says what was seen.
+Four forms are read: `shapes/circle/001.png` (a folder for each class, of pictures or of texts), a picture
+`scenes/images/001.png` with its mask `scenes/masks/001.png`, `001.png` beside `001_mask.png`, and `tales/001.txt`, a
+text without a class: where a language model is asked for, folders are none. Every other form is one error that says
+what was seen. Nothing is opened.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from lifecycle.errors import Problem
+from lifecycle.spec.task import KindName
 
-Form = Literal["pictures", "texts", "masks"]
+Form = Literal["pictures", "texts", "masks", "documents"]
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm")
 TEXTS = (".txt",)
 CLASSES_FILE = "classes.txt"
@@ -35,6 +37,8 @@ MOST_FILES = 1_000_000
 _PREFIX = re.compile(r"([^_-]+)[_-].")
 _SYSTEM = {"thumbs.db", "desktop.ini"}
 _SHOWN = 3
+# What to do with folders of texts that are none of classes.
+NO_CLASSES = "or --kind language_model, if the folders are no classes and the texts are to be gone on with"
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Folder:
     @property
     def noun(self) -> str:
         """What a row's file is called."""
-        return "text" if self.form == "texts" else "picture"
+        return "text" if self.form in ("texts", "documents") else "picture"
 
 
 @dataclass
@@ -72,13 +76,22 @@ class _Names:
     too_many: bool = False
 
 
-def read_folder(path: Path, group: str | None = None) -> tuple[Folder | None, list[Problem]]:
-    """The form of a folder; None and what is wrong. `group` is `folder` where files may lie one level deeper."""
+def read_folder(
+    path: Path, group: str | None = None, kind: KindName | None = None
+) -> tuple[Folder | None, list[Problem]]:
+    """The form of a folder; None and what is wrong. `group` is `folder` where files may lie one level deeper.
+
+    `kind` is as asked: of a language model, folders are no classes.
+    """
     names = _names(path)
     problems = list(_wrong_names(path, names))
     if problems:
         return None, problems
-    form = _paired(path, names) or _by_class(path, names, group)
+    flat = bool(names.texts) and not names.pictures and all(len(name.parts) == 1 for name in names.texts)
+    if kind == "language_model" or (kind is None and flat):
+        form = _documents(path, names)
+    else:
+        form = _paired(path, names) or _by_class(path, names, group)
     return (form, []) if isinstance(form, Folder) else (None, [form])
 
 
@@ -149,10 +162,13 @@ def _wrong_names(path: Path, names: _Names) -> Iterator[Problem]:
         yield Problem("--data", "the folder is empty", "name a folder with pictures or texts, a folder a class", where)
     elif len(names.others) > max(MOST_OTHERS, wanted // 20):
         told = f"{len(names.others):,} files are neither {kinds}: {_suffixes(names.others)}"
-        fix = "take them out or convert them; a table is named as a .csv or .parquet file, not as its folder"
+        fix = (
+            "take them out or convert them (plain texts can be copied as .txt); a table is named as a "
+            ".csv or .parquet file, not as its folder"
+        )
         yield Problem("--data", told, fix, where)
     elif not wanted:
-        fix = "name a folder with pictures or texts, or a .csv or .parquet file"
+        fix = "name a folder with pictures or texts (plain texts can be copied as .txt), or a .csv or .parquet file"
         yield Problem("--data", f"its files are neither {kinds}: {_suffixes(names.others)}", fix, where)
 
 
@@ -227,6 +243,18 @@ def _prefixes(files: Sequence[PurePosixPath]) -> tuple[str, ...]:
     return tuple(str(one and one[1]) for one in found) if all(found) else ()
 
 
+def _documents(path: Path, names: _Names) -> Folder | Problem:
+    """Texts, wherever they lie."""
+    if names.pictures:
+        told = f"a language_model is of texts, and the folder holds {len(names.pictures):,} pictures"
+        return Problem("--data", f"{told}: {shown(names.pictures, 1)}", "take them out", str(path))
+    files = tuple(names.texts)
+    inner = tuple(name.parent.as_posix() for name in files)
+    left_out = (f"other files ({_suffixes(names.others)})",) if names.others else ()
+    folders = inner if len(set(inner)) > 1 else ()
+    return Folder("documents", files, (), (), folders, _prefixes(files), left_out)
+
+
 def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
     """A folder for each class; or why it is none."""
     where = str(path)
@@ -251,7 +279,8 @@ def _by_class(path: Path, names: _Names, group: str | None) -> Folder | Problem:
     if len(tops) == 1:
         deeper = f"; its classes may lie one level deeper: --data {path / tops[0]}" if len(inner) > 1 else ""
         told = f"there is one class only, the folder {tops[0]!r}"
-        return Problem("--data", told, f"give a folder for each of two classes or more{deeper}", where)
+        alone = f"; {NO_CLASSES}" if names.texts else ""
+        return Problem("--data", told, f"give a folder for each of two classes or more{deeper}{alone}", where)
     if bare := [name for name in _top_folders(path) if name not in tops]:
         told = f"{len(bare):,} of the folders hold no {noun}: {shown(bare)}"
         return Problem("--data", told, f"put the {noun} of these classes there, or take the folders out", where)
@@ -275,10 +304,11 @@ def _top_folders(path: Path) -> list[str]:
 def _flat(where: str, noun: str, flat: Sequence[PurePosixPath], tops: Sequence[str]) -> Problem | None:
     if flat and tops:
         told = f"{len(flat):,} {noun} lie beside the folders of the classes: {shown(flat)}"
-        return Problem("--data", told, "put each into the folder of its class, or take them out", where)
+        fix = "put each into the folder of its class, or take them out"
+        return Problem("--data", told, f"{fix}; {NO_CLASSES}" if noun == "texts" else fix, where)
     if flat and noun == "texts":
         told = f"holds {len(flat):,} texts and no folder for each class: {shown(flat)}"
-        fix = "give a folder for each class; a model of language, which needs no classes, is not there yet"
+        fix = "give a folder for each class, or leave --kind out: the next byte of texts without classes is predicted"
         return Problem("--data", told, fix, where)
     if flat:
         told = f"holds {len(flat):,} pictures and nothing that says what they show: {shown(flat)}"
@@ -295,4 +325,5 @@ def _wrong_level(
         return Problem("--group", told, "write CLASS/GROUP/FILE for all of them, or leave --group out", group)
     told = f"{len(deep):,} of {len(files):,} {noun} lie deeper than in the folder of their class: {shown(deep)}"
     fix = "move them up; or --group folder, if each inner folder is about one thing, such as a patient or a video"
+    fix += f"; {NO_CLASSES}" if noun == "texts" else ""
     return Problem("--data", told, fix, where)

@@ -1,31 +1,22 @@
-"""What a file holds, as far as a use case needs it: types, label, key, roles and windows; or all that is wrong."""
+"""What is found out about a file or a folder, as far as a use case needs it, and the rows that its dataset.py makes."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lifecycle.contract.draft import ColumnDraft
-from lifecycle.errors import Problem, did_you_mean
-from pipeline.scaffold.dates import time_formats
-from pipeline.scaffold.reading import Reading, find_reading
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.request import Request
-from pipeline.scaffold.roles import column_roles, find_key
-from pipeline.scaffold.shares import choose_shares, find_group
-from pipeline.scaffold.source import Kind, column_kinds, read_source
-from pipeline.scaffold.summary import what_was_seen
-from pipeline.scaffold.target import FoundTarget, find_target
-from pipeline.scaffold.windows import Windows, choose_windows
+from pipeline.scaffold.folder_files import FoundFiles
+from pipeline.scaffold.source import Kind
+from pipeline.scaffold.target import FoundTarget
+from pipeline.scaffold.windows import Windows
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from pipeline.scaffold.found_files import FoundFiles
 
 # Of the first version: one part.
 PARAMETERS = {"parts": 1}
@@ -70,130 +61,13 @@ class Found:
         return [name for name in features if self.kinds.get(name) in kinds]
 
 
-def find_out(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
-    """What the file `source` holds; None and every problem that could be found. `work` is an empty folder.
-
-    The rows are built by a dataset.py that is made here. Without a valid name there is none, and only the file's own
-    columns are looked at.
-    """
-    reading, problems = _reading(request, source)
-    if problems:
-        return None, problems
-    raw, problems = read_source(source, reading)
-    if raw is None:
-        return None, problems
-    formats, ambiguous, problems = time_formats(raw, request.time, request.time_format)
-    kinds, kind_problems = column_kinds(raw, formats)
-    target, target_problems = find_target(request, raw, kinds)
-    problems += [*kind_problems, *target_problems, *_key_problems(request, raw), *_group_problems(request, raw)]
-    # A form of dates that could not be told says more than that the column is none of times.
-    problems += (
-        () if any(problem.where.startswith("--time") for problem in problems) else _time_problems(request, raw, kinds)
-    )
-    if problems or target is None or not request.is_named:
-        return None, problems
-    kinds |= {target.column: target.read_as}
-    time, day = request.time, request.time and _free_name("day", request.time, kinds)
-    key = request.keys or find_key(raw, time, target.column)
-    if time is None and len(key) > 1:
-        # Intervals and hashes go by one column.
-        key = ()
-    numbered = None if key else _free_name("row", time or "new", kinds)
-    text = rendered(
-        "dataset.py.j2", name=request.name, kinds=kinds, time=time, target=target, day=day,
-        numbered=numbered, reading=reading, formats=formats,
-    )  # fmt: skip
-    rows = _built(text, source, work)
-    key = key or (str(numbered),)
-    group = request.group
-    if time is None and request.split is None and group is None:
-        group = find_group(rows, target.column, key)
-    if day is not None:
-        windows, problems = choose_windows(rows, day, target.label)
-    else:
-        windows, problems = choose_shares(rows, target.label, key[0], group, request.split)
-    if windows is None:
-        return None, problems
-    columns = tuple(
-        column_roles(
-            rows, time=time, day=day, label=target.label, key=key, remark=target.remark, group=group, in_order=False
-        )
-    )
-    if not any(column.role == "feature" for column in columns):
-        told = "; ".join(f"{column.name!r}: {column.remark or column.role}" for column in columns)
-        fix = "give columns with several values that are known when the model is asked"
-        return None, [Problem("--data", f"no column can be an input of a model ({told})", fix)]
-    seen = what_was_seen(raw, rows, kinds, target.column, reading, formats, ambiguous)
-    return Found(kinds, target, time, day, tuple(key), text, rows, columns, windows, seen), []
-
-
-def _reading(request: Request, source: Path) -> tuple[Reading | None, list[Problem]]:
-    """How a CSV file is to be read; None of any other file, for which read_source says what is wrong with it."""
-    if source.suffix == ".csv" and source.is_file():
-        return find_reading(source, request.encoding, request.separator)
-    asked = {"--encoding": request.encoding, "--separator": request.separator}
-    fix = "leave it out"
-    return None, [Problem(name, "is for CSV files", fix, value) for name, value in asked.items() if value is not None]
-
-
-def _group_problems(request: Request, raw: pd.DataFrame) -> Iterator[Problem]:
-    name = request.group
-    if name is None:
-        return
-    if name not in raw.columns:
-        yield Problem("--group", "is no column of the file", did_you_mean(name, map(str, raw.columns)), name)
-    elif missing := int(raw[name].isna().sum()):
-        yield Problem("--group", f"{name!r} is empty in {missing:,} rows", "fill it in, or remove these rows", name)
-    elif name == request.target:
-        yield Problem("--group", "is the target too", "name two columns", name)
-
-
-def _time_problems(request: Request, raw: pd.DataFrame, kinds: dict[str, Kind]) -> Iterator[Problem]:
-    name = request.time
-    if name is None:
-        times = [other for other, kind in kinds.items() if kind in ("time", "instant")]
-        if times and not (request.split or request.group):
-            fix = f"write --time {times[0]} if the model is asked then; else --split hash, or --group COLUMN"
-            yield Problem("--time", f"is missing, and {times[0]!r} holds times", fix)
-        return
-    if name not in raw.columns:
-        yield Problem("--time", "is no column of the file", did_you_mean(name, raw.columns), name)
-        return
-    if name == request.target:
-        yield Problem("--time", "is the target too", "name two columns", name)
-    missing, known = int(raw[name].isna().sum()), raw[name].dropna()
-    if len(known) and name in kinds and kinds[name] not in ("time", "instant"):
-        fix = (
-            "write all of them as ISO 8601, with a zone or all without, such as 2024-01-31T13:00:00Z; or --time-format"
-        )
-        yield Problem("--time", f"{name!r} is no column of times", fix, str(known.iloc[0]))
-    elif missing:
-        yield Problem("--time", f"{name!r} is empty in {missing:,} rows", "remove these rows, or name another column")
-
-
-def _key_problems(request: Request, raw: pd.DataFrame) -> Iterator[Problem]:
-    key = list(request.keys)
-    unknown = [name for name in key if name not in raw.columns]
-    for name in unknown:
-        yield Problem("--key", "is no column of the file", did_you_mean(name, raw.columns), name)
-    if request.target in key:
-        yield Problem("--key", "is the target too", "name columns that are known before", request.target)
-    if not key or unknown:
-        return
-    empty, shared = int(raw[key].isna().any(axis=1).sum()), int(raw.duplicated(key, keep=False).sum())
-    if empty or shared:
-        fix = "name more columns (--key A --key B), or leave --key out: the rows are numbered then"
-        problem = f"does not name each row: {shared:,} rows share theirs, {empty:,} have none"
-        yield Problem("--key", problem, fix, key)
-
-
-def _free_name(name: str, time: str, taken: dict[str, Kind]) -> str:
+def free_name(name: str, time: str, taken: Collection[str]) -> str:
     """A name for a column that dataset.py adds, which the file does not have."""
     names = (name, f"{time}_{name}", *(f"{name}_{number}" for number in range(2, len(taken) + 3)))
     return next(found for found in names if found not in taken)
 
 
-def _built(text: str, source: Path, work: Path) -> pd.DataFrame:
+def built(text: str, source: Path, work: Path) -> pd.DataFrame:
     """The rows that the generated dataset.py makes of the file."""
     import pandas as pd
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lifecycle.contract.draft import ColumnDraft
 from lifecycle.errors import Problem
 from lifecycle.files.kind import FileKind
 from lifecycle.spec.task import TaskSpec
 from pipeline.scaffold.contents import Contents, read_contents
-from pipeline.scaffold.folder import PICTURES, TEXTS, Folder, read_folder
+from pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
+from pipeline.scaffold.folder_files import PART, FoundFiles
 from pipeline.scaffold.found import Found, Plan, load_dataset
+from pipeline.scaffold.found_texts import find_texts_of_folder
 from pipeline.scaffold.render import rendered
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.shares import are_groups, choose_shares
@@ -26,101 +26,11 @@ from pipeline.scaffold.windows import Windows, updates
 if TYPE_CHECKING:
     import pandas as pd
 
-PART = "part-0001"
 KEY, LABEL, MASK = "name", "label", "mask"
-# Longest side to which the drafted networks bring a picture. An update of 16 masks took 0.10 s of a core with 64 pixels
-# a side, 0.27 s with 96 and 0.66 s with 128; some 650 updates are planned.
-MOST_SIDE, MOST_SIDE_OF_MASKS, LEAST_SIDE = 64, 96, 16
 # Of all tensors together; more are made batch by batch.
 MOST_TENSOR_BYTES = 10**9
-WORDS = 2048
 # Each mask is as many labels as it has pixels, so that few of them make a batch.
 MASK_BATCH = 16
-
-
-@dataclass(frozen=True)
-class FoundFiles:
-    """A folder at `path` with what was read of it."""
-
-    path: Path
-    folder: Folder
-    contents: Contents
-
-    @property
-    def column(self) -> FileKind:
-        """The kind of the column of inputs, which is its name too."""
-        return "text" if self.folder.form == "texts" else "picture"
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width to which the network brings a picture, in its own proportions."""
-        height, width = self.contents.usual_size
-        most = MOST_SIDE_OF_MASKS if self.folder.form == "masks" else MOST_SIDE
-        scale = min(1.0, most / max(height, width))
-        return max(LEAST_SIDE, round(height * scale)), max(LEAST_SIDE, round(width * scale))
-
-    @property
-    def row_bytes(self) -> int:
-        """What a row's tensors take: what the network is given as float32, and a mask as int64 in its own size."""
-        if self.folder.form == "texts":
-            return 4 * WORDS
-        inputs = 4 * self.size[0] * self.size[1] * (3 if self.contents.is_coloured else 1)
-        return inputs + (8 * math.prod(self.contents.usual_size) if self.folder.form == "masks" else 0)
-
-    def place(self, folder: Path) -> None:
-        """Lay the first part out below `folder`: links to the user's files, since whoever reads them makes a copy."""
-        if self.folder.form != "masks":
-            _link(self.path, {name: name for name in self.folder.files}, folder / PART)
-            return
-        stems = [PurePosixPath(_stem(name, self.folder)) for name in self.folder.files]
-        pairs = [*zip(stems, self.folder.files, self.folder.masks, strict=True)]
-        _link(self.path, {name: "images" / _named(stem, name.suffix) for stem, name, _ in pairs}, folder / PART)
-        masks = {mask: "masks" / _named(stem, mask.suffix) for stem, _, mask in pairs}
-        if not self.contents.converts:
-            _link(self.path, masks, folder / PART)
-            return
-        for mask, name in masks.items():
-            _write_as_places(self.path / mask, folder / PART / name.with_suffix(".png"))
-
-    def model_text(self, name: str, target: FoundTarget) -> str:
-        """The drafted model.py."""
-        given: dict[str, Any] = {"name": name, "task": target.task, "positive": target.positive}
-        if self.folder.form == "texts":
-            return rendered("model_texts.py.j2", **given)
-        mode = "RGB" if self.contents.is_coloured else "L"
-        template = "model_masks.py.j2" if self.folder.form == "masks" else "model_pictures.py.j2"
-        return rendered(template, **given, size=self.size, mode=mode, deep=self.contents.is_deep)
-
-
-def _named(stem: PurePosixPath, suffix: str) -> PurePosixPath:
-    """With `with_suffix` a name with a dot would lose what follows it."""
-    return stem.parent / f"{stem.name}{suffix}"
-
-
-def _stem(name: PurePosixPath, folder: Folder) -> str:
-    """The name of a pair: the picture's path without suffix, and without the folder of the pictures."""
-    inner = PurePosixPath(*name.parts[1:]) if len(folder.files[0].parts) > 1 else name
-    return (inner.parent / inner.stem).as_posix()
-
-
-def _link(source: Path, names: dict[PurePosixPath, PurePosixPath], target: Path) -> None:
-    for name, wanted in names.items():
-        path = target / wanted
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to((source / name).resolve())
-
-
-def _write_as_places(mask: Path, target: Path) -> None:
-    """A mask of 0 and 255 as one of 0 and 1."""
-    import numpy as np
-    from PIL.Image import fromarray
-
-    from lifecycle.files.pictures import open_picture
-
-    with open_picture(mask) as image:
-        places = (np.asarray(image).astype(np.int64) > 0).astype(np.uint8)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fromarray(places).save(target)
 
 
 def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None, list[Problem]]:
@@ -128,8 +38,8 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
 
     The rows are those of the dataset.py that is made here.
     """
-    folder, problems = read_folder(source, request.group)
-    if folder is not None and folder.form != "masks":
+    folder, problems = read_folder(source, request.group, request.kind)
+    if folder is not None and folder.form in ("pictures", "texts"):
         problems += _few_files(source, folder)
     if folder is None or problems:
         return None, problems
@@ -137,6 +47,11 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
     problems += _group_problems(request, folder)
     if contents is None or problems:
         return None, problems
+    if folder.form == "documents":
+        problems += _of_classes(request)
+        if problems or not request.is_named:
+            return None, problems
+        return find_texts_of_folder(request, source, folder, contents, work)
     target, problems = _target(request, folder, contents)
     if target is None or problems or not request.is_named:
         return None, problems
@@ -157,6 +72,12 @@ def find_files(request: Request, source: Path, work: Path) -> tuple[Found | None
     ), []  # fmt: skip
 
 
+def _of_classes(request: Request) -> Iterator[Problem]:
+    if request.positive is not None:
+        fix = "leave it out, or give a folder for each class"
+        yield Problem("--positive", "names a class, and the next byte of texts is predicted", fix, request.positive)
+
+
 def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
     """Classes of too few files, before any is opened."""
     rare = [(name, count) for name, count in Counter(folder.classes).items() if count < LEAST_CLASS_ROWS]
@@ -164,7 +85,9 @@ def _few_files(path: Path, folder: Folder) -> Iterator[Problem]:
         counts = ", ".join(f"{name!r} {count}" for name, count in rare[:4])
         more = f" and {len(rare) - 4} more classes" if len(rare) > 4 else ""
         told = f"a class needs {LEAST_CLASS_ROWS} {folder.noun}s, so that each split has some: {counts}{more}"
-        yield Problem("--data", told, "give more of them, join them into one class, or take the folder out", str(path))
+        fix = "give more of them, join them into one class, or take the folder out"
+        fix += f"; {NO_CLASSES}" if folder.form == "texts" else ""
+        yield Problem("--data", told, fix, str(path))
     plain: dict[str, set[str]] = {}
     for name in folder.classes:
         plain.setdefault(name.strip().casefold(), set()).add(name)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MARGIN_NATS = 0.005
 # Of the overlap of masks and answers, from 0 to 1.
 MARGIN_IOU = 0.01
+# Of bits a byte.
+MARGIN_BITS = 0.02
 # Of a number, in standard deviations of the label: 0.01 is two parts in a hundred of an R squared of 0.
 MARGIN_SPREADS = 0.01
 # A prediction that is off on average by so much of a standard deviation is off for everybody.
@@ -35,6 +37,9 @@ def judged_by(target: FoundTarget, rows: pd.DataFrame) -> Judged:
     """The drafted metrics; those of numbers are in the label's unit."""
     if target.task.kind == "segmentation":
         return Judged({"metric": "mean_iou", "margin": MARGIN_IOU}, [{"metric": "calibration_error", "at_most": 0.05}])
+    if target.task.kind == "language_model":
+        primary = {"metric": "bits_per_byte", "margin": MARGIN_BITS}
+        return Judged(primary, [{"metric": "calibration_error", "at_most": 0.05}])
     if target.task.kind != "regression":
         return Judged({"metric": "log_loss", "margin": MARGIN_NATS}, [{"metric": "calibration_error", "at_most": 0.05}])
     spread, quantiles = _spread(target, rows), target.task.quantiles

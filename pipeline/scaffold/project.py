@@ -24,7 +24,7 @@ from resources.settings import PROJECT, Settings
 # What each split has its exact share of, where it is by strata; of other kinds of each class.
 STRATA: dict[KindName, str] = {
     "multilabel": "combination of labels", "regression": "tenth of the label",
-    "segmentation": "quarter by the share of the first class",
+    "segmentation": "quarter by the share of the first class", "language_model": "quarter by the length",
 }  # fmt: skip
 MOST_SLICES, MOST_SLICE_VALUES = 2, 12
 CONTRACT_HEADING = """\
@@ -78,6 +78,7 @@ def _use_case_text(request: Request, settings: Settings, found: Found) -> str:
         owner=request.owner or f"team:{request.name}",
         time=found.time,
         target=found.target.label.name,
+        baselines=list(found.target.label.kind.baselines),
         task=found.target.task.model_dump(exclude_defaults=True, mode="json"),
         judged=judged_by(found.target, found.rows),
         day=found.day,
@@ -92,6 +93,8 @@ def _use_case_text(request: Request, settings: Settings, found: Found) -> str:
 def _question(found: Found) -> str:
     """What the model is asked, without the question mark."""
     target, kind = found.target, found.target.task.kind
+    if kind == "language_model":
+        return f"With which byte does {target.column} go on"
     if found.files is not None:
         noun = found.files.folder.noun
         whole = {"binary": f"Is this {noun} one of {target.positive}", "multiclass": f"Which class is this {noun} of"}
@@ -109,6 +112,8 @@ def _schema_path(folder: Path) -> str | None:
 
 
 def _model_text(request: Request, found: Found) -> str:
+    if found.target.task.kind == "language_model":
+        return rendered("model_language.py.j2", name=request.name, column=found.target.column)
     if found.files is not None:
         return found.files.model_text(request.name, found.target)
     return rendered(

@@ -11,6 +11,7 @@ from lifecycle.errors import Problem
 from lifecycle.files.versions import read_versions
 from lifecycle.spec.task import KindName
 from lifecycle.spec.use_case import NAME_PATTERN, OWNER_PATTERN
+from pipeline.scaffold.folder import TEXTS
 from resources.settings import Settings
 
 
@@ -68,7 +69,7 @@ def request_problems(request: Request, settings: Settings, stages: Collection[st
         return
     if request.data.is_dir():
         yield from _of_tables(request)
-    elif request.target is None:
+    elif request.target is None and request.data.suffix.lower() not in TEXTS:
         yield Problem("--target", "is missing", "write --target COLUMN")
     if request.time_format is not None and request.time is None:
         yield Problem("--time-format", "is the form of a column that is not named", "write --time COLUMN too")

@@ -14,7 +14,7 @@ from lifecycle.data.split.by_stratum import split_by_stratum
 from lifecycle.data.split.check import splits_check
 from lifecycle.errors import DatasetError, Problem
 from lifecycle.spec.split import GroupSplit, HashSplit, Shares, StratifiedSplit
-from pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, windows_of
+from pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, too_few, windows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,8 +66,7 @@ def choose_shares(
     """
     labelled, least = with_label(rows, label, folder), LEAST_MASKS if label.type == "mask" else LEAST_ROWS
     if len(labelled) < least:
-        fix = f"give at least {least:,} rows with a label; fewer train nothing that could be judged"
-        return None, [Problem("--data", "too few rows have a label", fix, f"{len(labelled):,} rows")]
+        return None, [too_few(len(labelled), least, label)]
     split = _split(labelled, label, key, group, asked)
     try:
         splits = _rows_of(labelled, split, key, label)
@@ -98,7 +97,8 @@ def _split(
     if group is not None:
         return GroupSplit(by="group", group=group, salt=SALT, shares=SHARES, resample_by=group)
     counts = label.kind.class_rows(label.kind.checked_labels(labelled[label.name].to_numpy()))
-    few = len(counts) > 0 and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
+    # Of texts these are bytes, and a split needs none of them.
+    few = label.type != "text" and len(counts) > 0 and counts.min() * SHARES.benchmark < FEW_OF_A_CLASS
     if asked == "stratified" or (asked is None and few):
         return StratifiedSplit(by="stratified", salt=SALT, shares=SHARES, resample_by=key)
     return HashSplit(by="hash", salt=SALT, shares=SHARES, resample_by=key)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lifecycle.errors import Problem
+from pipeline.scaffold.folder import TEXTS
 from pipeline.scaffold.reading import Reading, find_reading
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ def read_source(path: Path, reading: Reading | None = None) -> tuple[pd.DataFram
 
     if path.suffix not in SUFFIXES and not path.exists():
         return None, [Problem("--data", "there is no such file or folder", "correct the path", str(path))]
+    if path.suffix.lower() in TEXTS:
+        fix = "rename a table to .csv; put a text into a folder of its own, and name that folder"
+        return None, [Problem("--data", "is neither CSV nor Parquet", fix, str(path))]
     if path.suffix not in SUFFIXES:
         return None, [Problem("--data", "is neither CSV nor Parquet", "name a .csv or .parquet file", str(path))]
     if not path.is_file():

@@ -1,7 +1,8 @@
-"""What the target is, two values, classes, several labels or numbers, by what it holds or as asked; and its labels.
+"""What the target is, two values, classes, several labels, numbers or texts, by what it holds or as asked; its labels.
 
-A text is a class, or names several labels with a separator between them (several.py); a number is one, unless it is
-whole, one of few, and frequent. That is a guess in a line that is printed, and `--kind` overrides it. What is none of
+A text is a class, or names several labels with a separator between them (several.py), or is one whose next bytes are
+predicted, where it is long and nearly each row has its own; a number is one, unless it is whole, one of few, and
+frequent. That is a guess in a line that is printed, and `--kind` overrides it. What is none of
 these is one error: texts of which nearly each row has its own, a number that names the row, a class of too few rows.
 """
 
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from lifecycle.contract.model import Label
 from lifecycle.errors import Problem, did_you_mean
 from lifecycle.spec.task import LABEL_TYPES, ClassValue, KindName, TaskSpec
+from pipeline.scaffold.pieces import piece_bytes
 from pipeline.scaffold.request import Request
 from pipeline.scaffold.roles import ID_NAME, NEARLY, numbers_among
 from pipeline.scaffold.several import SEPARATORS, Several, combine, separated
@@ -34,7 +36,14 @@ LEAST_CLASS_ROWS = 10
 MOST_TEXTS, ROWS_A_TEXT = 100, 20
 # Digits, grades and stars are ten at most; more whole numbers count or measure something.
 FEW = 10
-_SHOWN = 4
+# Texts are to be gone on with, and no names, from so many bytes on (the median), where nearly each row has its own.
+LONG_BYTES, NEARLY_ALL = 80, 0.8
+# Texts by which that is told.
+_LOOKED_AT = 1000
+_SHOWN, _MOST_SIGNS = 4, 40
+
+
+_ADDED = {"mask": "_classes", "text": "_bytes"}
 
 
 @dataclass(frozen=True)
@@ -57,8 +66,8 @@ class FoundTarget:
     def label(self) -> Label:
         """As the contract defines it."""
         kind = LABEL_TYPES[self.task.kind]
-        # The column of masks keeps their paths, so that the label has another name.
-        name = f"{self.column}_classes" if kind == "mask" else self.column
+        # The column of masks keeps their paths, and that of texts the texts: the label has another name.
+        name = self.column + _ADDED.get(kind, "")
         return Label(
             name=name, version=1, column=self.column, type=kind, classes=self.classes, separator=self.separator
         )
@@ -72,6 +81,8 @@ class FoundTarget:
             return f"any of {len(self.classes)} labels, {self.separator!r} between their names"
         if self.task.kind == "segmentation":
             return "a picture whose pixels are the places of their classes, from 0 on"
+        if self.task.kind == "language_model":
+            return "each of its bytes is predicted by those before it"
         return f"one of {len(self.classes)} classes" if self.classes else "the number that is predicted"
 
 
@@ -104,6 +115,11 @@ class Held:
     def several(self) -> Several | None:
         """The names that texts hold with a separator between them; None where no text has one."""
         return separated(self.counts.to_dict()) if self.read_as == "text" else None
+
+    @cached_property
+    def bytes(self) -> list[int]:
+        """Of each different text, rising."""
+        return sorted(len(text.encode()) for text in self.counts.index)
 
     @property
     def values(self) -> str:
@@ -148,6 +164,9 @@ def find_target(
         return None, problems
     if kind == "binary":
         return _binary(held, why, request.positive)
+    if kind == "language_model":
+        length = piece_bytes(held.bytes[-1])
+        return FoundTarget(name, TaskSpec(kind=kind, length=length), why, "text"), []
     task = TaskSpec(kind=kind, quantiles=quantiles)
     if kind == "regression":
         # Never as integers: those can't be empty, and newer rows may wait for their label.
@@ -190,6 +209,8 @@ Judged = tuple[KindName | None, str, Problem | None]
 def _seen(held: Held) -> Judged:
     """The kind by what the column holds, and why; or what it can't be."""
     name = repr(held.name)
+    if 0 < held.different <= 2 and _is_long(held):
+        return _long_told(held)
     if problem := _unusable(held):
         return None, "", problem
     if held.different == 2:
@@ -207,6 +228,8 @@ def _seen(held: Held) -> Judged:
     if found is not None and numbers is None and combine(found, held.counts.to_dict()):
         problem = _written_twice(held, list(found.rows)) or _rare_labels(held, found)
         return (None, "", problem) if problem is not None else ("multilabel", _several_told(held, found), None)
+    if numbers is None and _is_long(held):
+        return _long_told(held)
     problem = numbers or _nameless(held) or _spelt_twice(held) or _free_text(held) or _too_rare(held)
     if problem is not None:
         return None, "", problem
@@ -216,6 +239,10 @@ def _seen(held: Held) -> Judged:
 def _asked(held: Held, kind: KindName) -> Judged:
     """The kind as asked, if the values allow it."""
     told = f"{held.name!r} holds {held.different:,} different {held.values}: kind {kind}, as asked"
+    if kind == "language_model":
+        problem = _no_texts(held)
+        told = f"{told}, each byte by those before it"
+        return (kind, told, None) if problem is None else (None, "", problem)
     problem = _unusable(held)
     if problem is None and kind == "segmentation":
         fix = "name a folder of pictures and masks (--data FOLDER), or leave --kind out"
@@ -232,6 +259,44 @@ def _asked(held: Held, kind: KindName) -> Judged:
             problem = _rare_labels(held, held.several)
             told = f"{_several_told(held, held.several)}, as asked"
     return (kind, told, None) if problem is None else (None, "", problem)
+
+
+def _is_long(held: Held) -> bool:
+    """Whether texts are to be gone on with: long ones of words, of which nearly each row has its own.
+
+    A hash, an identifier or an address of the web is long too, and has no blank; nor has a text in Chinese, which is
+    not ASCII.
+    """
+    if held.read_as != "text" or held.different < NEARLY_ALL * held.labelled:
+        return False
+    texts = held.counts.index[:_LOOKED_AT].astype("str")
+    is_of_words = texts.str.contains(r"\S\s+\S|[^\x00-\x7f]", regex=True)
+    return held.bytes[len(held.bytes) // 2] >= LONG_BYTES and bool(is_of_words.mean() >= NEARLY)
+
+
+def _long_told(held: Held) -> Judged:
+    middle = f"{held.bytes[len(held.bytes) // 2]:,} bytes or more"
+    told = f"{held.name!r} holds {held.different:,} different texts, half of them of {middle}: kind language_model"
+    return "language_model", f"{told}, each byte by those before it (--kind multiclass if they are classes)", None
+
+
+def _no_texts(held: Held) -> Problem | None:
+    """What has no next byte to predict."""
+    name = repr(held.name)
+    if held.different == 0:
+        return Problem("--target", f"{name} is empty in all {held.rows:,} rows", "name another column")
+    if held.read_as != "text":
+        told = f"a language_model needs texts, and {name} holds {_NO_TEXTS[held.read_as]}: {held.shown}"
+        return Problem("--kind", told, "name a column of texts as --target, or leave --kind out", "language_model")
+    if held.bytes[-1] < 2:
+        told = f"no text of {name} is longer than one byte, so that none goes on: {held.shown}"
+        return Problem("--target", told, "name a column of longer texts, or leave --kind out")
+    return None
+
+
+_NO_TEXTS: dict[Kind, str] = {
+    "integer": "numbers", "number": "numbers", "boolean": "true and false", "time": "times", "instant": "times",
+}  # fmt: skip
 
 
 def _unusable(held: Held) -> Problem | None:
@@ -343,7 +408,10 @@ def _free_text(held: Held) -> Problem | None:
     if few or held.different <= FEW:
         return None
     told = f"{held.name!r} holds {held.different:,} different texts in {held.labelled:,} rows: they look like names"
-    fix = "name another column, or make classes of it first; or --kind multiclass if each is a class"
+    fix = (
+        "name another column, or make classes of it first; or --kind multiclass if each is a class, --kind "
+        "language_model if the next byte of each text is to be predicted"
+    )
     return Problem("--target", f"{told}, such as {held.shown}", fix)
 
 
@@ -419,7 +487,11 @@ def _plain(text: str) -> str:
 
 def _with_rows(counts: Iterable[tuple[Any, int]]) -> str:
     """Values as the file writes them, each with its rows."""
-    return ", ".join(
-        f"{f'{value:g}' if isinstance(value, float) else repr(value)} in {rows:,} {'row' if rows == 1 else 'rows'}"
-        for value, rows in counts
-    )
+    return ", ".join(f"{_short(value)} in {rows:,} {'row' if rows == 1 else 'rows'}" for value, rows in counts)
+
+
+def _short(value: Any) -> str:
+    """As the file writes it; of a long text the beginning."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return repr(value if not isinstance(value, str) or len(value) <= _MOST_SIGNS else f"{value[:_MOST_SIGNS]}…")

@@ -29,6 +29,7 @@ OCCUR: dict[LabelType, str] = {
     "event": "both values of the target occur", "number": "the target varies",
     "class": "every class occurs (join rare ones into one)",
     "labels": "every label occurs (leave rare ones out)", "mask": "two classes occur",
+    "text": "two different bytes occur",
 }  # fmt: skip
 
 
@@ -54,8 +55,7 @@ def choose_windows(rows: pd.DataFrame, day: str, label: Label) -> tuple[Windows 
         fix = f"{fix}; rows that have no order in time go without --time, by --split hash"
         problems.append(Problem("--data", "the labelled rows span too few days", fix, f"{days} days"))
     if len(labelled) < LEAST_ROWS:
-        fix = f"give at least {LEAST_ROWS:,} rows with a label; fewer train nothing that could be judged"
-        problems.append(Problem("--data", "too few rows have a label", fix, f"{len(labelled):,} rows"))
+        problems.append(too_few(len(labelled), LEAST_ROWS, label))
     if problems:
         return None, problems
     split = _split(days, day)
@@ -67,6 +67,15 @@ def choose_windows(rows: pd.DataFrame, day: str, label: Label) -> tuple[Windows 
     if check.status != "pass":
         return None, [_not_split(check.evidence, splits, labelled, day, label)]
     return windows_of(split, len(splits["training"])), []
+
+
+def too_few(rows: int, least: int, label: Label) -> Problem:
+    """Fewer rows than `least`; of texts these are pieces."""
+    if label.type == "text":
+        fix = f"give more texts: of at least {least:,} pieces, about 100 kB; fewer train nothing that could be judged"
+        return Problem("--data", "the texts are too short or too few", fix, f"{rows:,} different pieces")
+    fix = f"give at least {least:,} rows with a label; fewer train nothing that could be judged"
+    return Problem("--data", "too few rows have a label", fix, f"{rows:,} rows")
 
 
 def _not_split(

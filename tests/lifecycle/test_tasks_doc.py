@@ -15,7 +15,9 @@ from lifecycle.tasks.language_model import LanguageModel
 from lifecycle.tasks.multiclass import Multiclass
 from lifecycle.tasks.multilabel import Multilabel
 from lifecycle.tasks.regression import Regression
-from pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, MOST_TEXTS, ROWS_A_TEXT
+from pipeline.scaffold.pieces import MOST_BYTES, MOST_PIECES, PIECES_A_PASSAGE
+from pipeline.scaffold.shares import LEAST_GROUPS
+from pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, LONG_BYTES, MOST_TEXTS, NEARLY_ALL, ROWS_A_TEXT
 
 TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "tasks.md").read_text()
 SECTIONS: dict[str, Any] = {
@@ -70,4 +72,11 @@ def test_tasks_doc_s_examples_of_labels_load_and_each_type_has_one():
 def test_tasks_doc_says_the_limits_by_which_a_kind_is_seen():
     assert f"at most {MOST_TEXTS} different ones with {ROWS_A_TEXT} rows each on average" in TEXT
     assert f"at most {FEW} different whole numbers, each in {LEAST_CLASS_ROWS} rows or more" in TEXT
+    assert (
+        f"of {LONG_BYTES} bytes or more, of which at least {100 * NEARLY_ALL:.0f} % of the rows have their own" in TEXT
+    )
+    assert f"pieces of up to {MOST_BYTES} bytes" in TEXT
+    assert f"Of more than some {MOST_PIECES:,} pieces" in TEXT
+    assert f"passages\nof some {PIECES_A_PASSAGE} pieces" in TEXT
+    assert f"Fewer than {LEAST_GROUPS} texts" in TEXT
     assert f"a class of fewer than {LEAST_CLASS_ROWS} rows" in TEXT

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.scaffold.found import find_out
+from pipeline.scaffold.found_table import find_out
 from pipeline.scaffold.request import Request
 
 

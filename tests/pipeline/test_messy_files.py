@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmarks.messy_files import FILES, write
-from pipeline.scaffold.found import find_out
+from pipeline.scaffold.found_table import find_out
 from pipeline.scaffold.request import Request
 
 # Each costs a third of a second; all of them are read in `make bench NAME=evening`.

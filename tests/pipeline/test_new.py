@@ -261,7 +261,7 @@ def test_new_name_that_would_leave_its_folder_is_refused(project, name, capsys):
     assert files(project) == {}
 
 
-@pytest.mark.parametrize("template", ["dataset.py.j2", "model.py.j2", "parameters.yaml.j2"])
+@pytest.mark.parametrize("template", ["dataset.py.j2", "model.py.j2", "model_language.py.j2", "parameters.yaml.j2"])
 def test_new_template_refuses_a_name_that_is_none(template):
     target = FoundTarget("y", TaskSpec(kind="binary"), "", "text")
     values = {"kinds": {}, "time": "at", "target": target, "task": target.task, "unit": None, "day": "day"}
@@ -273,6 +273,8 @@ def test_new_template_refuses_a_name_that_is_none(template):
         "parts": 1,
         "formats": {},
         "reading": None,
+        "cut": None,
+        "column": "x",
     }
     assert "rain" in rendered(template, name="rain", **values)
     with pytest.raises(ValueError, match="no name"):

@@ -1,0 +1,35 @@
+"""The pages of this documentation as text files, from `trainworthy new` to a verdict."""
+
+from pathlib import Path
+
+import pytest
+from toy_project import FIRST, ROOT, Toy, committed
+
+from lifecycle.protocol.records import EvaluationReport, Verdict
+from lifecycle.storage.records import FileRecordStore
+from lifecycle.storage.state import StateFolder
+
+
+@pytest.mark.slow
+def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_on(tmp_path: Path):
+    root = tmp_path / "project"
+    (root / "use_cases").mkdir(parents=True)
+    data = tmp_path / "pages"
+    data.mkdir()
+    for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
+        (data / f"{page.stem}.txt").write_bytes(page.read_bytes())
+    toy = Toy(root, tmp_path / "state")
+    made = toy.call("-m", "pipeline.cli", "new", "pages", "--data", str(data))
+    assert made.code == 0, made.out
+    assert "texts without classes: kind language_model" in made.out
+    committed(root)
+    checked = toy.call("-m", "pipeline.cli", "check", "pages")
+    assert checked.code == 0, checked.out
+    done = toy.run("train_pages", FIRST)
+    assert done.run_id, done.out
+    records = FileRecordStore(StateFolder(toy.var))
+    verdict, evaluation = (records.of_run("pages", step, done.run_id) for step in ("promotion", "evaluation"))
+    assert isinstance(verdict, Verdict), done.out
+    assert isinstance(evaluation, EvaluationReport)
+    gains = {one.reference: one.gain for one in evaluation.comparisons if one.metric == "bits_per_byte"}
+    assert gains["prior"].low > 1
