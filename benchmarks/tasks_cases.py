@@ -402,7 +402,7 @@ LANGUAGE_MODEL = (
     Case("topics", "texts of training cut short", (), "drift|short|length|place", texts(cut(16), "training")),
     Case("topics", "the same words before every text", (), "constant|repeat|same|alike|equal",
          texts(headed(HEADER))),
-    Case("topics", "overlapping windows, topics drawn", (), "duplicate|overlap|copied|equal|near", overlapping),
+    Case("topics", "overlapping windows, topics drawn", (), "duplicate|overlap|copied|equal", overlapping),
     Case("topics", "benchmark texts in training", (), "duplicate|copied|equal", copied("benchmark", topics_moved)),
     Case("topics", "each text twice, in two topics", (), "duplicate|copied|equal", twice(topics_moved)),
 )  # fmt: skip
