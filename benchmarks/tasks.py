@@ -1,16 +1,17 @@
 """Planted mistakes and odd healthy variants of each kind of task, run as a user runs them.
 
 Hosts are the use cases flight_delays (binary), digits (ten classes) and arrival_delay (two quantiles), of flights
-20,000 of four months; and what `trainworthy new` drafts for generated rents (a number), for a year of hourly weather
-(five labels of three hours later) and for small pictures of two shapes (masks). Each case is a copy of a host with some
-lines of its files exchanged, or with another dataset version, and is run by `experiment_<use_case>` in a process of its
-own, from the dataset to the full stage (benchmarks/tasks_cases.py, tasks_rows.py and tasks_pictures.py).
+20,000 of four months; what `trainworthy new` drafts for generated rents (a number), for a year of hourly weather
+(five labels of three hours later) and for small pictures of two shapes (masks); and benchmarks/topics, a transformer of
+the next byte of sentences. Each case is a copy of a host with some lines of its files exchanged, or with another
+dataset version, and is run by `experiment_<use_case>` in a process of its own, from the dataset to the full stage
+(benchmarks/tasks_cases.py, tasks_rows.py, tasks_pictures.py and tasks_texts.py).
 
 A mistake counts as found if a check stops the run, and its cause as right if what the first such check says matches the
 words beside it. One that is a warning alone counts as missed, and is told. A healthy variant must end well. Who planted
 the mistakes knows the checks: found here is more than would be found of others'.
 
-    make bench NAME=tasks                                            one seed, about an hour on 2 idle cores
+    make bench NAME=tasks                                            one seed, an hour or two on 2 idle cores
     python -m benchmarks.tasks --seeds 3                             three times as long
     python -m benchmarks.tasks --kinds binary multiclass             some kinds
     python -m benchmarks.tasks --cases "labels shuffled"             cases whose names match
@@ -34,7 +35,7 @@ import pandas as pd
 from scipy.stats import beta
 
 from benchmarks.result import arguments, begin, finish
-from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED, YAML, Case, Change
+from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED, YAML, Case, Change, Host
 from benchmarks.tasks_pictures import stored
 from benchmarks.tasks_rows import Rows
 from benchmarks.toy_project import committed, job_command
@@ -92,13 +93,8 @@ class Bench:
     def rows(self, name: str) -> Rows:
         """The table of a host: when first asked for it is made, published, and named in the host's files."""
         if name not in self._rows:
-            host = HOSTS[name]
-            if host.drafted is not None:
-                self._trainworthy("new", name, "--data", str(self._written(host.drafted(), name)), *host.options)
-            dataset, version = host.dataset if host.drafted is None else (name, "v1")
-            files = DatasetStore(self.state).fetch(self.root, dataset, version, self.state / "datasets").path
-            folder = self.root / "use_cases" / name
-            frame = host.rows(files)
+            host, folder = HOSTS[name], self.root / "use_cases" / name
+            frame = self._made(host, name, folder)
             changed(folder, (*host.changes, self._published(f"{name}_rows", frame, folder)))
             shutil.copytree(folder, self.kept / name)
             spec, contract = load_use_case(folder).spec, load_contract(folder / "contract.yaml")
@@ -107,6 +103,16 @@ class Bench:
             splits = split_rows(labelled, spec.split, contract)
             self._rows[name] = Rows(frame, {split: rows.index for split, rows in splits.items()})
         return self._rows[name]
+
+    def _made(self, host: Host, name: str, folder: Path) -> pd.DataFrame:
+        """The host's table, with its use case in `folder`."""
+        if host.files is not None and host.made is not None:
+            shutil.copytree(host.files, folder)
+            return host.made()
+        if host.made is not None:
+            self._trainworthy("new", name, "--data", str(self._written(host.made(), name)), *host.options)
+        dataset, version = host.dataset if host.made is None else (name, "v1")
+        return host.rows(DatasetStore(self.state).fetch(self.root, dataset, version, self.state / "datasets").path)
 
     def run(self, case: Case, seed: int) -> Ended:
         """The host with the case's changes, run by its experiment to its end."""

@@ -49,24 +49,38 @@ from benchmarks.tasks_rows import (
     twice,
     without,
 )
+from benchmarks.tasks_texts import (
+    backwards,
+    ciphered,
+    cut,
+    headed,
+    mixed,
+    overlapping,
+    spaced,
+    texts,
+    topics,
+    topics_moved,
+)
 
 # In which file of the use case, what, by what.
 Change = tuple[str, str, str]
 
 
 class Host(NamedTuple):
-    """A use case of this repository on rows of one of its published datasets; or one that `trainworthy new` drafts.
+    """A use case of this repository on rows of one of its published datasets; one that `trainworthy new` drafts; or one
+    whose `files` lie in a folder beside this bench.
 
-    `rows` makes the host's table of the dataset's files; `drafted` makes a table that `new` is given with `options`.
-    `changes` are made before any case's: a split for fewer rows, for example.
+    `rows` makes the host's table of the dataset's files; `made` makes a table, which `new` is given with `options`
+    where there are no `files`. `changes` are made before any case's: a split for fewer rows, for example.
     """
 
     kind: str
     dataset: tuple[str, str] = ("", "")
     rows: Callable[[Path], pd.DataFrame] = pd.read_parquet
     changes: tuple[Change, ...] = ()
-    drafted: Callable[[], pd.DataFrame] | None = None
+    made: Callable[[], pd.DataFrame] | None = None
     options: tuple[str, ...] = ()
+    files: Path | None = None
 
 
 class Case(NamedTuple):
@@ -95,10 +109,11 @@ SMALL_NETWORK = ((YAML, "width: 16,", "width: 8,"), (YAML, "epochs: ", "epochs: 
 HOSTS = {
     "flight_delays": Host("binary", ("flights", "v4"), flight_rows, FEWER_FLIGHTS),
     "digits": Host("multiclass", ("digits", "v1")),
-    "flat_rents": Host("regression", drafted=flats, options=("--target", "rent", "--time", "signed", "--key", "flat")),
+    "flat_rents": Host("regression", made=flats, options=("--target", "rent", "--time", "signed", "--key", "flat")),
     "arrival_delay": Host("quantiles", ("flights", "v4"), flight_rows, FEWER_FLIGHTS),
-    "sky": Host("multilabel", drafted=sky, options=("--target", "sky", "--key", "moment", "--group", "date")),
-    "shapes": Host("segmentation", rows=opened, changes=SMALL_NETWORK, drafted=shapes, options=("--group", "prefix")),
+    "sky": Host("multilabel", made=sky, options=("--target", "sky", "--key", "moment", "--group", "date")),
+    "shapes": Host("segmentation", rows=opened, changes=SMALL_NETWORK, made=shapes, options=("--group", "prefix")),
+    "topics": Host("language_model", made=topics, files=Path(__file__).parent / "topics"),
 }
 
 
@@ -337,7 +352,61 @@ SEGMENTATION = (
     Case("shapes", "each picture twice, on two sheets", (), "duplicate|copied|equal|byte for byte",
          twice(shapes_moved)),
 )  # fmt: skip
-PLANTED = (*BINARY, *MULTICLASS, *REGRESSION, *QUANTILES, *MULTILABEL, *SEGMENTATION)
+
+TOPICS_BEFORE = "before[row, 1 : len(data) + 1] = data"
+TOPICS_CUT = "np.frombuffer(text.encode(), dtype=np.uint8)[: length - 1]"
+TOPICS_LOSS = 'nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")'
+TOPICS_MEAN = "return losses.sum(dim=1) / (targets >= 0).sum(dim=1)"
+TOPICS_PREDICT = "return outputs.softmax(dim=-1)"
+TOPICS_ADDED = "self.bytes(before) + places"
+TOPICS_HEADS = "(part.transpose(1, 2) for part in parts)"
+TOPICS_GATHERED = "gathered.transpose(1, 2).reshape("
+TOPICS_BLOCKS = f"self.blocks({TOPICS_ADDED})"
+HEADER = "Python 3 documentation, Python Software Foundation. "
+LANGUAGE_MODEL = (
+    Case("topics", "the byte itself as input", ((MODEL, TOPICS_BEFORE, "before[row, : len(data)] = data"),),
+         "ahead|earlier ones change|copy|shift"),
+    Case("topics", "shifted in the inputs and in the loss", ((MODEL, TOPICS_LOSS, TOPICS_LOSS.replace(
+          "outputs.transpose(1, 2), targets", "outputs[:, :-1].transpose(1, 2), targets[:, 1:]")),),
+         "shift|predict|place|position|ahead"),
+    Case("topics", "attention that sees what follows", ((MODEL, "is_causal=True", "is_causal=False"),),
+         "ahead|earlier ones change|mask|later"),
+    Case("topics", "attention among heads", ((MODEL, TOPICS_HEADS, "parts"),
+          (MODEL, TOPICS_GATHERED, "gathered.reshape(")), "reach|no other place|positions|earlier|heads|does not use"),
+    Case("topics", "attention over the rows of the batch", ((MODEL, TOPICS_BLOCKS,
+          f"self.blocks(({TOPICS_ADDED}).transpose(0, 1)).transpose(0, 1)"),),
+         "other rows|beside|on its own|rows at hand"),
+    Case("topics", "places behind the end count", ((MODEL, TOPICS_LOSS, TOPICS_LOSS.replace(
+          "targets,", "targets.clamp_min(0),")),), r"pad|behind|beyond|the end|-100"),
+    Case("topics", "softmax twice", ((MODEL, TOPICS_LOSS,
+          TOPICS_LOSS.replace("outputs.", "outputs.softmax(dim=-1).")),), "softmax|squash|probabilit"),
+    Case("topics", "logits as probabilities", ((MODEL, TOPICS_PREDICT, "return outputs"),), "predict|probabilit"),
+    Case("topics", "softmax over places", ((MODEL, TOPICS_PREDICT, "return outputs.softmax(dim=1)"),),
+         "predict|probabilit"),
+    Case("topics", "dropout in evaluation too", ((MODEL, TOPICS_BLOCKS, TOPICS_BLOCKS.replace(
+          TOPICS_ADDED, f"nn.functional.dropout({TOPICS_ADDED}, 0.2)")),), "dropout|random|evaluation"),
+    Case("topics", "a rate near zero", _rate("0.003", "1.0e-9"), "rate"),
+    Case("topics", "a rate far too high", _rate("0.003", "30.0"), "rate"),
+    Case("topics", "places without gradient", ((MODEL, TOPICS_ADDED, "self.bytes(before) + places.detach()"),),
+         "gradient|detach"),
+    Case("topics", "targets of other rows", (ROLL,), "label|target|pair|belong"),
+    Case("topics", "the last bytes of long texts as inputs", ((MODEL, TOPICS_CUT,
+          TOPICS_CUT.replace("[: length - 1]", "[1 - length :]")),), "ahead|earlier ones change|belong|shift|pair"),
+    Case("topics", "inputs in UTF-16", ((MODEL, TOPICS_CUT, TOPICS_CUT.replace("encode()", 'encode("utf-16-le")')),),
+         "encod|belong|label|learn|input"),
+    Case("topics", "letters of every text shuffled", (), NO_SIGNAL, texts(mixed)),
+    Case("topics", "letters shuffled in training", (), "drift|label|shuffl|text", texts(mixed, "training")),
+    Case("topics", "another table of letters in training", (), "drift|label|text", texts(ciphered, "training")),
+    Case("topics", "texts backwards after training", (), "drift|label|text",
+         texts(backwards, "validation", "calibration", "benchmark")),
+    Case("topics", "texts of training cut short", (), "drift|short|length|place", texts(cut(16), "training")),
+    Case("topics", "the same words before every text", (), "constant|repeat|same|alike|equal",
+         texts(headed(HEADER))),
+    Case("topics", "overlapping windows, topics drawn", (), "duplicate|overlap|copied|equal", overlapping),
+    Case("topics", "benchmark texts in training", (), "duplicate|copied|equal", copied("benchmark", topics_moved)),
+    Case("topics", "each text twice, in two topics", (), "duplicate|copied|equal", twice(topics_moved)),
+)  # fmt: skip
+PLANTED = (*BINARY, *MULTICLASS, *REGRESSION, *QUANTILES, *MULTILABEL, *SEGMENTATION, *LANGUAGE_MODEL)
 
 WEIGHT = """      - name: weight
         logicalType: number
@@ -345,6 +414,17 @@ WEIGHT = """      - name: weight
       # the number that is predicted
 """
 SKY_WEIGHT = WEIGHT.partition("      # the number")[0] + "      # any of 5 labels"
+TOPICS_LOGITS = "self.norm, self.logits = nn.LayerNorm(width), nn.Linear(width, symbols)"
+WITHOUT_PLACES = (
+    (MODEL, "self.bytes, self.places = _embedding(symbols + 1, width), _embedding(length, width)",
+     "self.bytes = _embedding(symbols + 1, width)"),
+    (MODEL, "        places = self.places(torch.arange(before.shape[1], device=before.device))\n", ""),
+    (MODEL, TOPICS_ADDED, "self.bytes(before)"),
+)  # fmt: skip
+RECURRENT = (
+    "class Recurrent(nn.GRU):\n    def forward(self, values):\n        return super().forward(values)[0]\n\n\n"
+    "class Block(nn.Module):"
+)
 HEALTHY = (
     Case("flight_delays", "as it is"),
     Case("flight_delays", "a rare class: two hours late", ((CONTRACT, "greaterThan: 15", "greaterThan: 120"),)),
@@ -409,4 +489,19 @@ HEALTHY = (
     Case("shapes", "weights of classes in the loss", ((MODEL, 'targets, reduction="none"',
           'targets, reduction="none", weight=torch.tensor([0.5, 1.5, 1.5])'),)),
     Case("shapes", "a ground of one colour", rows=ground_alike),
+    Case("topics", "as it is"),
+    Case("topics", "tied embeddings", ((MODEL, TOPICS_LOGITS, "self.norm = nn.LayerNorm(width)"),
+          (MODEL, "self.logits(self.norm(self.blocks(self.bytes(before) + places)))",
+           "nn.functional.linear(self.norm(self.blocks(self.bytes(before) + places)), self.bytes.weight[:-1])"))),
+    Case("topics", "without places", WITHOUT_PLACES),
+    Case("topics", "recurrent, without places", (*WITHOUT_PLACES, (MODEL, "class Block(nn.Module):", RECURRENT),
+          (MODEL, "Attention(width, heads), nn.D", "Recurrent(width, width, batch_first=True), nn.D"))),
+    Case("topics", "label smoothing", ((MODEL, TOPICS_LOSS, TOPICS_LOSS.replace(
+          'reduction="none"', 'reduction="none", label_smoothing=0.1')),)),
+    Case("topics", "every byte weighs the same", ((MODEL, TOPICS_MEAN, "return losses.sum(dim=1) / losses.shape[1]"),)),
+    Case("topics", "batches of four", ((YAML, "batch_size: 32", "batch_size: 4"), (YAML, "epochs: 12", "epochs: 3"))),
+    Case("topics", "RMS norm, much weight decay, no dropout", ((MODEL, "nn.LayerNorm", "nn.RMSNorm"),
+          (YAML, "weight_decay: 0.01", "weight_decay: 0.3"), (YAML, "dropout: 0.1", "dropout: 0.0"))),
+    Case("topics", "short texts among long ones", rows=texts(cut(16, 0.3))),
+    Case("topics", "one byte above all", rows=texts(spaced)),
 )  # fmt: skip

@@ -44,6 +44,20 @@ from benchmarks.tasks_rows import (
     twice,
     without,
 )
+from benchmarks.tasks_texts import (
+    MOST_OF_TOPIC,
+    SHORTEST,
+    backwards,
+    ciphered,
+    cut,
+    headed,
+    mixed,
+    overlapping,
+    spaced,
+    texts,
+    topics,
+    topics_moved,
+)
 from lifecycle.protocol.checks import CheckResult
 from resources.settings import PROJECT
 
@@ -70,9 +84,10 @@ def test_each_kind_has_mistakes_of_rows_and_code_and_healthy_variants():
     assert not any(case.cause for case in HEALTHY)
 
 
-@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.drafted is None])
+@pytest.mark.parametrize("name", [name for name, host in HOSTS.items() if host.made is None or host.files])
 def test_every_change_finds_its_place_in_the_files_of_its_host(name):
-    host, folder = HOSTS[name], PROJECT / "use_cases" / name
+    host = HOSTS[name]
+    folder = host.files or PROJECT / "use_cases" / name
     for case in (case for case in (*PLANTED, *HEALTHY) if case.host == name):
         texts = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
         for file, old, new in (*host.changes, *case.changes):
@@ -194,6 +209,49 @@ def test_a_rare_shape_is_thinned_and_a_ground_is_of_one_colour(pictures):
     assert 0.3 < after.sum() / before.sum() < 0.5
     grounds = stacked(mutated(ground_alike, pictures)["picture"])[stacked(pictures.frame["mask"]) == GROUND]
     assert np.unique(grounds).tolist() == [110]
+
+
+@pytest.fixture(scope="module")
+def sentences() -> Rows:
+    table = topics()
+    return Rows(table, {"training": table.index[:1000], "benchmark": table.index[1000:]})
+
+
+def test_sentences_of_the_help_are_there_once_and_under_many_topics(sentences):
+    frame = sentences.frame
+    assert len(frame) > 1000
+    assert frame["topic"].nunique() > 50
+    assert frame["topic"].value_counts().max() <= MOST_OF_TOPIC
+    assert frame["text"].is_unique
+    assert min(len(text.encode()) for text in frame["text"]) >= SHORTEST
+
+
+def test_texts_change_in_the_splits_that_are_named_or_in_all(sentences):
+    before = sentences.frame["text"].tolist()
+    found = mutated(texts(mixed, "training"), sentences)["text"].tolist()
+    assert [sorted(text) for text in found] == [sorted(text) for text in before]
+    assert found[:1000] != before[:1000]
+    assert found[1000:] == before[1000:]
+    everywhere = mutated(texts(backwards), sentences)["text"]
+    assert [text[::-1] for text in everywhere] == before
+    short = mutated(texts(cut(16, 0.3)), sentences)["text"].str.len() == 16
+    assert 0.25 < short.mean() < 0.35
+    random = np.random.default_rng(0)
+    assert (ciphered("a b~é", random), headed("> ")("a", random), spaced("a b", random)) == (
+        "n-o,é", "> a", "a     b",
+    )  # fmt: skip
+
+
+def test_windows_overlap_and_copies_of_texts_stand_in_topics_of_training(sentences):
+    windows = mutated(overlapping, sentences)
+    assert len(windows) == len(sentences.frame)
+    assert windows["sentence"].is_unique
+    assert windows["text"].str.len().max() == 64
+    halves = windows["text"].str[32:]
+    assert (windows["text"].shift(-1).str[:32] == halves)[halves.str.len() == 32].mean() > 0.5
+    copies = topics_moved(sentences.frame[1500:].copy(), sentences.frame[:1000], np.random.default_rng(0))
+    assert set(copies["topic"]) <= set(sentences.frame["topic"][:1000])
+    assert not set(copies["sentence"]) & set(sentences.frame["sentence"])
 
 
 def test_a_mistake_is_found_by_what_stops_and_a_warning_is_counted_apart(capsys):
