@@ -69,7 +69,9 @@ def _rows(step: str, check: CheckResult) -> Iterator[Row]:
             code=t.code,
         )  # fmt: skip
     if not trials:
-        yield Row(step, check.name, check.status, check.severity, check.required, check.evidence, check.fix)
+        yield Row(
+            step, check.name, check.status, check.severity, check.required, check.evidence, check.fix, code=check.code,
+        )  # fmt: skip
 
 
 def summary(rows: Sequence[Row]) -> str:

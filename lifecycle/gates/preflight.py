@@ -8,7 +8,7 @@ from typing import TypeVar
 from lifecycle.cost.duration import in_words
 from lifecycle.cost.prices import Sku
 from lifecycle.cost.skus import SkuCost, advice
-from lifecycle.gates.check import CPU_ONLY
+from lifecycle.gates.check import CPU_ONLY, UNTRIED
 from lifecycle.protocol.checks import CheckResult, at_most
 from lifecycle.protocol.forecasts import MemoryForecast
 from lifecycle.protocol.leak import leakage_check
@@ -207,7 +207,13 @@ def _shown(value: float, unit: str) -> str:
 def _unmeasured(name: str, result: PreflightResult) -> CheckResult:
     fix = "mend what the other checks found, then run again"
     return CheckResult(
-        name=name, status="insufficient", required=True, device=result.device, evidence=result.untried, fix=fix
+        name=name,
+        status="insufficient",
+        required=True,
+        device=result.device,
+        evidence=result.untried,
+        fix=fix,
+        code=UNTRIED,
     )
 
 

@@ -17,9 +17,15 @@ FAILED = Trial(
 )  # fmt: skip
 WARNED = FAILED.model_copy(update={"check": "configuration.precision", "severity": "warning", "evidence": "it is slow"})
 CAPPED = FAILED.model_copy(update={"check": "start.loss", "status": "insufficient", "evidence": "too few rows"})
-UNTRIED = Trial(check="overfit.ten_batches", status="insufficient", required=True, evidence="not tried, since X failed")
+UNTRIED = Trial(
+    check="overfit.ten_batches",
+    status="insufficient",
+    required=True,
+    evidence="not tried, since X failed",
+    code="untried",
+)
 FILES = ("model.py", "use_case.yaml", "layers/mlp.py")
-LEFT_OUT = Trial(check="own.order", status="not_applicable", evidence="declared: not sorted")
+LEFT_OUT = Trial(check="own.order", status="not_applicable", evidence="declared: not sorted", code="declared")
 
 
 def rows(*trials: Trial, step: str = "preflight"):

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from lifecycle import processor
-from lifecycle.cost import duration
 from lifecycle.engine.preflight.subject import Subject
 from lifecycle.engine.preflight.throughput.blocked import Spent, spent
 from lifecycle.engine.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
@@ -21,6 +20,7 @@ from lifecycle.engine.training.rows.loading import LoadedRows
 from lifecycle.engine.training.state import Recipe, TrainData
 from lifecycle.plan import Plan
 from lifecycle.progress import Progress
+from lifecycle.protocol import forecasts
 
 
 class Linear(nn.Module):
@@ -87,7 +87,7 @@ class Viewed(Linear):
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
     """As on a machine without other work, whatever it has; beside some the answer is held back: test_other_work.py."""
-    monkeypatch.setattr(duration, "OTHERS_BUSY", math.inf)
+    monkeypatch.setattr(forecasts, "OTHERS_BUSY", math.inf)
 
 
 def test_operations_are_what_computes_in_both_passes_alone():
