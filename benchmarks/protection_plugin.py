@@ -122,7 +122,6 @@ def registered() -> tuple[Site, ...]:
     from lifecycle.contract.rule import Kind
     from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
     from lifecycle.engine.training.monitors.rules import RULES
-    from lifecycle.engine.training.monitors.rules_later import LATER
     from lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
 
     sites, count = [], Counter[str]()
@@ -134,14 +133,12 @@ def registered() -> tuple[Site, ...]:
         for module in [module for name, module in sys.modules.items() if name.startswith("lifecycle.")]:
             if vars(module).get(look.__name__) is look:
                 setattr(module, look.__name__, check.look)
-    for rules in (RULES, LATER):
-        for rule in rules:
-            count[rule.name] += 1
-            suffix = f"#{count[rule.name]}" if count[rule.name] > 1 else ""
-            sites.append(
-                Site(f"diagnosis.{rule.name}{suffix}", "diagnosis rule", "lifecycle.engine.training.monitors.diagnosis")
-            )
-            object.__setattr__(rule, "holds", _guarded_rule(sites[-1].id, rule))
+    for rule in RULES:
+        count[rule.name] += 1
+        suffix = f"#{count[rule.name]}" if count[rule.name] > 1 else ""
+        name = f"diagnosis.{rule.name}{suffix}"
+        sites.append(Site(name, "diagnosis rule", "lifecycle.engine.training.monitors.diagnosis"))
+        object.__setattr__(rule, "holds", _guarded_rule(name, rule))
     sites += [Site(f"contract.{kind}", "contract rule", "lifecycle.contract.fused") for kind in get_args(Kind)]
     fused._result = _guarded_result(fused._result)
     return tuple(sites)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from lifecycle.engine.training.monitors.monitor import Finding
 from lifecycle.engine.training.monitors.rules import NOT_FINITE, RULES, SPIKES
-from lifecycle.engine.training.monitors.rules_later import LATER
 from lifecycle.engine.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Told
 from lifecycle.engine.training.state import Recipe
 from lifecycle.protocol.records import Alarm
@@ -43,7 +42,7 @@ def diagnose(findings: Sequence[Finding], context: Context) -> tuple[Cause, ...]
     """
     left = {one.monitor: one for one in sorted(findings, key=lambda one: -one.step)}
     causes = []
-    for rule in (*RULES, *LATER):
+    for rule in RULES:
         holds = rule.explains[0] in left if rule.holds is None else rule.holds(Told(left, context))
         if holds and any(name in left for name in rule.explains):
             explained = tuple(name for name in rule.explains if name in left)
