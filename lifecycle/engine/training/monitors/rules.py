@@ -1,4 +1,4 @@
-"""What may be the matter with a training, each with its cause and fix: one table, in the order in which rules are tried."""
+"""What may be the matter with a training, with cause and fix: one table, in the order in which rules are tried."""
 
 from __future__ import annotations
 
