@@ -27,7 +27,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from lifecycle.artifact import verify_artifact
-from lifecycle.error_causes import PASSING_ERRNOS, BatchError, in_an_update, ran_out_of_memory, storage_errno
+from lifecycle.error_causes import (
+    PASSING_ERRNOS,
+    BatchError,
+    PreemptedError,
+    in_an_update,
+    ran_out_of_memory,
+    storage_errno,
+)
 from lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
 from lifecycle.failure import (
     EXIT_BAD_INPUT,
@@ -129,8 +136,6 @@ def _verifies(verify: Callable[[Path, str], object], path: str, sha256: str) -> 
 
 def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tuple[int, dict[str, Any] | None]:
     """Run the job and write its answer; returns the exit code and, if it is not 0, what to tell."""
-    from lifecycle.error_causes import PreemptedError
-
     # As debug lines: the terminal shows the worker's own bar or lines already.
     forward = None if pipes is None else pipes.log.debug
     # Only a training has a step boundary to end at; the others end at once.

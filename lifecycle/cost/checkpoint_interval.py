@@ -14,7 +14,7 @@ MOST_BLOCKED, MOST_WRITING = 0.01, 0.1
 LONGEST_SECONDS = 30 * 60.0
 DURABLE_SECONDS = 15 * 60.0
 # The first one, while nothing is measured: soon enough that a full disk is told before the night.
-FIRST_SECONDS = 10.0
+FIRST_CHECKPOINT_SECONDS = 10.0
 
 
 def interruptions(spot: bool, per_hour: float | None, durable: str | None = None) -> Interruptions:
@@ -49,5 +49,5 @@ def expected_checkpoints(
     """How many a stage of that many updates writes, its last one included."""
     if every_steps is None:
         interval = interval_seconds(blocked_seconds, written_seconds, Interruptions())
-        return 1 + int(updates * update_seconds / max(interval, FIRST_SECONDS))
+        return 1 + int(updates * update_seconds / max(interval, FIRST_CHECKPOINT_SECONDS))
     return 1 + updates // every_steps

@@ -1,7 +1,7 @@
-"""What a preflight check is, what it finds, and the record of a check that was tried.
+"""What a preflight check is, what it finds, and how the record of it (protocol/trial.py) is made.
 
 A check has a standard id `family.name`, the words for its failure (symptom, cause, fix), and a function that looks.
-The functions look only; battery.py calls them, counts and times them, and contains what they raise.
+The functions look only; trials.py calls them, counts and times them, and contains what they raise.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from lifecycle.protocol.trial import Trial
 Seen = TypeVar("Seen")
 # Codes of trials that looked at nothing, or whose look clears nothing.
 UNTRIED, NOT_APPLICABLE, DECLARED, CPU_ONLY = "untried", "not_applicable", "declared", "cpu_only"
+# Of a forecast that was tried, and could not be measured.
+UNMEASURED = "unmeasured"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ def not_started(trials: tuple[Trial, ...], host: Host) -> PreflightResult:
     declared = host.spec.preflight.not_applicable
     left = {"worker", "after", *(("script",) if host.spec.trainer else ())}
     rest = (untried_as_declared(check, NOT_STARTED, declared) for check in CATALOGUE if check.runs in left)
-    return PreflightResult(memory=None, seconds=None, trials=(*trials, *rest), untried=NOT_STARTED, device="host")
+    return PreflightResult(
+        memory=None, seconds=None, trials=(*trials, *rest), untried=NOT_STARTED, ended_early=True, device="host"
+    )
 
 
 def with_host(result: PreflightResult, trials: tuple[Trial, ...], host: Host, uses_cuda: bool) -> PreflightResult:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.results import OwnTrainer
+from lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
-# How long the first update may take, which compiles, and whatever a script does between two calls.
-FIRST_SECONDS = 1800.0
 FAMILY = "trainer"
 TELL = "give session.step the model, after backward and before the update"
 
@@ -26,7 +25,7 @@ def trainer_check(seen: OwnTrainer, device: str) -> CheckResult:
     told = [
         "whether a loss was of rows that no update had seen is not known: none is progressive validation",
         "the order of rows is the script's own",
-        f"a hang shows only after {FIRST_SECONDS / 60:.0f} minutes without a call",
+        f"a hang shows only after {FIRST_UPDATE_SECONDS / 60:.0f} minutes without a call",
     ]
     fixes = []
     if seen.gradients and not seen.closer:

@@ -8,7 +8,8 @@ from typing import TypeVar
 from lifecycle.cost.duration import in_words
 from lifecycle.cost.prices import Sku
 from lifecycle.cost.skus import SkuCost, advice
-from lifecycle.gates.check import CPU_ONLY, UNTRIED
+from lifecycle.gates import own_trainer
+from lifecycle.gates.check import CPU_ONLY, UNMEASURED, UNTRIED
 from lifecycle.protocol.checks import CheckResult, at_most
 from lifecycle.protocol.forecasts import MemoryForecast
 from lifecycle.protocol.leak import leakage_check
@@ -23,7 +24,7 @@ FAMILIES = (
     "own",
 )  # fmt: skip
 # One more where a use case trains by a script of its own.
-TRAINER = "trainer"
+TRAINER = own_trainer.FAMILY
 CHECKS = (*FAMILIES, "leakage_in_training", "memory_forecast", "cost_forecast")
 # What decides a family, worst first.
 _WORST = ("error", "fail", "insufficient", "pass", "not_applicable")
@@ -213,7 +214,7 @@ def _unmeasured(name: str, result: PreflightResult) -> CheckResult:
         device=result.device,
         evidence=result.untried,
         fix=fix,
-        code=UNTRIED,
+        code=UNTRIED if result.ended_early else UNMEASURED,
     )
 
 

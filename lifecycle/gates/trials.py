@@ -18,7 +18,7 @@ from lifecycle.protocol.trial import Trial
 
 @dataclass
 class Updates:
-    """How often an optimizer made an update: check.Trial says what is counted."""
+    """How often an optimizer made an update: Trial says what is counted."""
 
     count: int = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lifecycle.errors import IncidentError, did_you_mean
+from lifecycle.errors import IncidentError, did_you_mean, nearest
 from lifecycle.incidents.incident import FOLDER, incident_id, is_incident
 
 # What an error lists where no name is near.
@@ -40,8 +40,7 @@ def _near(asked: str, known: dict[str, Path]) -> str:
     if not known:
         return "no training here has met an alarm; a portable one is named by its folder"
     names = dict.fromkeys([*list(known)[:_MOST_NAMES], *_ends(known)])
-    near = did_you_mean(asked, names)
-    return near if near.startswith("did") else did_you_mean(asked, list(known)[:_MOST_NAMES])
+    return did_you_mean(asked, names if nearest(asked, names) else list(known)[:_MOST_NAMES])
 
 
 def _ends(known: dict[str, Path]) -> Iterator[str]:

@@ -155,7 +155,10 @@ class TrainResult(TrainingFigures):
 
 
 class PreflightResult(Frozen):
-    """Answer to a PreflightJob. What could not be tried is missing or None, and `untried` says why."""
+    """Answer to a PreflightJob. What could not be tried is missing or None, and `untried` says why.
+
+    `ended_early`: the battery ended before it came to the forecasts, so that nothing was wrong with these.
+    """
 
     kind: Literal["preflight"] = "preflight"
     memory: Forecast | None
@@ -167,6 +170,7 @@ class PreflightResult(Frozen):
     trials: tuple[Trial, ...] = ()
     leakage: tuple[Leak, ...] = ()
     untried: str = ""
+    ended_early: bool = False
     device: str
 
 

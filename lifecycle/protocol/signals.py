@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 # A fixed number, since a changing one would let alarms and what follows them depend on the machine's speed.
 SAMPLE_EVERY = 20
+# How long the first update may take, which compiles, and whatever a script does between two calls.
+FIRST_UPDATE_SECONDS = 1800.0
 # Updates that are shown together to monitors that can wait: to ask all of them at each took 50 µs an update, for behind
 # a backward pass nothing of theirs is in the processor's caches.
 WINDOW = 20

@@ -6,6 +6,6 @@ import warnings
 
 from lifecycle.engine.trainers.session import TrainingSession as Flight
 
-warnings.warn("Flight is TrainingSession of lifecycle.trainers.session now", DeprecationWarning, stacklevel=2)
+warnings.warn("Flight is TrainingSession of lifecycle.trainers.session now", FutureWarning, stacklevel=2)
 
 __all__ = ["Flight"]

@@ -6,11 +6,22 @@ import argparse
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from lifecycle.gates.check import CheckWords
 from pipeline.commands import Subparsers
 
+if TYPE_CHECKING:
+    # At run time it would cost every command a quarter of its start.
+    from lifecycle.gates.check import CheckWords
+
 WIDTH = 100
+# Checks that are asked of figures, and a family that model.py has: they stand beside the catalogue.
+BESIDE = {
+    "memory_forecast": "what training will hold, against the machine and its GPU: docs/preflight/memory_forecast.md",
+    "cost_forecast": "time and price of the three stages, against budget.run_usd: docs/how-to/preflight.md",
+    "leakage_in_training": "what the code lets through to the label: docs/how-to/leakage.md",
+    "own": "the functions check_<something> of model.py: docs/how-to/preflight.md",
+}
 
 
 def add(commands: Subparsers) -> None:
@@ -22,14 +33,20 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print one check, a family's, or the list of all."""
-    from lifecycle.errors import did_you_mean
+    from lifecycle.errors import nearest
     from lifecycle.gates.catalogue import CATALOGUE
 
+    if parsed.check in BESIDE:
+        print(f"{parsed.check}: {BESIDE[parsed.check]}")
+        return 0
     asked = [check for check in CATALOGUE if parsed.check in (None, check.id, check.family)]
     if not asked:
-        known = [*(check.id for check in CATALOGUE), *{check.family for check in CATALOGUE}]
+        known = [*(check.id for check in CATALOGUE), *{check.family for check in CATALOGUE}, *BESIDE]
+        near = nearest(parsed.check, known)
         fix = (
-            did_you_mean(parsed.check, known) if not parsed.check.startswith("own.") else "look at check_* in model.py"
+            f"did you mean {near!r}?"
+            if near
+            else "trainworthy explain lists them; own.<name> is check_<name> of model.py"
         )
         print(f"no such check\n  value: {parsed.check!r}\n  fix: {fix}", file=sys.stderr)
         return 1

@@ -167,7 +167,7 @@ def _ended(
     rest = (check for check in (*WORKER_CHECKS, *_own(job, sample)) if check.id not in done)
     trials += tuple(untried_as_declared(check, why, job.claims.not_applicable) for check in rest)
     trials += untried_trainer(job, why)
-    return PreflightResult(seconds=None, trials=trials, untried=why, **fields)
+    return PreflightResult(seconds=None, trials=trials, untried=why, ended_early=True, **fields)
 
 
 def _tried(

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lifecycle.cost.checkpoint_interval import FIRST_SECONDS, interval_seconds, longest_seconds
+from lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
 from lifecycle.engine.training.checkpoints.checkpoint import keep_newest
 from lifecycle.errors import CheckpointError
 from lifecycle.identity import canonical_json, sha256_file
@@ -48,7 +48,9 @@ class ScriptCheckpoints:
         if self._every_steps is not None:
             return step % self._every_steps == 0 or (self._machine.spot and waited >= longest)
         # The training waits for all of a write.
-        return waited >= (interval_seconds(self.seconds, 0.0, self._machine) if self.written else FIRST_SECONDS)
+        return waited >= (
+            interval_seconds(self.seconds, 0.0, self._machine) if self.written else FIRST_CHECKPOINT_SECONDS
+        )
 
     @contextmanager
     def writing(self, step: int, session: dict[str, Any]) -> Iterator[Path]:

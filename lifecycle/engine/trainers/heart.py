@@ -1,7 +1,7 @@
 """The heartbeat of a training by a script: its calls of the handle are the beats.
 
 What a script does between two calls is its own: it may evaluate for long. So it is told, as a warning, after
-FIRST_SECONDS without a call, and only where that is also many times what lies between two updates otherwise.
+FIRST_UPDATE_SECONDS without a call, and only where that is also many times what lies between two updates otherwise.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.gates.own_trainer import FIRST_SECONDS
 from lifecycle.progress import say
 from lifecycle.protocol.jobs import TrainJob
+from lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
 
 class ScriptHeartbeat(Heartbeat):
     """From one update that is told to the next. `hangs` is what it has found and is no alarm yet."""
 
     def __init__(self, job: TrainJob, now: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(Path(job.out), self._found, fewest_seconds=FIRST_SECONDS, now=now)
+        super().__init__(Path(job.out), self._found, fewest_seconds=FIRST_UPDATE_SECONDS, now=now)
         self._stage = job.stage
         self.hangs: deque[Finding] = deque()
 

@@ -41,6 +41,7 @@ from lifecycle.engine.trainers.state_file import load_parts, save_parts
 from lifecycle.engine.training.prepare import Prepared
 from lifecycle.engine.training.state import Stateful, TrainData
 from lifecycle.engine.training.watching.clock import COMPUTE, DATA
+from lifecycle.errors import CheckpointError
 from lifecycle.files.values import as_texts
 from lifecycle.spec.training import TrainingSpec
 
@@ -193,7 +194,7 @@ class TrainingSession:
         if not self._looked:
             self._looked = True
             found = self._checkpoints.newest()
-            self._log.begin(None if found is None else json.loads((found / "session.json").read_text()))
+            self._log.begin(None if found is None else _told(found))
             self._newest = None if found is None else found / "files"
         return self._newest
 
@@ -222,3 +223,12 @@ def _whole(prepared: Prepared) -> TrainData:
     # use_case.py refuses tensors: per_batch beside a trainer.
     assert isinstance(prepared.data, TrainData)
     return prepared.data
+
+
+def _told(checkpoint: Path) -> dict[str, object]:
+    """What the training had told by then. Raises CheckpointError for a checkpoint of before it was written so."""
+    path = checkpoint / "session.json"
+    if not path.is_file():
+        told = "the checkpoint was written by an earlier Trainworthy, and a script cannot go on from it"
+        raise CheckpointError(told, value=str(checkpoint), fix="delete this folder: the stage starts anew")
+    return json.loads(path.read_text())

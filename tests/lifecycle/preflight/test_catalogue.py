@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
 from lifecycle.errors import UseCaseError
 from lifecycle.gates.catalogue import CATALOGUE
 from lifecycle.gates.check import CheckWords
+from lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
 from lifecycle.gates.pages import PAGES, index_text
 from lifecycle.gates.preflight import FAMILIES, TRAINER
 from lifecycle.use_case import load_use_case
@@ -92,3 +94,10 @@ def test_catalogue_checks_come_after_those_that_they_wait_for():
     ids = [check.id for check in CATALOGUE]
     late = [c.id for c in CATALOGUE if c.after and c.after not in ids[: ids.index(c.id)]]
     assert late == []
+
+
+def test_catalogue_is_what_looks_in_the_order_and_the_place_in_which_it_looks():
+    looks = {"host": HOST_CHECKS, "worker": WORKER_CHECKS, "script": TRAINER_CHECKS, "after": AFTER_CHECKS}
+    assert [check.id for checks in looks.values() for check in checks] == [check.id for check in CATALOGUE]
+    for runs, checks in looks.items():
+        assert {check.runs for check in checks} == {runs}

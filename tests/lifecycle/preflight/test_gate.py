@@ -6,6 +6,7 @@ import torch
 from lifecycle.engine.preflight.memory.forecast import fits_here
 from lifecycle.gates import host
 from lifecycle.gates.check import CPU_ONLY
+from lifecycle.gates.ci import github_annotations, rows_of
 from lifecycle.gates.preflight import host_memory, preflight_checks, was_held_against
 from lifecycle.protocol.checks import CheckResult
 from lifecycle.protocol.forecasts import GpuFit, MemoryForecast
@@ -120,3 +121,16 @@ def test_worst_warning_is_told_where_nothing_serious_is():
     trials = (trial("insufficient", "warning"), trial("fail", "warning"), trial("pass", "error"))
     family = checks_of(answer("cpu", *trials))["wiring"]
     assert (family.status, family.severity, family.stops) == ("fail", "warning", False)
+
+
+@pytest.mark.parametrize(("ended_early", "told"), [(False, 3), (True, 0)])
+def test_forecast_that_could_not_be_measured_is_told_and_one_that_was_not_come_to_is_counted(ended_early, told):
+    """A time that breaks stops the step by itself: a pull request must see why."""
+    result = PreflightResult(
+        memory=None, seconds=None, untried="time was not measured: KeyError (model.py:31)", ended_early=ended_early,
+        device="cpu",
+    )  # fmt: skip
+    checks = preflight_checks(result, None, 2**30, 1.0)
+    annotations = github_annotations(rows_of("preflight", checks), "use_cases/toy", ("model.py",))
+    assert len(annotations) == told
+    assert all("model.py,line=31" in one for one in annotations)

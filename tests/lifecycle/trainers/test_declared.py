@@ -91,7 +91,7 @@ def test_script_and_its_framework_are_a_part_of_the_training_and_of_no_other_use
 
 def test_name_of_before_the_session_is_the_same_class_with_a_warning():
     sys.modules.pop("lifecycle.trainers.flight", None)
-    with pytest.warns(DeprecationWarning, match="TrainingSession"):
+    with pytest.warns(FutureWarning, match="TrainingSession"):
         from lifecycle.trainers.flight import Flight
     from lifecycle.trainers.session import TrainingSession
 

@@ -10,7 +10,7 @@ import test_checkpoint
 import torch
 import toy_jobs
 
-from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, FIRST_SECONDS
+from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, FIRST_CHECKPOINT_SECONDS
 from lifecycle.engine.train import run_stage
 from lifecycle.engine.training.checkpoints import writer as writer_module
 from lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
@@ -116,7 +116,7 @@ def test_interval_without_steps_goes_by_time(writer):
     checkpoints = Checkpoints(writer, Interruptions(), now=lambda: now[0])
     written = []
     for step in range(1, 4):
-        now[0] += FIRST_SECONDS * 0.6
+        now[0] += FIRST_CHECKPOINT_SECONDS * 0.6
         checkpoints.after_step(state_at(step))
         written.append(checkpoints.written)
     writer.finish()

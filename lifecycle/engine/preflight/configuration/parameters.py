@@ -13,7 +13,7 @@ from torch import nn
 
 from lifecycle.engine.preflight.subject import Subject
 from lifecycle.engine.preflight.wiring.teachers import teachers
-from lifecycle.engine.training.loop import DENSE, SPARSE, SPARSE_TOLD, backward, sparse_gradients
+from lifecycle.engine.training.loop import DENSE, SPARSE_TOLD, backward, sparse_gradients
 from lifecycle.engine.training.state import Recipe
 from lifecycle.errors import did_you_mean
 from lifecycle.gates.check import Found
@@ -64,7 +64,6 @@ def optimizers_hold_the_parameters(subject: Subject) -> Found:
             f"{', '.join(sparse)}: {SPARSE_TOLD}",
             len(sparse),
             0,
-            code=SPARSE,
             cause="layers with sparse=True",
             fix=DENSE,
         )

@@ -48,8 +48,6 @@ def kill_while_writing(folder: Path, identity: str, state: TrainState) -> bool:
 def _write_half(folder: Path, identity: str, saved: dict[str, Any], half: bytes, told: int) -> None:
     """In the fork: save, and stop for good once half of the bytes are written."""
     try:
-        import torch
-
         # Without the process that would kill it, it would be there for ever.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, SECONDS)

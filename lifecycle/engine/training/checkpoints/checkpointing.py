@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lifecycle.cost.checkpoint_interval import FIRST_SECONDS, interval_seconds, longest_seconds
+from lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
 from lifecycle.engine.training.checkpoints.checkpoint import forget_after, load_checkpoint, load_newest
 from lifecycle.engine.training.checkpoints.writer import Writer
 from lifecycle.engine.training.state import TrainState
@@ -89,7 +89,7 @@ class Checkpoints:
         """What lies between two, by the cost of the newest."""
         newest = self._writer.newest
         if newest is None:
-            return FIRST_SECONDS
+            return FIRST_CHECKPOINT_SECONDS
         return interval_seconds(self._blocked, newest.seconds, self._machine)
 
     def told(self) -> tuple[str, ...]:

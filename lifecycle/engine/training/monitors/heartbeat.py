@@ -4,7 +4,7 @@ Its time is counted in its own wakes: each adds the seconds since the one before
 meant to sleep. So a process that was stopped, or a machine that slept, adds next to nothing, and on a crowded machine
 the thread that waits is as late as the one it watches. What the training thread was ready and waited for a core that
 other work had is taken off. Only time within an update is held against usual updates; what
-lies between them, rows, checkpoints and validation, and the first update, which compiles, has FIRST_SECONDS.
+lies between them, rows, checkpoints and validation, and the first update, which compiles, has FIRST_UPDATE_SECONDS.
 
 It needs the interpreter's lock now and then: a call that holds it for ever is not seen.
 """
@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.gates.own_trainer import FIRST_SECONDS
 from lifecycle.processor import waits_for_cores
 from lifecycle.progress import say
+from lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
 # An update hangs if it takes so many times the usual one, and so many seconds.
 FACTOR, FEWEST_SECONDS = 50.0, 300.0
@@ -44,7 +44,7 @@ class Heartbeat:
         tell: Callable[[Finding], None],
         factor: float = FACTOR,
         fewest_seconds: float = FEWEST_SECONDS,
-        first_seconds: float = FIRST_SECONDS,
+        first_seconds: float = FIRST_UPDATE_SECONDS,
         wake_seconds: float = WAKE_SECONDS,
         now: Callable[[], float] = time.monotonic,
         waits: Callable[[], Mapping[str, float] | None] = waits_for_cores,
