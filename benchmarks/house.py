@@ -94,7 +94,7 @@ def decided_by_words() -> list[str]:
         for name in modules()
         if name not in CODES_ONLY and not name.startswith("lifecycle.report")
         for node in ast.walk(tree(name))
-        if _compares(node) or _looks(node)
+        if isinstance(node, ast.expr) and (_compares(node) or _looks(node))
     ]
 
 

@@ -42,7 +42,7 @@ def run(parsed: argparse.Namespace) -> int:
     asked = [check for check in CATALOGUE if parsed.check in (None, check.id, check.family)]
     if not asked:
         known = [*(check.id for check in CATALOGUE), *{check.family for check in CATALOGUE}, *BESIDE]
-        near = nearest(parsed.check, known)
+        near = nearest(str(parsed.check), known)
         fix = (
             f"did you mean {near!r}?"
             if near
