@@ -9,12 +9,11 @@ ROOT = Path(__file__).parents[1]
 def test_rows_way_names_files_and_functions_that_exist():
     named = re.findall(r"`([\w/]+\.py)(?:: (\w+))?`", (ROOT / "docs" / "a-rows-way.md").read_text())
     assert len(named) > 15
-    found = {
-        name: next((p for p in (ROOT / name, ROOT / "lifecycle" / name) if p.is_file()), None) for name, _ in named
-    }
-    assert [name for name, path in found.items() if path is None] == []
+    places = {name: [p for p in (ROOT / name, ROOT / "lifecycle" / name) if p.is_file()] for name, _ in named}
+    assert [name for name, paths in places.items() if not paths] == []
+    texts = {name: paths[0].read_text() for name, paths in places.items()}
     defined = [(name, word) for name, word in named if word]
-    lacking = [one for one in defined if not re.search(rf"^\s*(def|class) {one[1]}\b", found[one[0]].read_text(), re.M)]
+    lacking = [one for one in defined if not re.search(rf"^\s*(def|class) {one[1]}\b", texts[one[0]], re.M)]
     assert lacking == []
 
 
