@@ -41,8 +41,10 @@ def _task_problems(spec: UseCaseSpec, contract: Contract) -> Iterator[Problem]:
     """A kind of task that does not predict such a label, and metrics of classes that the label has not."""
     kind, label = spec.task.kind, contract.label
     if LABEL_TYPES[kind] != label.type:
+        length = ", length: 128" if label.type == "text" else ""
         fits = (
-            f"write task: {{kind: {KIND_OF_LABEL[label.type]}}}, or {_LABEL_FIXES[LABEL_TYPES[kind]]} in contract.yaml"
+            f"write task: {{kind: {KIND_OF_LABEL[label.type]}{length}}}, or {_LABEL_FIXES[LABEL_TYPES[kind]]} in "
+            "contract.yaml"
         )
         yield Problem("use_case.yaml: task.kind", f"the contract's label is of type {label.type}", fits, kind)
         return

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
-from lifecycle.contract.model import Contract
+from lifecycle.contract.model import Contract, Label
 from lifecycle.contract.read import load_contract
 from lifecycle.cost.prices import load_prices
 from lifecycle.declarations import declaration_problems
@@ -23,7 +24,7 @@ from lifecycle.files.versions import published_version
 from lifecycle.plan import make_plan
 from lifecycle.protocol.jobs import FunctionsJob, Rows
 from lifecycle.protocol.results import FunctionsResult, TriedFunction
-from lifecycle.spec.task import target_of
+from lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
 from lifecycle.use_case import UseCase, load_use_case
 from resources.settings import Settings, read_settings, use_case_folder
 from resources.worker_process import run_worker
@@ -58,10 +59,16 @@ def check_use_case(name: str) -> list[Part]:
         # They are asked of values that are not there yet, so a clean file may still name what is unknown.
         parts.append(Part("references", untried="dataset version, columns and price; mend the problems above first"))
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
-    if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
-        what = "the contract" if contract is None else "the hyperparameters" if hyperparameters is None else "model.py"
+    target = None if contract is None else _target(folder, contract.label)
+    unsound = {
+        "the contract": contract is None, "the hyperparameters": hyperparameters is None,
+        "task in use_case.yaml": target is None,
+        "model.py": any(problem.where.startswith("model.py") for problem in problems),
+    }  # fmt: skip
+    if contract is None or hyperparameters is None or target is None or unsound["model.py"]:
+        what = next(name for name, wrong in unsound.items() if wrong)
         return [*parts, Part("functions", untried=f"mend {what} first")]
-    tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, use_case)]
+    tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, target, use_case)]
     # A model.py that can't be imported is a file with a fault, not one more part.
     return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]
 
@@ -106,17 +113,38 @@ def _other_files(problems: list[Problem]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in named if name.endswith(".py") and name not in FILES))
 
 
+def _target(folder: Path, label: Label) -> Target | None:
+    """What is predicted, of a use_case.yaml that may have mistakes elsewhere; None if it declares nothing that can be.
+
+    Without a task it is what predicts such a label, as far as that says all: of a text somebody has to say how long.
+    """
+    values = _values(folder)
+    try:
+        task = TaskSpec.model_validate(values["task"]) if "task" in values else None
+    except ValidationError:
+        return None
+    if task is None:
+        return None if label.target.kind == "language_model" else label.target
+    return target_of(task, label.classes) if LABEL_TYPES[task.kind] == label.type else None
+
+
 def _hyperparameters(folder: Path) -> Mapping[str, Any] | None:
     """Those of a use_case.yaml that has mistakes elsewhere; None if they can't be read."""
-    try:
-        found = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))["hyperparameters"]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
-        return None
+    found = _values(folder).get("hyperparameters")
     return found if isinstance(found, dict) and all(isinstance(key, str) for key in found) else None
 
 
+def _values(folder: Path) -> dict[str, Any]:
+    """What use_case.yaml holds; {} if it is no mapping that can be read."""
+    try:
+        found = yaml.safe_load((folder / "use_case.yaml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _tried(
-    folder: Path, contract: Contract, hyperparameters: Mapping[str, Any], use_case: UseCase | None
+    folder: Path, contract: Contract, hyperparameters: Mapping[str, Any], target: Target, use_case: UseCase | None
 ) -> tuple[TriedFunction, ...]:
     with tempfile.TemporaryDirectory() as out:
         job = FunctionsJob(
@@ -127,7 +155,7 @@ def _tried(
                 features=contract.feature_columns,
                 label=contract.label.name,
                 group="",
-                target=target_of(use_case.spec.task, contract.label.classes) if use_case else contract.label.target,
+                target=target,
             ),
             hyperparameters=dict(hyperparameters),
             **(_training(use_case) if use_case else {}),

@@ -324,15 +324,24 @@ class LanguageModel(Places):
         return found.astype(np.int16)
 
     def in_words(self, labels: Any) -> str:
-        """Of texts, by all of their bytes: `median 231 bytes, 98 different`."""
+        """Of texts: `median 231 bytes, 98 different ones`, and what lies beyond `length`: no model learns it."""
         import numpy as np
 
         values = np.asarray(labels)
         if values.ndim == 1:
-            held = set().union(*(text.encode() for text in values))
-            return f"median {np.median(_lengths(values)):,.0f} bytes, {len(held)} different"
+            held, lengths = set().union(*(text.encode() for text in values)), _lengths(values)
+            told = f"median {np.median(lengths):,.0f} bytes, {len(held)} different ones"
+            beyond = np.maximum(lengths - self.length, 0) if self.length else np.zeros(1)
+            if not beyond.any():
+                return told
+            return (
+                f"{told}; {int((beyond > 0).sum()):,} of {len(lengths):,} are longer than length: {self.length}, and "
+                f"{beyond.sum() / lengths.sum():.0%} of all bytes are left out"
+            )
         known = values >= 0
-        return f"median {np.median(known.sum(axis=1)):,.0f} judged bytes, {len(np.unique(values[known]))} different"
+        return (
+            f"median {np.median(known.sum(axis=1)):,.0f} judged bytes, {len(np.unique(values[known]))} different ones"
+        )
 
     def target_state(self, labels: np.ndarray) -> dict[str, Any]:
         """How many places there are, and how many bytes at each."""

@@ -193,8 +193,8 @@ def _split_seen(windows: Windows, names: Names) -> Iterator[str]:
     group = windows.split.group if windows.split.by == "group" else None
     if group is not None and group == names.passage:
         yield (
-            "the texts are too few, or one is too large, to lie in one split whole: passages of them do, so that a "
-            "model is judged on texts of which it knows other parts"
+            "the texts are too few (under 60), or one is too large (over a tenth of all bytes), to lie in one split "
+            "whole: passages of them do, so that a model is judged on texts of which it knows other parts"
         )
     if group == names.document:
         yield "not seen: whether several texts are of one author or source, which --group keeps in one split"

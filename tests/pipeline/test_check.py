@@ -76,6 +76,9 @@ def test_check_of_a_name_that_is_unknown_still_tries_the_functions(toy, name, ol
         ("contract.yaml", "logicalType: integer", "logicalType: whole", "mend the contract first"),
         ("model.py", "def predict(", "def predicts(", "mend model.py first"),
         ("use_case.yaml", "stages: {smoke", "stages: {{smoke", "mend the hyperparameters first"),
+        # Tried on labels of another kind, they would end with an error that names none of this.
+        ("use_case.yaml", "kind: binary", "kind: multiclass", "mend task in use_case.yaml first"),
+        ("use_case.yaml", "kind: binary", "kind: language_model", "mend task in use_case.yaml first"),
     ],
 )
 def test_check_names_the_functions_untried_where_their_ground_is_missing(toy, name, old, new, told, capsys):

@@ -18,7 +18,7 @@ from lifecycle.spec.use_case import UseCaseSpec
 from lifecycle.tasks import kind_of
 from lifecycle.tasks.declared import kind_problems
 from lifecycle.tasks.kind import as_columns, from_columns
-from lifecycle.tasks.language_model import PLACES
+from lifecycle.tasks.language_model import PLACES, LanguageModel
 from lifecycle.tasks.metric import estimate, value
 from lifecycle.tasks.ngram import ORDER, ByteNgram
 from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
@@ -177,7 +177,9 @@ def test_ngram_is_better_than_shares_and_calibration_mends_a_slope():
 
 def test_labels_are_told_by_their_bytes_and_lengths():
     some = np.array(["aaaa bb", "aé", "some longer text of words"] * 4, dtype=object)
-    assert OF_DATA.in_words(some) == f"median 7 bytes, {len(set(b''.join(one.encode() for one in some)))} different"
+    assert (
+        OF_DATA.in_words(some) == f"median 7 bytes, {len(set(b''.join(one.encode() for one in some)))} different ones"
+    )
     assert OF_DATA.one_valued(np.array(["aaa", "a"], dtype=object)) == "one byte only (b'a')"
     assert OF_DATA.one_valued(some) == ""
     assert len(set(OF_DATA.strata(texts()))) == 4
@@ -298,3 +300,9 @@ def test_boosted_trees_and_weights_of_classes_are_refused():
     weights, boosted = map(str, kind_problems(both))
     assert "a text has a byte at each place" in weights
     assert "language_model has no such baseline (value: 'gradient_boosting')" in boosted
+
+
+def test_bytes_beyond_the_length_are_told_since_nobody_learns_or_judges_them():
+    told = LanguageModel(4).in_words(["abcdefgh", "abcd", "ab"])
+    assert told.endswith("1 of 3 are longer than length: 4, and 29% of all bytes are left out")
+    assert "longer" not in LanguageModel(8).in_words(["abcdefgh", "abcd", "ab"])
