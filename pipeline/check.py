@@ -56,11 +56,11 @@ def check_use_case(name: str) -> list[Part]:
     parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
     if use_case is None:
         # They are asked of values that are not there yet, so a clean file may still name what is unknown.
-        parts.append(Part("references", untried="dataset version, columns and price; mend the problems above first"))
+        parts.append(Part("references", untried="dataset version, columns and price; fix the problems above first"))
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     if contract is None or hyperparameters is None or any(problem.where.startswith("model.py") for problem in problems):
         what = "the contract" if contract is None else "the hyperparameters" if hyperparameters is None else "model.py"
-        return [*parts, Part("functions", untried=f"mend {what} first")]
+        return [*parts, Part("functions", untried=f"fix {what} first")]
     tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, use_case)]
     # A model.py that can't be imported is a file with a fault, not one more part.
     return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]

@@ -141,7 +141,7 @@ def test_cli_next_of_a_version_that_is_not_published_offers_the_near_one(toy):
 @pytest.mark.parametrize(
     ("named", "version", "told"),
     [
-        ((), "v2", ["next published version: v2", "to pass it over: trainworthy next toy v3"]),
+        ((), "v2", ["next published version: v2", "to skip v2: trainworthy next toy v3"]),
         (("v3",), "v3", ["version to judge: v3"]),
         (("v1",), "v1", ["version to judge: v1"]),
     ],
