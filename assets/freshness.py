@@ -51,7 +51,7 @@ def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
         except Exception as error:  # an alert has to be told, whatever broke; only its kind, it may quote a value
             context.log.exception(NAME)
             told = f"{type(error).__name__}, see the log of the run"
-            check = CheckResult(name=NAME, status="error", evidence=told, fix="mend what the log of the run names")
+            check = CheckResult(name=NAME, status="error", evidence=told, fix="fix what the log of the run names")
         announce(workspace, newest, "dataset", context.run.run_id, (check,), context.log)
         yield check_result(check)
         if check.stops:

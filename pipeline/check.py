@@ -57,7 +57,7 @@ def check_use_case(name: str) -> list[Part]:
     parts = [_file(file, problems, use_case, contract) for file in (*FILES, *script)]
     if use_case is None:
         # They are asked of values that are not there yet, so a clean file may still name what is unknown.
-        parts.append(Part("references", untried="dataset version, columns and price; mend the problems above first"))
+        parts.append(Part("references", untried="dataset version, columns and price; fix the problems above first"))
     hyperparameters = use_case.spec.hyperparameters if use_case else _hyperparameters(folder)
     target = None if contract is None else _target(folder, contract.label)
     unsound = {
@@ -67,7 +67,7 @@ def check_use_case(name: str) -> list[Part]:
     }  # fmt: skip
     if contract is None or hyperparameters is None or target is None or unsound["model.py"]:
         what = next(name for name, wrong in unsound.items() if wrong)
-        return [*parts, Part("functions", untried=f"mend {what} first")]
+        return [*parts, Part("functions", untried=f"fix {what} first")]
     tried = [_function(tried) for tried in _tried(folder, contract, hyperparameters, target, use_case)]
     # A model.py that can't be imported is a file with a fault, not one more part.
     return [*(part for part in parts if part.name not in {other.name for other in tried}), *tried]

@@ -30,19 +30,19 @@ def mend(name: str) -> str:
     text = _text(path)
     values = None if text is None else _values(text)
     if text is None or values is None:
-        return "nothing mended: use_case.yaml can't be read as a mapping of keys"
+        return "nothing repaired: use_case.yaml can't be read as a mapping of keys"
     if "task" in values:
-        return "nothing to mend: use_case.yaml names its task"
+        return "nothing to repair: use_case.yaml names its task"
     contract = _contract(folder)
     if contract is None:
-        return "nothing mended: the kind of task follows from the contract's label, and contract.yaml has problems"
+        return "nothing repaired: the kind of task follows from the contract's label, and contract.yaml has problems"
     if contract.label.type == "text":
-        return "nothing mended: write how many bytes are predicted: task: {kind: language_model, length: 256}"
+        return "nothing repaired: write how many bytes are predicted: task: {kind: language_model, length: 256}"
     task = {"kind": KIND_OF_LABEL[contract.label.type]}
     line = f"task: {inline(task)}"
     changed = with_line(text, line)
     if _values(changed) != values | {"task": task}:
-        return f"nothing mended: add this line to use_case.yaml by hand: {line}"
+        return f"nothing repaired: add this line to use_case.yaml by hand: {line}"
     write_atomic(path, changed.encode())
     return (
         f"wrote    {path}: {line}, since the contract's label {contract.label.name} {LABEL_WORDS[contract.label.type]}"

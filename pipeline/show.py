@@ -60,6 +60,8 @@ def find_use_case(name: str) -> UseCase:
 
 def verdict_text(verdict: Verdict) -> str:
     """Decision, reasons, cost and where to look, for a terminal."""
+    from lifecycle.report.formatting import seconds
+
     state = StateFolder(read_settings().var)
     reasons = "\n".join(f"  - {reason}" for reason in verdict.reasons)
     spent = sum(cost.usd for cost in verdict.step_costs.values()) + verdict.cost.usd
@@ -77,8 +79,8 @@ def verdict_text(verdict: Verdict) -> str:
         f"{since}"
         f"{reasons}\n\n"
         f"champion    {live}\n"
-        f"cost        {spent:.4f} USD in the run that was judged, {wall:.0f} s; "
-        f"the model in all {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
+        f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
+        f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"report      {report}\n"
         f"Dagster UI  make ui, then http://127.0.0.1:3000/runs/{run_id}\n"
         f"MLflow UI   make mlflow-ui, then http://127.0.0.1:5000\n"

@@ -43,7 +43,7 @@ def made(project: Path, name: str, parameters: Mapping[str, Parameter], source: 
 def made_again(project: Path, name: str, label: str, version: PublishedVersion, lost: list[str], work: Path) -> Path:
     """Built or imported anew, since DVC does not hold these files; the error of a failure names them."""
     doing = "building" if version.source is None else "importing"
-    say(f"{doing} {label}: DVC's cache and remote lack {_few(lost)} ..." if lost else f"{doing} {label} ...")
+    say(f"{doing} {label}: DVC's cache and remote do not have {_few(lost)} ..." if lost else f"{doing} {label} ...")
     try:
         return made(project, name, version.parameters, version.source, work)
     except DatasetError as error:

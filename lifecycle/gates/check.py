@@ -92,7 +92,7 @@ def untried(
     return Trial(
         check=check.id, status=status, severity=check.severity, required=required and status == "insufficient",
         evidence=why, code=UNTRIED if status == "insufficient" else NOT_APPLICABLE,
-        fix="mend what the other checks found, then run again" if status == "insufficient" else "",
+        fix="fix what the other checks found, then run again" if status == "insufficient" else "",
     )  # fmt: skip
 
 

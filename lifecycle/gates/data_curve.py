@@ -58,7 +58,7 @@ def curve_at_pilot(
     """What a doubling of the pilot's rows gains, and what full is expected to reach, for `usd`."""
     gain, why_not = _gain(smoke, pilot, mode, said)
     if gain is None or pilot is None:
-        return DataCurve(told=f"what more rows buy cannot be said: {why_not}", usd=usd)
+        return DataCurve(told=f"whether more rows would help is unknown: {why_not}", usd=usd)
     doublings, most = math.log2(full_rows / pilot.rows), gain.high
     alone = _reach(pilot.losses)
     low, high = pilot.loss - doublings * most - alone, pilot.loss + alone
@@ -80,7 +80,7 @@ def curve_after_full(
     value = 2 * training_usd
     usd = Forecast(name="twice_the_rows", unit="usd", value=value, low=LOW * value, high=HIGH * value)
     if gain is None:
-        return DataCurve(told=f"what more rows would buy cannot be said: {why_not}", usd=usd)
+        return DataCurve(told=f"whether more rows would help is unknown: {why_not}", usd=usd)
     least, most = figures(gain.low, gain.high)
     told = (
         f"twice the rows would lower the validation loss by {least} to {most}, for {usd.low:.4f} to {usd.high:.4f} USD"
@@ -118,7 +118,7 @@ def _gain(before: Point | None, last: Point | None, mode: str, said: Words) -> t
     # The larger stage's own seeds, else the smaller one's, whose spread is the greater.
     repeated = last if len(last.losses) >= LEAST_SEEDS else before
     if len(repeated.losses) < LEAST_SEEDS:
-        return None, f"the spread over seeds is not known; training.pilot_seeds: {LEAST_SEEDS} measures it"
+        return None, f"fewer than {LEAST_SEEDS} seeds were trained; set training.pilot_seeds: {LEAST_SEEDS} to find out"
     if not before.loss < TRAINED_BEFORE * before.prior_loss:
         loss, prior = figures(before.loss, before.prior_loss)
         return None, f"on {before.rows:,} rows the network knew no more than the {said.prior} ({loss} against {prior})"

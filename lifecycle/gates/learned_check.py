@@ -178,8 +178,8 @@ def _rises(learned: Learned) -> str:
     network, reference, said = learned.network, learned.reference, learned.words
     of_network, low, of_linear, linear_low = figures(network.value, network.low, reference.value, reference.low)
     return (
-        f"permuted within a group, predictions lose {of_network} {said.a_row} (95 % from {low}); "
-        f"{said.linear}'s lose {of_linear} (95 % from {linear_low})"
+        f"exchanging predictions within a group costs {of_network} {said.a_row} (95 % from {low}); "
+        f"for {said.linear} it costs {of_linear} (95 % from {linear_low})"
     )
 
 
@@ -237,8 +237,8 @@ def beyond_linear_check(learned: Learned | None, device: str) -> CheckResult:
     said = learned.words
     value, low, high = figures(found.value, found.low, found.high, sign="+")
     evidence = (
-        f"permuted within a group, the network's predictions lose {value} {said.a_row} more than {said.linear}'s "
-        f"[{low}, {high}]"
+        f"how well the network separates rows within a group, compared with {said.linear}: {value} [{low}, {high}] "
+        f"{said.a_row}"
     )
     below = learned.below_linear is not None and learned.below_linear.low > 0
     if below and learned.below_linear is not None:

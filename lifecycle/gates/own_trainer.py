@@ -13,9 +13,9 @@ TELL = "give session.step the model, after backward and before the update"
 def unseen(seen: OwnTrainer) -> tuple[str, str] | None:
     """Why no alarm says nothing, and what mends it; None where monitors saw the updates."""
     if not seen.gradients:
-        return f"{seen.file} told no gradient, so that only its losses could be looked at", TELL
+        return f"{seen.file} reported no gradient, so that only its losses could be looked at", TELL
     if seen.unwatched:
-        told = f"{seen.file} told more models than can be watched: the later ones had no monitors"
+        told = f"{seen.file} passed more models to step than can be watched: the later ones had no monitors"
         return told, "give session.step the same module at each update, and not a copy"
     return None
 

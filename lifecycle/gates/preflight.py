@@ -206,7 +206,7 @@ def _shown(value: float, unit: str) -> str:
 
 
 def _unmeasured(name: str, result: PreflightResult) -> CheckResult:
-    fix = "mend what the other checks found, then run again"
+    fix = "fix what the other checks found, then run again"
     return CheckResult(
         name=name,
         status="insufficient",
@@ -218,7 +218,7 @@ def _unmeasured(name: str, result: PreflightResult) -> CheckResult:
     )
 
 
-# The rule of 40 GB a billion parameters. Told beside the forecast, since readers know it; it decides nothing.
+# The rule of 40 GB per billion parameters. Told beside the forecast, since readers know it; it decides nothing.
 RULE_BYTES = 40
 
 
@@ -230,7 +230,7 @@ def step_in_words(step: MemoryForecast) -> str:
     scoring = f"scoring the validation split holds more: {_megabytes(step.scoring)}; " * (step.scoring > step.value)
     return scoring + (
         f"an update of {step.rows} rows a forward pass in {step.precision} holds {_megabytes(step.value)} "
-        f"({parts or step.source}); 40 GB a billion parameters would be {rule}"
+        f"({parts or step.source}); by the rule of thumb of 40 GB per billion parameters {rule}"
     )
 
 

@@ -108,7 +108,7 @@ def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> Check
     told = f"{len(trained)} trainings, of which seed {counts} counts; {apart or 'no spread: too few were validated'}"
     told = f"{told}; {lost}" if lost else told
     if lost and not stopped:
-        fix = f"mend what ended them, and train the {stage} again for a spread over all seeds"
+        fix = f"fix what ended them, and train the {stage} again for a spread over all seeds"
         return CheckResult(name="seeds", status="insufficient", severity="warning", evidence=told, fix=fix)
     if not stopped:
         return CheckResult(name="seeds", status="pass", severity="warning", evidence=told)

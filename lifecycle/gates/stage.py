@@ -86,7 +86,7 @@ def finite_check(result: TrainResult) -> CheckResult:
     """Fails if loss, gradient or a parameter was not finite, and that ended the stage; names the rows of that batch."""
     alarm = result.alarm
     if alarm is None and result.trainer is not None and not result.trainer.gradients:
-        told = f"every loss that was told was finite; {result.trainer.file} told no gradient"
+        told = f"every reported loss was finite; {result.trainer.file} reported no gradient"
         return CheckResult(name="finite", status="insufficient", device=result.device, evidence=told, fix=TELL)
     if alarm is None or not alarm.monitor.startswith("non_finite"):
         finite = "loss and gradient norm were finite at every update that was made"

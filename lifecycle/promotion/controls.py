@@ -68,7 +68,7 @@ def benchmark_control(
         scored = ("pass", "")
     return _control(
         "benchmark",
-        "it is apart from all that the models saw, has the same label, and was scored validly.",
+        "no overlap with the data that the models saw, same label definition, and the scores are valid.",
         ("fail" if seen else "pass", f"window: {'; '.join(seen)}"),
         _equal("label definition", benchmark_label_sha256, label_sha256),
         scored,
@@ -157,8 +157,9 @@ def deployment_control(
     rows: Finding = ("pass" if rows_compared > 0 else "insufficient", "no answers were compared")
     return _control(
         "deployment",
-        f"{rows_compared} answers differ by at most {_figure(difference)}; {latency.told if latency else '?'} of "
-        f"{latency_limit_ms:g} ms, {_figure(size_mb)} MB of {size_limit_mb:g}.",
+        f"loaded in a new process, the saved model gave the same {rows_compared} predictions (largest difference "
+        f"{_figure(difference)}); latency {latency.told if latency else '?'} (limit {latency_limit_ms:g} ms), "
+        f"size {_figure(size_mb)} MB (limit {size_limit_mb:g}).",
         _true("loading in a fresh process", loaded, "the artifact does not load in a fresh process"),
         rows,
         _within("difference of answers", difference, tolerance),

@@ -114,7 +114,9 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
         yield Finding("reject", f"First_model is declared, but the champion {name} exists: remove first_model.")
     if name is None:
         if evidence.first_model:
-            yield Finding("promote", "There is no champion yet: this is declared to be the first model.")
+            yield Finding(
+                "promote", "Declared as the first model of this use case: there is no champion, only baselines to beat."
+            )
         else:
             yield Finding("reject", "There is no champion to compare with: declare first_model: true.")
         return
@@ -128,11 +130,14 @@ def _champion(evidence: PromotionEvidence) -> Iterator[Finding]:
     rule = "to improve, the interval must lie above 0"
     if evidence.purpose == "refresh":
         rule = f"to refresh, the interval must lie above -{evidence.margin:g}"
-    told = f"{_gain(comparison.gain, evidence.metric)} over the champion {name}"
+    told = f"{_gain(comparison.gain, evidence.metric)}, against champion {name}"
     if comparison.gain.high < needed:
         yield Finding("reject", f"Worse than the champion: {told}; {rule}.")
     elif comparison.gain.low <= needed:
-        reason = f"Not shown to be good enough to replace the champion: {told}; {rule}."
+        means = "the interval includes 0, so the difference may be chance"
+        if evidence.purpose == "refresh":
+            means = f"it may be worse by the margin of {evidence.margin:g} or more"
+        reason = f"Not proven good enough to replace the champion: {told}; {means}."
         yield Finding("shadow", reason, _lacks(comparison.gain, comparison.gain.value - needed))
     else:
         yield Finding("promote", f"Good enough to replace the champion: {told}; {rule}.")
@@ -257,7 +262,9 @@ def _earlier_checks(names: tuple[str, ...], open_questions: tuple[str, ...]) -> 
     for question in open_questions:
         yield Finding("shadow", f"{question}.")
     if names:
-        yield Finding("shadow", f"Earlier checks could not be measured: {', '.join(sorted(names))}.")
+        yield Finding(
+            "shadow", f"Earlier checks were inconclusive, which allows shadow at most: {', '.join(sorted(names))}."
+        )
 
 
 def _accepted(told: str) -> Iterator[Finding]:

@@ -61,8 +61,9 @@ def rollback_target(entries: Sequence[LogEntry]) -> LogEntry:
     if not stack:
         raise ChampionError("there is no champion to roll back", fix="train and promote a model first")
     if target is None:
-        problem = f"version {stack[-1].model_version} is the first champion that stands: there is none before it"
-        raise ChampionError(problem, fix="train a better model, or take the service off the model by its own means")
+        problem = f"there is no earlier champion than version {stack[-1].model_version} to go back to"
+        fix = "train a better model, or switch this one off in your serving system: Trainworthy doesn't serve"
+        raise ChampionError(problem, fix=fix)
     return target
 
 

@@ -85,7 +85,7 @@ def model_cost(records: Records) -> Cost:
 
 
 def bought(records: Records, stopped: Step | None) -> str:
-    """What the money bought, and for a stopped run what the stop spared."""
+    """What the run did, and for a stopped run what the stop spared."""
     stages = stages_of(records)
     parts = []
     if stages:
@@ -237,15 +237,15 @@ def _changes(records: Records, verdict: Verdict) -> tuple[str, ...]:
 
 def _narrowest(item: Comparison, named: Words) -> str:
     return (
-        f"The narrowest clear gain is the one over {named.reference(item.reference)} in {metric_name(item.metric)},"
-        f" {estimate(item.gain, sign=True)}: newer data that lower it by {limits(item.gain)[1:].split(',')[0]}"
-        " would take that evidence away."
+        f"The weakest proof is the gain over {named.reference(item.reference)} in {metric_name(item.metric)},"
+        f" {estimate(item.gain, sign=True)}: if newer data lowered it by {limits(item.gain)[1:].split(',')[0]},"
+        " it would no longer count as proven."
     )
 
 
 def _more_groups(item: Comparison, named: Words) -> str:
     subject = f"The gain over {named.reference(item.reference)} in {metric_name(item.metric)}"
-    text = f"{subject}, {estimate(item.gain, sign=True)}, cannot be told from 0"
+    text = f"{subject}, {estimate(item.gain, sign=True)}, is not clearly different from 0"
     if (needed := groups_to_show(item.gain, item.gain.value)) is None:
         return f"{text}; a better model is needed, not more rows."
     return f"{text} with {count(item.gain.groups)} groups; if it holds, about {count(needed)} groups would show it."

@@ -115,7 +115,7 @@ def standing(comparisons: Iterable[Comparison], named: Words) -> str:
     groups: dict[str, list[str]] = {}
     for item in comparisons:
         groups.setdefault(reading(item), []).append(f"{named.reference(item.reference)} ({metric_name(item.metric)})")
-    before = {"better": "better than ", "worse": "worse than ", "no difference shown": "cannot be told from "}
+    before = {"better": "better than ", "worse": "worse than ", "no difference shown": "not measurably different from "}
     told = [before[word] + ", ".join(groups[word]) for word in before if word in groups]
     return f"{sentence_case('; '.join(told))}." if told else ""
 

@@ -21,7 +21,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pipeline.doctor.examine import examine, mend, summary, text
 
     if parsed.mend:
-        print("\n".join(mend()) or "nothing to mend")
+        print("\n".join(mend()) or "nothing to repair")
     results = examine()
     print(text(results))
     print(summary(results))

@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
     version = parsed.version or standing.waiting[0]
     print(f"{champion}; {'version to judge' if parsed.version else 'next published version'}: {version}")
     if not parsed.version and standing.waiting[1:]:
-        print(f"to pass it over: trainworthy next {parsed.use_case} {standing.waiting[1]}")
+        print(f"to skip {version}: trainworthy next {parsed.use_case} {standing.waiting[1]}")
     command = train_command(parsed.use_case, shlex.quote(str(_written_config(parsed.use_case, version))))
     print(command, flush=True)
     _become(command)

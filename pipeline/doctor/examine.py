@@ -21,7 +21,10 @@ def runs_checks(settings: Settings) -> Iterator[CheckResult]:
     from pipeline.doctor import runs
 
     if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
-        told, fix = "not looked at: Dagster's storage needs what failed above", "mend that, then ask again"
+        told, fix = (
+            "not looked at: Dagster's storage needs what failed above",
+            "fix that, then run trainworthy doctor again",
+        )
         yield CheckResult(name="runs", status="insufficient", severity="warning", evidence=told, fix=fix)
         return
     for check in (runs.stuck, runs.pools, runs.workers):
@@ -62,7 +65,7 @@ def examined(check: Check, settings: Settings) -> list[CheckResult]:
         found.append(refused(name, error))
     except Exception as error:
         told = f"could not be checked: {in_short(error)}"
-        fix = "mend what the message names, then run trainworthy doctor again"
+        fix = "fix what the message names, then run trainworthy doctor again"
         found.append(CheckResult(name=name, status="error", evidence=told, fix=fix))
     return found
 
@@ -75,9 +78,9 @@ def mend() -> Iterator[str]:
     for repair in (runs.mend_runs, stores.mend_addresses, stores.mend_aliases, sensitive.mend_sensitive):
         try:
             for done in repair(settings):
-                yield f"mended: {done}"
+                yield f"repaired: {done}"
         except Exception as error:
-            yield f"not mended ({repair.__name__}): {in_short(error)}"
+            yield f"not repaired ({repair.__name__}): {in_short(error)}"
 
 
 def text(results: Iterable[CheckResult]) -> str:

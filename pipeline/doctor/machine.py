@@ -116,7 +116,7 @@ def environment(settings: Settings) -> Iterator[CheckResult]:
     for problem, fix in told:
         yield CheckResult(name="environment", status="fail", severity="warning", evidence=problem, fix=fix)
     if not told:
-        yield CheckResult(name="environment", status="pass", evidence="no variable leads astray")
+        yield CheckResult(name="environment", status="pass", evidence="no conflicting variables")
 
 
 def alerts(settings: Settings) -> Iterator[CheckResult]:

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{found.evidence}\n  fix: {found.fix}", file=sys.stderr)
         return 1
     if port != ui.port:
-        print(f"links that Trainworthy printed name port {ui.port}; here it is {port}")
+        print(f"links that Trainworthy printed use port {ui.port}: use {port} instead")
     return 0
 
 

@@ -149,7 +149,7 @@ def _unreadable(path: Path, noun: str, names: Sequence[PurePosixPath], seen: Seq
         first = "; ".join(f"{str(name)!r}: {why}" for name, why in wrong[:3])
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         told = f"{len(wrong):,} of {len(names):,} {noun}s can't be read: {first}{more}"
-        fix = "mend them or take them out"
+        fix = "repair them or take them out"
         if noun == "text" and any("codec" in why for _, why in wrong):
             fix += "; save texts as UTF-8, for example iconv -f cp1252 -t utf-8 OLD.txt > NEW.txt, if they are cp1252"
         yield Problem("--data", told, fix, str(path))

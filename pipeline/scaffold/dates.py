@@ -90,7 +90,7 @@ def _misfits(texts: pd.Series, form: str) -> list[Problem]:
         ]
     if wrong.empty:
         return []
-    fix = f"name the form that the column has, or mend these values; {texts.iloc[0]!r} is its first"
+    fix = f"name the form that the column has, or correct these values; {texts.iloc[0]!r} is its first"
     return [Problem("--time-format", f"does not fit {len(wrong):,} values, such as {wrong.iloc[0]!r}", fix, form)]
 
 

@@ -24,7 +24,7 @@ def _read(text: str | None) -> dict[str, Any] | None:
     try:
         values = yaml.safe_load(text) if text else None
     except yaml.YAMLError as error:
-        raise DatasetError(f"dvc.yaml is not valid YAML: {error}", fix="mend that line") from error
+        raise DatasetError(f"dvc.yaml is not valid YAML: {error}", fix="correct that line") from error
     stages = values.get("stages") if isinstance(values, dict) else None
     if not isinstance(values, dict | None) or not isinstance(stages, dict | None):
         raise DatasetError("dvc.yaml does not map names to stages", fix="write `stages:` and a block for each stage")

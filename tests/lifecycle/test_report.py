@@ -104,7 +104,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
         "flight_delays",
         "✓ Promote",
         "All five controls pass.",
-        "The narrowest clear gain is the one over logistic regression",
+        "The weakest proof is the gain over logistic regression",
         "0.0029 USD",
         "a score on 54,961 benchmark rows in 61 groups beside 3 reference models",
         "0.4987 [0.4901, 0.5073]",
@@ -123,7 +123,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
     ):
         assert expected in text
     asked = [
-        "What it binds",
+        "What this result covers",
         "Is it better than what we have?",
         "For whom is it worse?",
         "Can the measurement be believed?",
@@ -139,7 +139,7 @@ def test_report_of_promoted_model_tells_decision_reasons_cost_and_evidence(pages
 def test_report_of_rejected_model_tells_what_would_change_it(pages: dict[str, str]) -> None:
     text = Page(pages["reject"]).text
     assert "✕ Reject" in text
-    changes = text.split("What would change it")[1].split("What it binds")[0].strip()
+    changes = text.split("What would change it")[1].split("What this result covers")[0].strip()
     assert changes == example.verdict("reject").reasons[0]
     assert "Champion after this run version 3 unchanged" in text
     # The reader's first question is about what is in use.
@@ -166,11 +166,16 @@ def test_changes_of_a_verdict_are_what_held_it_back_and_nothing_else() -> None:
 
 
 def test_changes_of_a_verdict_name_the_fix_of_what_could_not_be_measured() -> None:
-    records = example.judged("shadow", held_back_by=("Earlier checks could not be measured: preflight/seconds.",))
+    records = example.judged(
+        "shadow", held_back_by=("Earlier checks were inconclusive, which allows shadow at most: preflight/seconds.",)
+    )
     check = CheckResult(name="seconds", status="insufficient", fix="time it on this machine")
     records["preflight"] = records["preflight"].model_copy(update={"checks": (check,)})
     changes = outcome.outcome(records, None).changes
-    assert changes == ("Earlier checks could not be measured: preflight/seconds.", "Seconds: time it on this machine")
+    assert changes == (
+        "Earlier checks were inconclusive, which allows shadow at most: preflight/seconds.",
+        "Seconds: time it on this machine",
+    )
 
 
 @pytest.mark.parametrize(
@@ -555,7 +560,8 @@ def test_page_of_numbers_speaks_of_numbers(pages: dict[str, str]) -> None:
     for told in (
         "RMSE on the benchmark 41.27 95 % [39.45, 43.09]",
         "Better than the best constant answer: RMSE gain +2.54 [+2.21, +2.87], 61 groups.",
-        "Better than best constant answer (RMSE), ridge regression (RMSE); cannot be told from gradient boosting",
+        "Better than best constant answer (RMSE), ridge regression (RMSE); "
+        "not measurably different from gradient boosting",
         "RMSE (primary) lower is better",
         "R² higher is better",
         "1 of 3 slices lie above all rows in RMSE",

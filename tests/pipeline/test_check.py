@@ -73,12 +73,12 @@ def test_check_of_a_name_that_is_unknown_still_tries_the_functions(toy, name, ol
 @pytest.mark.parametrize(
     ("name", "old", "new", "told"),
     [
-        ("contract.yaml", "logicalType: integer", "logicalType: whole", "mend the contract first"),
-        ("model.py", "def predict(", "def predicts(", "mend model.py first"),
-        ("use_case.yaml", "stages: {smoke", "stages: {{smoke", "mend the hyperparameters first"),
+        ("contract.yaml", "logicalType: integer", "logicalType: whole", "fix the contract first"),
+        ("model.py", "def predict(", "def predicts(", "fix model.py first"),
+        ("use_case.yaml", "stages: {smoke", "stages: {{smoke", "fix the hyperparameters first"),
         # Tried on labels of another kind, they would end with an error that names none of this.
-        ("use_case.yaml", "kind: binary", "kind: multiclass", "mend task in use_case.yaml first"),
-        ("use_case.yaml", "kind: binary", "kind: language_model", "mend task in use_case.yaml first"),
+        ("use_case.yaml", "kind: binary", "kind: multiclass", "fix task in use_case.yaml first"),
+        ("use_case.yaml", "kind: binary", "kind: language_model", "fix task in use_case.yaml first"),
     ],
 )
 def test_check_names_the_functions_untried_where_their_ground_is_missing(toy, name, old, new, told, capsys):
@@ -177,7 +177,7 @@ def test_check_mend_writes_the_task_by_the_label_s_type_and_keeps_all_else(toy, 
     assert [one for one in written if one != line] == lines
     assert written[written.index("target: positive  # what is asked") + 1] == line
     main(["check", "toy", "--mend"])
-    assert capsys.readouterr().out.startswith("nothing to mend")
+    assert capsys.readouterr().out.startswith("nothing to repair")
     assert path.read_text().splitlines() == written
 
 
@@ -199,7 +199,7 @@ def test_check_mend_that_cannot_know_the_kind_writes_nothing_and_says_why(toy, n
     before = (toy / "use_case.yaml").read_text()
     assert main(["check", "toy", "--mend"]) == 1
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("nothing mended: ")
+    assert first.startswith("nothing repaired: ")
     assert told in first
     assert (toy / "use_case.yaml").read_text() == before
 

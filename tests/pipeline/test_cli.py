@@ -141,7 +141,7 @@ def test_cli_next_of_a_version_that_is_not_published_offers_the_near_one(toy):
 @pytest.mark.parametrize(
     ("named", "version", "told"),
     [
-        ((), "v2", ["next published version: v2", "to pass it over: trainworthy next toy v3"]),
+        ((), "v2", ["next published version: v2", "to skip v2: trainworthy next toy v3"]),
         (("v3",), "v3", ["version to judge: v3"]),
         (("v1",), "v1", ["version to judge: v1"]),
     ],
@@ -165,7 +165,7 @@ def test_cli_next_takes_the_version_that_is_named_and_resolved_folders(toy, monk
     assert became["TRAINWORTHY_USE_CASES"] == str(toy.root / "use_cases")
     out = capsys.readouterr().out
     assert [line for line in told if line not in out] == []
-    assert ("pass it over" in out) == (not named)
+    assert ("to skip" in out) == (not named)
 
 
 def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):

@@ -132,7 +132,7 @@ def test_doctor_port_that_is_taken_names_the_process_and_another_port(place, cap
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
         assert ports.main(["ui", str(port)]) == 0
-        assert f"here it is {port}" in capsys.readouterr().out
+        assert f"use {port} instead" in capsys.readouterr().out
         server.listen()
         assert ports.main(["ui", str(port)]) == 1
         told = capsys.readouterr().err
@@ -428,7 +428,7 @@ def test_doctor_predictions_with_a_sensitive_column_in_the_clear_are_told_and_me
     kept.assign(**{"slice:shop": ["Mrs Smith's", "value 2"]}).to_parquet(path)
     only(sensitive.sensitive, "shop", str(path), "--mend")
     (line,) = [line for line in examine.mend() if "predictions" in line]
-    assert line.startswith("mended: shop taken out of")
+    assert line.startswith("repaired: shop taken out of")
     pd.testing.assert_frame_equal(pd.read_parquet(path), kept)
     assert bad(sensitive.sensitive) == []
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -447,7 +447,7 @@ def test_doctor_predictions_with_sensitive_groups_in_the_clear_are_told_and_mend
     mark_sensitive(place, "day")
     only(sensitive.sensitive, "day", str(path), "--mend")
     (line,) = [line for line in examine.mend() if "taken out of" in line]
-    assert line == f"mended: day taken out of {path}"
+    assert line == f"repaired: day taken out of {path}"
     mended = pd.read_parquet(path)
     assert mended["group"].fillna("").tolist() == ["value 1", "value 2", "", "value 1"]
     pd.testing.assert_series_equal(mended["candidate"], rows["candidate"])
@@ -586,7 +586,7 @@ def test_doctor_command_before_any_run_writes_nothing_and_a_failure_is_exit_code
     done = fresh.call("-m", "pipeline.cli", "doctor")
     assert (done.code, "1 failed" in done.out, "Traceback" in done.out) == (1, True, False)
     nothing = fresh.call("-m", "pipeline.cli", "doctor", "--mend")
-    assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to mend")
+    assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to repair")
     assert not fresh.var.exists()
 
 

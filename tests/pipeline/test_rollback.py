@@ -123,7 +123,7 @@ def test_rollback_verifies_the_version_before_and_makes_it_champion_and_a_second
     assert (first[1], second[1]) == (second[0], third[0])
 
     with nothing_changed(replaced):
-        assert refused(roll_back(replaced), "version 1 is the first champion that stands: there is none before it")
+        assert refused(roll_back(replaced), "there is no earlier champion than version 1")
 
 
 @pytest.mark.parametrize("name", ["golden.parquet", "model.pt2"])

@@ -60,11 +60,11 @@ def test_predecessor_is_the_promotion_with_its_newest_verdict():
     [
         ([], "no champion to roll back"),
         (["reject 1"], "no champion to roll back"),
-        (["promote 1"], "version 1 is the first champion that stands"),
-        (["promote 1", "promote 1"], "version 1 is the first champion that stands"),
-        (["promote 1", "promote 2", "rollback 1"], "version 1 is the first champion that stands"),
+        (["promote 1"], "there is no earlier champion than version 1"),
+        (["promote 1", "promote 1"], "there is no earlier champion than version 1"),
+        (["promote 1", "promote 2", "rollback 1"], "there is no earlier champion than version 1"),
         # Version 1 came back over 2 and was taken off: a second rollback does not bring it a third time.
-        (["promote 1", "promote 2", "promote 1", "rollback 2"], "version 2 is the first champion that stands"),
+        (["promote 1", "promote 2", "promote 1", "rollback 2"], "there is no earlier champion than version 2"),
     ],
 )
 def test_rollback_target_that_does_not_exist_is_told(told, problem):

@@ -121,7 +121,7 @@ def test_fetch_of_a_lost_object_names_version_and_file_and_builds_it_if_it_can(t
     assert not list(trips.store.state.rglob("datasets/**/*.parquet"))
     trips.write_builder()
     assert_right(trips.fetch(), trips)
-    assert "building trips@v3: DVC's cache and remote lack 2013-02.parquet" in capfd.readouterr().err
+    assert "building trips@v3: DVC's cache and remote do not have 2013-02.parquet" in capfd.readouterr().err
 
 
 def february(trips):

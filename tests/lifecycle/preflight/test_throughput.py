@@ -168,7 +168,7 @@ def test_telling_of_updates_that_takes_longer_than_they_do_is_the_bottleneck(mon
     found = waits_little(subject(steps=100_000))
     assert found.status == "fail"
     assert "logging" in found.cause
-    assert "telling it 9" in found.evidence
+    assert "logging 9" in found.evidence
 
 
 def test_telling_of_updates_is_a_part_of_them():

@@ -42,8 +42,8 @@ def test_curve_of_a_power_law_holds_what_full_reaches(power, asymptote):
 @pytest.mark.parametrize(
     ("smoke", "pilot", "mode", "told"),
     [
-        (point(1000, 0.5), point(10_000, 0.4), "restart", "spread over seeds is not known"),
-        (point(1000, 0.5), point(10_000, 0.4, 0.41), "restart", "spread over seeds is not known"),
+        (point(1000, 0.5), point(10_000, 0.4), "restart", "fewer than 3 seeds"),
+        (point(1000, 0.5), point(10_000, 0.4, 0.41), "restart", "fewer than 3 seeds"),
         (point(1000, 0.69), point(10_000, 0.4, 0.41, 0.42), "restart", "no more than the label prior"),
         (point(1000, 0.5), point(10_000, 0.4, 0.41, 0.42), "continue", "pauses of one schedule"),
         (point(9000, 0.5), point(10_000, 0.4, 0.41, 0.42), "restart", "too near"),

@@ -207,7 +207,7 @@ def test_learned_of_numbers_is_told_in_their_words(kind):
     check = learned_check(measured, None, "cpu", (), "full")
     assert check.status == "pass"
     assert kind.words.a_row in check.evidence
-    assert "ridge regression's lose" in check.evidence
+    assert "ridge regression" in check.evidence
     beyond = beyond_linear_check(measured, "cpu")
     assert (beyond.status, beyond.fix[:25]) == ("fail", "consider ridge regression")
     unmoved = learned_check(measured.model_copy(update={"network_loss": measured.prior_loss}), None, "cpu", ())

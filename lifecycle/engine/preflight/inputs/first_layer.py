@@ -74,7 +74,7 @@ def scaled(subject: Subject) -> Found:
     largest = max(one.largest for one in trace.entering)
     shortest = min(one.length for one in trace.entering)
     apart = max(one.apart for one in trace.entering)
-    told = f"columns that meet the first weights have sizes up to {largest:.3g}"
+    told = f"input scale (RMS of a column) at the first layer: up to {largest:.3g}"
     if subject.claims.start == "trained":
         return Found("pass", f"{told}; trained weights know their inputs' size", largest, LARGE)
     if apart > APART:

@@ -49,11 +49,11 @@ def waits_little(subject: Subject) -> Found:
 
 def _parts(step: StepTime) -> str:
     """The update in words: what it takes, and the share of each part."""
-    rows = f"waiting for {step.loaders} loader{'s' * (step.loaders > 1)}" if step.loaders else "choosing rows"
-    shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds, "telling it": step.logging_seconds}
+    rows = f"waiting for {step.loaders} loader{'s' * (step.loaders > 1)}" if step.loaders else "batch selection"
+    shares = {rows: step.rows_seconds, "augmentation": step.augment_seconds, "logging": step.logging_seconds}
     told = ", ".join(f"{name} {seconds / step.seconds:.0%}" for name, seconds in shares.items() if seconds)
     told += f" ({_making(step)})" if step.loaders else ""
-    return f"{step.seconds * 1e3:.2f} ms an update, of it {told}; a checkpoint blocks {_milliseconds(step)}"
+    return f"{step.seconds * 1e3:.2f} ms per update: {told}; a checkpoint blocks {_milliseconds(step)}"
 
 
 def _milliseconds(step: StepTime) -> str:
@@ -69,12 +69,15 @@ def _making(step: StepTime) -> str:
 
 def _bottleneck(step: StepTime) -> tuple[str, str]:
     if step.logging_seconds > max(step.rows_seconds, step.augment_seconds):
-        return "telling of the updates (logging)", "let stderr go to a file or a faster terminal"
+        return "logging of the updates", "let stderr go to a file or a faster terminal"
     if step.loaders:
         return _of_loaders(step)
     if step.augment_seconds > step.rows_seconds:
         return "augmentation (decode)", "do once in to_tensors what is no augmentation, and vectorise what is"
-    return "choosing rows (loading)", "give narrower tensors: fewer columns, smaller types, indices instead of one-hot"
+    return (
+        "batch selection (loading)",
+        "give narrower tensors: fewer columns, smaller types, indices instead of one-hot",
+    )
 
 
 def _of_loaders(step: StepTime) -> tuple[str, str]:
