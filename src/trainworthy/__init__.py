@@ -1,0 +1,1 @@
+"""Is this training run worth its compute, and is its model worth shipping?"""
