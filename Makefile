@@ -61,9 +61,9 @@ $(READY): constraints.txt pyproject.toml
 demo: $(READY)  ## train, evaluate and judge a flight_delays model: the first one, then again the champion's version
 	@config=$$(trainworthy champion flight_delays --run-config); code=$$?; \
 		case $$code in \
-		0) echo "$$config" | dagster job execute -m pipeline.definitions -j train_flight_delays -c /dev/stdin;; \
-		$(NO_CHAMPION)) echo "dagster job execute -m pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL)"; \
-			dagster job execute -m pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL);; \
+		0) echo "$$config" | dagster job execute -m trainworthy.pipeline.definitions -j train_flight_delays -c /dev/stdin;; \
+		$(NO_CHAMPION)) echo "dagster job execute -m trainworthy.pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL)"; \
+			dagster job execute -m trainworthy.pipeline.definitions -j train_flight_delays -c $(FIRST_MODEL);; \
 		*) exit $$code;; esac
 	@trainworthy verdict flight_delays
 
@@ -91,13 +91,13 @@ check: $(READY)  ## what a contributor runs before a commit
 
 ui: PORT ?= 3000
 ui: $(READY)  ## Dagster at http://127.0.0.1:3000, or PORT=3001
-	@python -m pipeline.doctor.ports ui $(PORT)
+	@python -m trainworthy.pipeline.doctor.ports ui $(PORT)
 	@echo "all state lies in var/; the temporary directory that Dagster names below holds nothing of it"
 	dagster dev -w workspace.yaml -h 127.0.0.1 -p $(PORT)
 
 mlflow-ui: PORT ?= 5000
 mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
-	@python -m pipeline.doctor.ports mlflow-ui $(PORT)
+	@python -m trainworthy.pipeline.doctor.ports mlflow-ui $(PORT)
 	@echo "it takes half a minute; the runs are under Model training, at the top left"
 	mlflow ui --host 127.0.0.1 --port $(PORT) \
 		--backend-store-uri "sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db"

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import dagster as dg
 
-from lifecycle.alert import Alert, Judged, after_telling, read_told, recovered, unsent, write_told
-from lifecycle.errors import DatasetError, NotifierError
-from lifecycle.files.versions import read_versions
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Step
-from lifecycle.use_case import UseCase
-from resources.notifier import LogNotifier, webhook
-from resources.workspace import Intent, Workspace
+from trainworthy.lifecycle.alert import Alert, Judged, after_telling, read_told, recovered, unsent, write_told
+from trainworthy.lifecycle.errors import DatasetError, NotifierError
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import Step
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.notifier import LogNotifier, webhook
+from trainworthy.resources.workspace import Intent, Workspace
 
 JUDGING: tuple[Step, ...] = ("dataset", "snapshot")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from assets.contract import judged_contract
-from assets.step_run import StepRun
-from lifecycle.evaluation.apart import seen_tags
-from lifecycle.leakage.unreviewed import NAME as REVIEWED
-from lifecycle.promotion.earlier import open_checks
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.evaluation.apart import seen_tags
+from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
+from trainworthy.lifecycle.promotion.earlier import open_checks
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
 
 
 def binds(run: StepRun) -> dict[str, str]:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from lifecycle.progress import say
-from lifecycle.promotion import log
-from lifecycle.promotion.champion import agreed_champion
-from lifecycle.promotion.reuse import Reused, reused_verdict
-from lifecycle.protocol.records import Record, Verdict
-from lifecycle.use_case import UseCase
-from resources.mlflow import RegisteredModel, Tracking
-from resources.workspace import Workspace
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.champion import agreed_champion
+from trainworthy.lifecycle.promotion.reuse import Reused, reused_verdict
+from trainworthy.lifecycle.protocol.records import Record, Verdict
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.mlflow import RegisteredModel, Tracking
+from trainworthy.resources.workspace import Workspace
 
 
 class Judged(Protocol):

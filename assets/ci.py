@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from assets.step_run import StepOfRun
-from lifecycle.errors import TrainworthyError
-from lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
-from lifecycle.gates.refused import refused_rows
-from lifecycle.protocol.records import Record, Step
-from lifecycle.provenance import git_state
-from lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.assets.step_run import StepOfRun
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.gates.ci import Row, github_annotations, junit, rows_of, summary, table
+from trainworthy.lifecycle.gates.refused import refused_rows
+from trainworthy.lifecycle.protocol.records import Record, Step
+from trainworthy.lifecycle.provenance import git_state
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 # The intent of the job that serves pull requests.
 PREFLIGHT = "preflight"

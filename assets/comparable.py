@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from assets.champion import champion_of, verdict_log
-from assets.contract import judged_contract
-from assets.step_run import StepRun
-from assets.training import job_kind
-from lifecycle.artifact import artifact_kind
-from lifecycle.errors import ChampionError, TrainworthyError
-from lifecycle.evaluation.apart import champion_apart
-from lifecycle.files.versions import read_versions
-from lifecycle.promotion import log
-from lifecycle.promotion.decide import check_first_model
-from lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Snapshot
-from lifecycle.run_config import config_text
-from lifecycle.spec.split import Windows
-from lifecycle.tasks import Kind
-from resources.mlflow import RegisteredModel
+from trainworthy.assets.champion import champion_of, verdict_log
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.training import job_kind
+from trainworthy.lifecycle.artifact import artifact_kind
+from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
+from trainworthy.lifecycle.evaluation.apart import champion_apart
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.decide import check_first_model
+from trainworthy.lifecycle.promotion.judged import NOTHING_NEWER, standing, waiting
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import Snapshot
+from trainworthy.lifecycle.run_config import config_text
+from trainworthy.lifecycle.spec.split import Windows
+from trainworthy.lifecycle.tasks import Kind
+from trainworthy.resources.mlflow import RegisteredModel
 
 
 def refuse_candidate(run: StepRun) -> None:

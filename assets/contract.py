@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from assets.step_run import StepRun
-from lifecycle.contract.kept import contract_of
-from lifecycle.contract.model import Contract
-from lifecycle.protocol.records import Snapshot
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.contract.kept import contract_of
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.protocol.records import Snapshot
 
 
 def judged_contract(run: StepRun) -> Contract:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assets.step_run import StepOfRun
-from lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
-from lifecycle.protocol.results import TrainResult
-from lifecycle.tasks import Kind
+from trainworthy.assets.step_run import StepOfRun
+from trainworthy.lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult, Snapshot, StageReport
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.tasks import Kind
 
 
 def stage_curve(

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.declare import step_asset
-from assets.step import Outcome
-from assets.step_run import StepRun
-from lifecycle.data.backfill import backfill_check
-from lifecycle.declarations import refuse_declarations
-from lifecycle.errors import DatasetError
-from lifecycle.files.materialised import tree_here
-from lifecycle.files.versions import published_version, read_versions
-from lifecycle.identity import sha256_file
-from lifecycle.protocol.checks import CheckResult, holds, stopping
-from lifecycle.protocol.records import DatasetBody, DatasetVersion, Record, StoredTree
-from lifecycle.use_case import UseCase
-from resources.dvc import DatasetStore
-from resources.workspace import Workspace
+from trainworthy.assets.declare import step_asset
+from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.data.backfill import backfill_check
+from trainworthy.lifecycle.declarations import refuse_declarations
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.materialised import tree_here
+from trainworthy.lifecycle.files.versions import published_version, read_versions
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds, stopping
+from trainworthy.lifecycle.protocol.records import DatasetBody, DatasetVersion, Record, StoredTree
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.workspace import Workspace
 
 
 def dataset_asset(use_case: UseCase) -> dg.AssetsDefinition:

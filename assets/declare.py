@@ -10,17 +10,17 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.step import Read, Reusable, StepEvents, Work, run_step
-from assets.step_run import StepResources
-from lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
-from lifecycle.gates.preflight import TRAINER
-from lifecycle.gates.stage import CHECKS as STAGE_CHECKS
-from lifecycle.identity import step_code_sha256
-from lifecycle.protocol.records import PARENTS, STAGES, Step
-from lifecycle.use_case import UseCase
-from resources.launcher import Launcher
-from resources.mlflow import Tracking
-from resources.workspace import Intent, Workspace
+from trainworthy.assets.step import Read, Reusable, StepEvents, Work, run_step
+from trainworthy.assets.step_run import StepResources
+from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
+from trainworthy.lifecycle.gates.preflight import TRAINER
+from trainworthy.lifecycle.gates.stage import CHECKS as STAGE_CHECKS
+from trainworthy.lifecycle.identity import step_code_sha256
+from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, Step
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
     "dataset": ("content_hash", "backfill"),

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.contract import judged_contract
-from assets.declare import step_asset
-from assets.step import Outcome
-from assets.step_run import StepRun
-from assets.training import job_base
-from lifecycle.data.files import SplitFiles
-from lifecycle.evaluation.apart import candidate_apart
-from lifecycle.evaluation.comparison import metric_columns
-from lifecycle.evaluation.evaluate import evaluate
-from lifecycle.evaluation.prediction_drift import prediction_drift_check
-from lifecycle.identity import sha256_file
-from lifecycle.protocol.jobs import PredictJob
-from lifecycle.protocol.records import (
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.declare import step_asset
+from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.training import job_base
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.evaluation.apart import candidate_apart
+from trainworthy.lifecycle.evaluation.comparison import metric_columns
+from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.jobs import PredictJob
+from trainworthy.lifecycle.protocol.records import (
     BenchmarkAnswers,
     BenchmarkFigures,
     EvaluationBody,
@@ -28,9 +28,9 @@ from lifecycle.protocol.records import (
     joined,
     part_of,
 )
-from lifecycle.protocol.results import PredictResult
-from lifecycle.tasks.labels import kind_of_rows
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.protocol.results import PredictResult
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.use_case import UseCase
 
 
 def evaluation_asset(use_case: UseCase) -> dg.AssetsDefinition:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from assets.comparable import champion_window
-from assets.step_run import StepRun
-from assets.training import job_base, job_kind, train_job
-from lifecycle.artifact import artifact_kind
-from lifecycle.errors import ChampionError, WorkerError
-from lifecycle.evaluation.comparison import comparison, metric_columns
-from lifecycle.evaluation.window import NAME as WINDOW
-from lifecycle.golden import largest_difference
-from lifecycle.lineage import training_run_id
-from lifecycle.promotion.controls import ANSWER_TOLERANCE
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.jobs import PredictJob
-from lifecycle.protocol.records import Comparison, EvaluationReport, Snapshot, StageReport
-from lifecycle.protocol.results import PredictResult, TrainResult
-from lifecycle.tasks.kind import from_columns
-from lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
-from resources.launcher import Launcher
-from resources.mlflow import RegisteredModel
+from trainworthy.assets.comparable import champion_window
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.training import job_base, job_kind, train_job
+from trainworthy.lifecycle.artifact import artifact_kind
+from trainworthy.lifecycle.errors import ChampionError, WorkerError
+from trainworthy.lifecycle.evaluation.comparison import comparison, metric_columns
+from trainworthy.lifecycle.evaluation.window import NAME as WINDOW
+from trainworthy.lifecycle.golden import largest_difference
+from trainworthy.lifecycle.lineage import training_run_id
+from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.jobs import PredictJob
+from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, Snapshot, StageReport
+from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
+from trainworthy.lifecycle.tasks.kind import from_columns
+from trainworthy.lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import RegisteredModel
 
 COMPARED_ROWS = 200
 

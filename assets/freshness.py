@@ -13,17 +13,17 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from assets.announce import announce, published_versions
-from assets.metadata import check_result
-from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
-from lifecycle.contract.read import load_contract
-from lifecycle.data.newest import newest_value
-from lifecycle.errors import DatasetError, TrainworthyError
-from lifecycle.files.versions import versions_path
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.use_case import UseCase
-from resources.dvc import DatasetStore
-from resources.workspace import Workspace
+from trainworthy.assets.announce import announce, published_versions
+from trainworthy.assets.metadata import check_result
+from trainworthy.lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.newest import newest_value
+from trainworthy.lifecycle.errors import DatasetError, TrainworthyError
+from trainworthy.lifecycle.files.versions import versions_path
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.workspace import Workspace
 
 NAME = "freshness"
 QUESTION = "Is the newest row of the newest published version late, by the latency that contract.yaml declares?"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.step_run import StepOfRun
-from lifecycle.cost.forecast_error import error_figures
-from lifecycle.errors import TrainworthyError
-from lifecycle.gates.preflight import trials_of
-from lifecycle.identity import sha256_json
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import (
+from trainworthy.assets.step_run import StepOfRun
+from trainworthy.lifecycle.cost.forecast_error import error_figures
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import (
     STAGES,
     Cost,
     DatasetVersion,
@@ -26,17 +26,17 @@ from lifecycle.protocol.records import (
     Snapshot,
     StageReport,
 )
-from lifecycle.protocol.trial import Trial
-from lifecycle.provenance import commit_url, git_state
-from lifecycle.storage.records import RecordStore, record_sha256
-from lifecycle.storage.state import StateFolder, write_atomic
-from lifecycle.tasks import words_of
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.provenance import commit_url, git_state
+from trainworthy.lifecycle.storage.records import RecordStore, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.tasks import words_of
+from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
-    from lifecycle.promotion.reuse import Reused
-    from resources.mlflow import TrackedRun
-    from resources.workspace import Workspace
+    from trainworthy.lifecycle.promotion.reuse import Reused
+    from trainworthy.resources.mlflow import TrackedRun
+    from trainworthy.resources.workspace import Workspace
 
 # The report's name among the artifacts of the MLflow run.
 REPORT_ARTIFACT = "report.html"
@@ -56,7 +56,7 @@ def step_metadata(
 
     `tracked` is None for a run that only validates data. With `before`, decision and reasons are the last judgement's.
     """
-    from lifecycle.report import in_words
+    from trainworthy.lifecycle.report import in_words
 
     told, judged = (before.told, before.last) if before else ((), record)
     shown: dict[str, Any] = {
@@ -81,7 +81,7 @@ def step_metadata(
 
 def refusal_metadata(use_case: UseCase, error: TrainworthyError) -> dict[str, Any]:
     """The same keys for a step that was refused before it began: what is declared, and a cost of nothing."""
-    from lifecycle.report import in_words
+    from trainworthy.lifecycle.report import in_words
 
     declared = use_case.spec.dataset
     commit, dirty = git_state(use_case.folder)
@@ -265,7 +265,7 @@ PICTURES: dict[type[Record], tuple[str, ...]] = {
 
 
 def _drawn(run: StepOfRun, records: RecordStore, record: Record) -> dict[str, bytes]:
-    from lifecycle.report import pictures
+    from trainworthy.lifecycle.report import pictures
 
     if isinstance(record, EvaluationReport):
         return {

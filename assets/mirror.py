@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from lifecycle.storage.checkpoints import reached_step
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, Windows, read_from
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.storage.checkpoints import reached_step
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, Windows, read_from
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase
 
 EVERY_SECONDS = 1.0
 # MLflow that does not answer is asked less and less often.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from assets.step_run import StepOfRun
-from lifecycle.protocol.records import STEPS, Record, Step
-from lifecycle.provenance import commit_url
-from lifecycle.storage.records import RecordStore
-from lifecycle.storage.state import write_atomic
+from trainworthy.assets.step_run import StepOfRun
+from trainworthy.lifecycle.protocol.records import STEPS, Record, Step
+from trainworthy.lifecycle.provenance import commit_url
+from trainworthy.lifecycle.storage.records import RecordStore
+from trainworthy.lifecycle.storage.state import write_atomic
 
 if TYPE_CHECKING:
-    from lifecycle.promotion.reuse import Reused
-    from resources.mlflow import TrackedRun
-    from resources.workspace import Workspace
+    from trainworthy.lifecycle.promotion.reuse import Reused
+    from trainworthy.resources.mlflow import TrackedRun
+    from trainworthy.resources.workspace import Workspace
 
 
 def write_report(
@@ -26,7 +26,7 @@ def write_report(
     latest.html beside it is the newest one of a run that trains; one that found an older verdict than the last one
     leaves it as it is.
     """
-    from lifecycle.report.render import render
+    from trainworthy.lifecycle.report.render import render
 
     links = {"Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}"}
     if tracked is not None:

@@ -4,22 +4,28 @@ from datetime import date
 
 import dagster as dg
 
-from assets.comparable import candidate_is_refused, refuse_candidate
-from assets.declare import gpu_pool, step_asset
-from assets.step import Outcome
-from assets.step_run import StepRun
-from assets.training import job_base
-from lifecycle import memory_limit
-from lifecycle.cost.duration import measured_step
-from lifecycle.cost.skus import SkuCost, Work, costs
-from lifecycle.evaluation.comparison import metric_columns
-from lifecycle.gates.declared import Host, file_system, is_writable, takes_files
-from lifecycle.gates.preflight import cost_forecast, host_memory, preflight_checks, trials_of, was_held_against
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.records import PreflightBody, PreflightReport, Record, Snapshot
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.use_case import UseCase
+from trainworthy.assets.comparable import candidate_is_refused, refuse_candidate
+from trainworthy.assets.declare import gpu_pool, step_asset
+from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.training import job_base
+from trainworthy.lifecycle import memory_limit
+from trainworthy.lifecycle.cost.duration import measured_step
+from trainworthy.lifecycle.cost.skus import SkuCost, Work, costs
+from trainworthy.lifecycle.evaluation.comparison import metric_columns
+from trainworthy.lifecycle.gates.declared import Host, file_system, is_writable, takes_files
+from trainworthy.lifecycle.gates.preflight import (
+    cost_forecast,
+    host_memory,
+    preflight_checks,
+    trials_of,
+    was_held_against,
+)
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.records import PreflightBody, PreflightReport, Record, Snapshot
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.use_case import UseCase
 
 GIB = 2**30
 
@@ -40,7 +46,7 @@ def preflight_asset(use_case: UseCase) -> dg.AssetsDefinition:
 def try_out(run: StepRun) -> Outcome[PreflightBody]:
     """Look from the host, run the worker's preflight, and hold its answer against memory and budget."""
     # Here, since the whole catalogue comes with it, which loading the definitions does not need.
-    from lifecycle.gates.host import before_worker, not_started, stops
+    from trainworthy.lifecycle.gates.host import before_worker, not_started, stops
 
     refuse_candidate(run)
     spec = run.use_case.spec
@@ -60,7 +66,7 @@ def try_out(run: StepRun) -> Outcome[PreflightBody]:
 
 def worker_result(run: StepRun, host: Host, first: tuple[Trial, ...]) -> PreflightResult:
     """What the worker found, between what the host found before and after it."""
-    from lifecycle.gates.host import with_host
+    from trainworthy.lifecycle.gates.host import with_host
 
     spec, snapshot, state = run.use_case.spec, run.record("snapshot", Snapshot), run.workspace.state
     job = PreflightJob(
@@ -117,7 +123,7 @@ def host_of(run: StepRun) -> Host:
 
 def still_fits(run: StepRun, record: Record) -> bool:
     """True if the record keeps today's budget, price, memory, device and stores, which are no part of the identity."""
-    from lifecycle.gates.host import still_holds
+    from trainworthy.lifecycle.gates.host import still_holds
 
     assert isinstance(record, PreflightReport)
     host, compute = host_of(run).after(record.seconds, measured_step(record.checks)), run.use_case.spec.compute

@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from assets.bound import (
+from trainworthy.assets.bound import (
     accepted_inputs,
     benchmark_tags,
     binds,
@@ -17,21 +17,21 @@ from assets.bound import (
     stage_costs,
     step_costs,
 )
-from assets.champion import champion_of, judged_alone, verdict_log
-from assets.declare import step_asset
-from assets.evidence import (
+from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.assets.declare import step_asset
+from trainworthy.assets.evidence import (
     benchmark_windows,
     champion_comparison,
     deployment_evidence,
     reproducibility_evidence,
 )
-from assets.step import Outcome
-from assets.step_run import StepResources, StepRun
-from lifecycle.errors import ChampionError, DatasetError, TrainworthyError
-from lifecycle.files.content import content_hash
-from lifecycle.files.versions import parse_versions, published_version
-from lifecycle.promotion import log
-from lifecycle.promotion.controls import (
+from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import StepResources, StepRun
+from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
+from trainworthy.lifecycle.files.content import content_hash
+from trainworthy.lifecycle.files.versions import parse_versions, published_version
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.controls import (
     benchmark_control,
     budget_check,
     cost_control,
@@ -39,14 +39,14 @@ from lifecycle.promotion.controls import (
     deployment_control,
     reproducibility_control,
 )
-from lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
-from lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
-from lifecycle.promotion.history import RolledBack, rolled_back
-from lifecycle.promotion.reuse import still_answers
-from lifecycle.promotion.trained_by_script import inexact_resume
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.promotion.decide import LEAVE_FIRST_MODEL, decide
+from trainworthy.lifecycle.promotion.evidence import PromotionEvidence, guardrail_results
+from trainworthy.lifecycle.promotion.history import RolledBack, rolled_back
+from trainworthy.lifecycle.promotion.reuse import still_answers
+from trainworthy.lifecycle.promotion.trained_by_script import inexact_resume
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.records import (
     Control,
     DatasetVersion,
     EvaluationReport,
@@ -58,12 +58,12 @@ from lifecycle.protocol.records import (
     Verdict,
     VerdictBody,
 )
-from lifecycle.provenance import changed_files, committed_text, git_state
-from lifecycle.storage.records import record_sha256
-from lifecycle.tasks import words_of
-from lifecycle.use_case import UseCase
-from resources.mlflow import RegisteredModel
-from resources.workspace import Workspace
+from trainworthy.lifecycle.provenance import changed_files, committed_text, git_state
+from trainworthy.lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.tasks import words_of
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.mlflow import RegisteredModel
+from trainworthy.resources.workspace import Workspace
 
 
 def promotion_asset(use_case: UseCase) -> dg.AssetsDefinition:

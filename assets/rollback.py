@@ -7,19 +7,19 @@ from typing import Any
 
 import dagster as dg
 
-from assets.champion import champion_of, judged_alone, verdict_log
-from lifecycle.errors import ChampionError, TrainworthyError
-from lifecycle.promotion import log
-from lifecycle.promotion.controls import ANSWER_TOLERANCE
-from lifecycle.promotion.history import predecessor, rollback_target
-from lifecycle.promotion.log import LogEntry
-from lifecycle.protocol.jobs import VerifyJob
-from lifecycle.protocol.records import Verdict
-from lifecycle.protocol.results import VerifyResult
-from lifecycle.use_case import UseCase
-from resources.launcher import Launcher
-from resources.mlflow import RegisteredModel, Tracking
-from resources.workspace import Workspace
+from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
+from trainworthy.lifecycle.promotion.history import predecessor, rollback_target
+from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.jobs import VerifyJob
+from trainworthy.lifecycle.protocol.records import Verdict
+from trainworthy.lifecycle.protocol.results import VerifyResult
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import RegisteredModel, Tracking
+from trainworthy.resources.workspace import Workspace
 
 NO_REASON = "no reason was given"
 _REASON = "Why: it is kept in the verdict log, shown by `trainworthy history`, and told when the model is judged again."

@@ -4,19 +4,19 @@ import functools
 
 import dagster as dg
 
-from assets.declare import step_asset
-from assets.step import Outcome
-from assets.step_run import StepRun
-from assets.validation import checked_contract, chosen_engine
-from lifecycle.contract.kept import contract_is_kept
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.lineage import identity_of
-from lifecycle.progress import say
-from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody
-from lifecycle.use_case import UseCase
+from trainworthy.assets.declare import step_asset
+from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.validation import checked_contract, chosen_engine
+from trainworthy.lifecycle.contract.kept import contract_is_kept
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.lineage import identity_of
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody
+from trainworthy.lifecycle.use_case import UseCase
 
 
 def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
@@ -27,8 +27,8 @@ def snapshot_asset(use_case: UseCase) -> dg.AssetsDefinition:
 
 def snapshot_rows(run: StepRun) -> Outcome[SnapshotBody]:
     """Judge, label, split and write, or take over an equal snapshot. Nothing stays if a check stops the step."""
-    from lifecycle.equal_snapshot import equal_identity, remember, taken_over
-    from lifecycle.snapshot import make_snapshot
+    from trainworthy.lifecycle.equal_snapshot import equal_identity, remember, taken_over
+    from trainworthy.lifecycle.snapshot import make_snapshot
 
     state, use_case, dataset = run.workspace.state, run.use_case, run.record("dataset", DatasetVersion)
     contract, engine = declared_contract(run), use_case.spec.validation.engine

@@ -14,26 +14,36 @@ from typing import Generic, TypeVar
 
 import dagster as dg
 
-from assets import ci
-from assets.champion import reused_before
-from assets.metadata import check_result, refusal_metadata, step_metadata
-from assets.output import run_records, write_report
-from assets.step_run import INTENT_TAG, StepResources, StepRun
-from assets.track import last_step, track, without_mlflow
-from lifecycle.cost.meter import Meter
-from lifecycle.errors import TrainworthyError, WorkerError
-from lifecycle.files.versions import published_version
-from lifecycle.gates.ci import rows_of, table
-from lifecycle.gates.preflight import trials_of
-from lifecycle.identity import step_code_sha256
-from lifecycle.lineage import identity_of, refuse_outdated
-from lifecycle.promotion.earlier import tell_open
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import FORM, STEPS, Body, Record, StageReport, Step, StoppedStep, Verdict, record_of
-from lifecycle.provenance import collect_provenance
-from lifecycle.storage.upstream import parent_hashes, upstream_records
-from lifecycle.use_case import UseCase
-from resources.workspace import Workspace
+from trainworthy.assets import ci
+from trainworthy.assets.champion import reused_before
+from trainworthy.assets.metadata import check_result, refusal_metadata, step_metadata
+from trainworthy.assets.output import run_records, write_report
+from trainworthy.assets.step_run import INTENT_TAG, StepResources, StepRun
+from trainworthy.assets.track import last_step, track, without_mlflow
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.errors import TrainworthyError, WorkerError
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.gates.ci import rows_of, table
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.identity import step_code_sha256
+from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
+from trainworthy.lifecycle.promotion.earlier import tell_open
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.records import (
+    FORM,
+    STEPS,
+    Body,
+    Record,
+    StageReport,
+    Step,
+    StoppedStep,
+    Verdict,
+    record_of,
+)
+from trainworthy.lifecycle.provenance import collect_provenance
+from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.workspace import Workspace
 
 BodyT = TypeVar("BodyT", bound=Body, covariant=True)
 StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]

@@ -11,12 +11,12 @@ from typing import TypeVar, cast
 
 import dagster as dg
 
-from lifecycle.cost.prices import Sku
-from lifecycle.protocol.records import Record, Step
-from lifecycle.use_case import UseCase
-from resources.launcher import Launcher
-from resources.mlflow import TrackedRun, Tracking
-from resources.workspace import Intent, Workspace
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.protocol.records import Record, Step
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import TrackedRun, Tracking
+from trainworthy.resources.workspace import Intent, Workspace
 
 # The tag that a job puts on its runs: candidate, experiment, preflight or validation.
 INTENT_TAG = "trainworthy/intent"

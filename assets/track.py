@@ -14,14 +14,14 @@ from typing import Any
 
 import dagster as dg
 
-from assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
-from assets.mirror import stage_folder
-from assets.step_run import StepRun
-from lifecycle.protocol.records import STEPS, Alarm, Cost, Record, StageReport, Step
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
-from lifecycle.storage.records import record_sha256
-from lifecycle.use_case import UseCase
-from resources.mlflow import TrackedRun
+from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
+from trainworthy.assets.mirror import stage_folder
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.protocol.records import STEPS, Alarm, Cost, Record, StageReport, Step
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
+from trainworthy.lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.resources.mlflow import TrackedRun
 
 
 @contextlib.contextmanager

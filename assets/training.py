@@ -10,20 +10,20 @@ from typing import Any, Literal, cast
 
 import dagster as dg
 
-from assets.contract import judged_contract
-from assets.curve import stage_curve
-from assets.declare import gpu_pool, step_asset
-from assets.mirror import mirrored, stage_folder
-from assets.step import Outcome
-from assets.step_run import StepRun
-from lifecycle.artifact import verify_artifact
-from lifecycle.contract.model import Contract
-from lifecycle.cost.checkpoint_interval import interruptions
-from lifecycle.cost.meter import Meter
-from lifecycle.cost.remaining import remaining_cost
-from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.errors import CheckpointError, DatasetError, WorkerError
-from lifecycle.gates.seeds import (
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.curve import stage_curve
+from trainworthy.assets.declare import gpu_pool, step_asset
+from trainworthy.assets.mirror import mirrored, stage_folder
+from trainworthy.assets.step import Outcome
+from trainworthy.assets.step_run import StepRun
+from trainworthy.lifecycle.artifact import verify_artifact
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.cost.checkpoint_interval import interruptions
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.remaining import remaining_cost
+from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
+from trainworthy.lifecycle.errors import CheckpointError, DatasetError, WorkerError
+from trainworthy.lifecycle.gates.seeds import (
     lost_gpu_seconds,
     of_seed,
     one_that_counts,
@@ -33,12 +33,12 @@ from lifecycle.gates.seeds import (
     spread,
     updates_of_stages,
 )
-from lifecycle.gates.stage import stage_checks, training_checks
-from lifecycle.leakage.unreviewed import unreviewed_check
-from lifecycle.lineage import training_run_id
-from lifecycle.protocol.checks import stopping
-from lifecycle.protocol.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.gates.stage import stage_checks, training_checks
+from trainworthy.lifecycle.leakage.unreviewed import unreviewed_check
+from trainworthy.lifecycle.lineage import training_run_id
+from trainworthy.lifecycle.protocol.checks import stopping
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef, KeptFeatures, Rows, TrainJob
+from trainworthy.lifecycle.protocol.records import (
     STAGES,
     DatasetVersion,
     Forecast,
@@ -53,12 +53,12 @@ from lifecycle.protocol.records import (
     joined,
     part_of,
 )
-from lifecycle.protocol.results import TrainResult
-from lifecycle.spec.task import target_of
-from lifecycle.storage.checkpoints import verify_checkpoint
-from lifecycle.storage.metrics_file import MetricsLine
-from lifecycle.tasks import Kind, kind_of
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.spec.task import target_of
+from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.storage.metrics_file import MetricsLine
+from trainworthy.lifecycle.tasks import Kind, kind_of
+from trainworthy.lifecycle.use_case import UseCase
 
 Stage = Literal["smoke", "pilot", "full"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import RuleResult, contract_check
-from lifecycle.errors import SettingsError
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.spec.use_case import Engine
-from lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import RuleResult, contract_check
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.spec.use_case import Engine
+from trainworthy.lifecycle.storage.state import StateFolder
 
 Validate = Callable[[Path, Contract], tuple[RuleResult, ...]]
 IN_WORDS = {
@@ -25,7 +25,7 @@ def checked_contract(
     state: StateFolder, use_case: str, dataset: str, engine: Engine, folder: Path, contract: Contract
 ) -> CheckResult:
     """The check `contract` of a dataset's files; all failing rows lie below validation/<use case>/<dataset's hash>."""
-    from lifecycle.contract.failing import write_failing_rows
+    from trainworthy.lifecycle.contract.failing import write_failing_rows
 
     chosen = chosen_engine(engine)
     results = validator(chosen)(folder, contract)
@@ -48,12 +48,12 @@ def chosen_engine(engine: Engine) -> Engine:
 def validator(engine: Engine) -> Validate:
     """The engine's function. Raises SettingsError where Spark is not installed."""
     if engine == "great_expectations":
-        from expectations.validate import validate_files
+        from trainworthy.expectations.validate import validate_files
     elif engine == "spark":
         _refuse_without(("pyspark",))
-        from expectations.spark import validate_files
+        from trainworthy.expectations.spark import validate_files
     else:
-        from lifecycle.contract.fused import validate_files
+        from trainworthy.lifecycle.contract.fused import validate_files
     return validate_files
 
 

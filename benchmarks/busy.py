@@ -20,14 +20,14 @@ from pathlib import Path
 
 from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish, hardware
-from lifecycle.artifact import load_artifact
-from lifecycle.gates.preflight import trials_of
-from lifecycle.latency import measure_latency
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.records import STEPS, Snapshot, StageReport, Verdict
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from resources.settings import PROJECT
+from trainworthy.lifecycle.artifact import load_artifact
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.latency import measure_latency
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.records import STEPS, Snapshot, StageReport, Verdict
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.resources.settings import PROJECT
 
 FIRST = '{"resources": {"intent": {"config": {"first_model": true}}}}'
 # They end by themselves if this process is killed.
@@ -73,7 +73,7 @@ def judged(folder: Path, name: str, job: str = "train_toy") -> tuple[dict[str, s
     config.write_text(FIRST)
     named = {"TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases")}
     told = ["-c", str(config)] if job.startswith("train") else []
-    command = ["-m", "dagster", "job", "execute", "-m", "pipeline.definitions", "-j", job, *told]
+    command = ["-m", "dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions", "-j", job, *told]
     usage = run([sys.executable, *command], {**os.environ, "PYTHONPATH": str(PROJECT), **named}, PROJECT)
     return statuses(state, "toy"), usage
 

@@ -18,9 +18,9 @@ from benchmarks.checkpoint_kills import Lives, kills
 from benchmarks.result import arguments, begin, finish
 
 if TYPE_CHECKING:
-    from lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
-    from lifecycle.engine.training.checkpoints.writer import Writer
-    from lifecycle.engine.training.state import TrainState, Update
+    from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
+    from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
+    from trainworthy.lifecycle.engine.training.state import TrainState, Update
 
 SEED = 0
 LAYERS, ROWS = 11, 64
@@ -56,9 +56,9 @@ def main() -> None:
 
 def blocked(seconds: float, width: int, every_steps: int | None) -> dict[str, float]:
     """Train for so long with checkpoints beside it; share of the time that they were waited for."""
-    from lifecycle.cost.checkpoint_interval import interruptions
-    from lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
-    from lifecycle.engine.training.checkpoints.writer import Writer
+    from trainworthy.lifecycle.cost.checkpoint_interval import interruptions
+    from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
+    from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 
     with tempfile.TemporaryDirectory() as name:
         folder, state = Path(name), _state(width)
@@ -101,7 +101,7 @@ def _state(width: int) -> TrainState:
     import torch
     from torch import nn
 
-    from lifecycle.engine.training.state import TrainState
+    from trainworthy.lifecycle.engine.training.state import TrainState
 
     class Network(nn.Module):
         def __init__(self) -> None:
@@ -125,9 +125,9 @@ def _train(
     """Train by the real loop; seconds of each update by whether a checkpoint was being written when it began."""
     import torch
 
-    from lifecycle.engine.training.loop import train
-    from lifecycle.engine.training.state import Recipe, TrainData
-    from lifecycle.plan import Plan
+    from trainworthy.lifecycle.engine.training.loop import train
+    from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+    from trainworthy.lifecycle.plan import Plan
 
     started, beside = time.perf_counter(), False
     ended = started
@@ -153,7 +153,7 @@ def _synchronous(state: TrainState, folder: Path) -> tuple[float, float]:
     """Seconds of a checkpoint that the loop waits for, and of torch.save into a file alone; medians of three."""
     import torch
 
-    from lifecycle.engine.training.checkpoints.checkpoint import save_checkpoint, state_dict
+    from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import save_checkpoint, state_dict
 
     waited, bare = [], []
     for _ in range(3):

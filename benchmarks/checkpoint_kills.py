@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.process import run
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.jobs import JobFile, Rows, TrainJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.use_case import load_use_case
-from lifecycle.worker import read_result
-from resources.settings import PROJECT
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.jobs import JobFile, Rows, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.worker import read_result
+from trainworthy.resources.settings import PROJECT
 
 TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
 DAYS, BATCH_ROWS, EVERY_STEPS = 60, 32, 20
@@ -47,8 +47,8 @@ def _stamp():
 """
 # What the worker imports until it trains; the optimizer brings torch._dynamo.
 IMPORTS = (
-    "numpy", "pandas", "pyarrow.parquet", "torch", "torch._dynamo", "lifecycle.worker",
-    "lifecycle.engine.training.stage", "lifecycle.engine.training.judging.learned",
+    "numpy", "pandas", "pyarrow.parquet", "torch", "torch._dynamo", "trainworthy.lifecycle.worker",
+    "trainworthy.lifecycle.engine.training.stage", "trainworthy.lifecycle.engine.training.judging.learned",
 )  # fmt: skip
 Life = subprocess.Popen[bytes] | ForkServerProcess
 ENVIRONMENT = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -151,7 +151,7 @@ def _started(job: TrainJob) -> Life:
     """The worker as a process of its own."""
     with (Path(job.out) / "told.txt").open("ab") as told:
         return subprocess.Popen(
-            [sys.executable, "-m", "lifecycle.worker", "--job", str(Path(job.out) / "job.json")],
+            [sys.executable, "-m", "trainworthy.lifecycle.worker", "--job", str(Path(job.out) / "job.json")],
             env=_environment({"STAMP": str(Path(job.out) / "stamp")}), cwd=PROJECT, stderr=told,
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ def _forked(forks: ForkServerContext, job: TrainJob) -> Life:
 def _live(out: str) -> None:
     import torch
 
-    from lifecycle.worker import main
+    from trainworthy.lifecycle.worker import main
 
     torch.set_num_threads(1)
     os.environ["STAMP"] = f"{out}/stamp"

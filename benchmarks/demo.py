@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import job_command, new_toy
-from resources.settings import PROJECT
+from trainworthy.resources.settings import PROJECT
 
 REPEATS = 3
 TARGETS = {"first_run_seconds": 300.0, "second_run_seconds": 30.0, "peak_pss_gb": 4.0}

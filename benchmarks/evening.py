@@ -20,11 +20,11 @@ from benchmarks.busy import busy, different
 from benchmarks.evening_tables import SHORT_TABLES, TABLES, Evening, evening
 from benchmarks.messy_files import FILES, write
 from benchmarks.result import arguments, begin, finish, hardware
-from lifecycle.errors import TrainworthyError
-from pipeline.check import check_use_case
-from pipeline.scaffold.create import create
-from pipeline.scaffold.request import Request
-from resources.settings import PROJECT, read_settings
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.pipeline.check import check_use_case
+from trainworthy.pipeline.scaffold.create import create
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.resources.settings import PROJECT, read_settings
 
 # Files of a short run; and of those that work, how many are asked by `trainworthy check` too: a worker each.
 SHORT = ("dates_german", "encoding_latin_1", "target_three_classes")

@@ -21,7 +21,7 @@ import pandas as pd
 from benchmarks.busy import committed, statuses
 from benchmarks.process import run
 from benchmarks.reviewed import avocados, digits
-from resources.settings import PROJECT
+from trainworthy.resources.settings import PROJECT
 
 WHEEL = "ISLP==0.6.0"
 REASON = "a published table, whose columns are known beforehand"
@@ -84,13 +84,13 @@ def evening(table: Table, name: str, folder: Path, wheels: Path, *, train: bool)
         "TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases"), "PYTHONPATH": str(PROJECT),
     }  # fmt: skip
     job = ["-j", f"train_{name}", "-c", str(root / "use_cases" / name / "first_model.yaml")]
-    execute = ["dagster", "job", "execute", "-m", "pipeline.definitions"]
+    execute = ["dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions"]
     seconds = 0.0
     try:
         for words in (
-            ["pipeline.cli", "new", name, "--data", str(folder / "rows.csv"), *table.options],
-            ["pipeline.cli", "contract", "review", name, "--accept-all", "--reason", REASON],
-            ["pipeline.cli", "check", name],
+            ["trainworthy.pipeline.cli", "new", name, "--data", str(folder / "rows.csv"), *table.options],
+            ["trainworthy.pipeline.cli", "contract", "review", name, "--accept-all", "--reason", REASON],
+            ["trainworthy.pipeline.cli", "check", name],
             [*execute, *(job if train else ["-j", f"preflight_{name}"])],
         ):
             if words[0] == "dagster":

@@ -20,18 +20,18 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.read import load_contract
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.prepare import seed_everything
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.plan import make_plan
-from lifecycle.scoring import predict_rows
-from lifecycle.task import fit_preprocessing, load_task
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.probabilities import auc, log_loss
-from lifecycle.use_case import load_use_case
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.task import fit_preprocessing, load_task
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.probabilities import auc, log_loss
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.settings import PROJECT
 
 TOLERANCE = 0.01
 

@@ -7,19 +7,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lifecycle.contract import fused
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import contract_check
-from lifecycle.data.backfill import backfill_check
-from lifecycle.drift.days import measure_days
-from lifecycle.drift.history import history_check
-from lifecycle.files.content import ContentHash, combined, content_hash, parquet_files
-from lifecycle.files.versions import PublishedVersion
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import Cost, DatasetVersion, Provenance
-from lifecycle.snapshot import make_snapshot
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import contract_check
+from trainworthy.lifecycle.data.backfill import backfill_check
+from trainworthy.lifecycle.drift.days import measure_days
+from trainworthy.lifecycle.drift.history import history_check
+from trainworthy.lifecycle.files.content import ContentHash, combined, content_hash, parquet_files
+from trainworthy.lifecycle.files.versions import PublishedVersion
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.records import Cost, DatasetVersion, Provenance
+from trainworthy.lifecycle.snapshot import make_snapshot
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase
 
 _NOTHING = Provenance(git_commit=None, git_dirty=None, code_sha256="", environment_sha256="", run_id="", created_at="")
 # The order in which a person reads them.

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import polars as pl
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label
-from lifecycle.files.content import parquet_files
-from resources.dvc import DatasetStore
-from resources.settings import PROJECT, read_settings
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.files.content import parquet_files
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.settings import PROJECT, read_settings
 
 # A short run takes every 20th row: 1,400 a month.
 EVERY = 20

@@ -11,10 +11,10 @@ from unittest import mock
 
 import dagster as dg
 
-from assets import declare, metadata, step
-from assets.step import Outcome
-from lifecycle.protocol.checks import holds
-from lifecycle.protocol.records import (
+from trainworthy.assets import declare, metadata, step
+from trainworthy.assets.step import Outcome
+from trainworthy.lifecycle.protocol.checks import holds
+from trainworthy.lifecycle.protocol.records import (
     STEPS,
     Body,
     Cost,
@@ -29,12 +29,12 @@ from lifecycle.protocol.records import (
     StoredFile,
     VerdictBody,
 )
-from lifecycle.use_case import UseCase
-from pipeline.console import console
-from pipeline.definitions import load_all
-from resources.launcher import Launcher
-from resources.mlflow import TrackedRun, Tracking
-from resources.workspace import Intent, Workspace
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.pipeline.console import console
+from trainworthy.pipeline.definitions import load_all
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import TrackedRun, Tracking
+from trainworthy.resources.workspace import Intent, Workspace
 
 CHECKS_AN_ASSET = int(os.environ.get("BENCHMARK_CHECKS", "3"))
 SHA256 = "0" * 64

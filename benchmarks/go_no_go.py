@@ -21,15 +21,15 @@ import pandas as pd
 
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.engine.train import run_stage
-from lifecycle.gates.stage import training_checks
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.jobs import Rows, TrainJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.jobs import Rows, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.settings import PROJECT
 
 MONTHS = range(3, 13)
 # By how much the declared learning rate is multiplied.

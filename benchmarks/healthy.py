@@ -33,8 +33,8 @@ from benchmarks.networks import (
     unet,
 )
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
 def label_smoothing(seed: int) -> Setup:

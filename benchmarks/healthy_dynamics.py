@@ -17,8 +17,8 @@ from torch.nn import functional
 from benchmarks.healthy_odd import numbers as with_numbers
 from benchmarks.networks import cnn, drawn, feed_forward, gpt, mlp, scores, split, unet
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.plan import Plan
 
 Inputs = dict[str, Tensor]
 Make = Callable[[int], Subject]

@@ -15,8 +15,8 @@ from torch.nn import functional
 from benchmarks.healthy_odd import numbers
 from benchmarks.networks import cnn, digits, drawn, feed_forward, gpt, mlp, scores, split
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 

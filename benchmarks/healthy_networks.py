@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 
 from benchmarks.networks import cnn, convolutions, feed_forward, mlp
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 

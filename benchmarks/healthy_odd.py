@@ -27,7 +27,7 @@ from benchmarks.networks import (
     unet,
 )
 from benchmarks.setup import ForwardOf, Setup, with_inputs, with_targets
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 Inputs = dict[str, Tensor]
 

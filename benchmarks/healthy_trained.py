@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from benchmarks.learned import trained
 from benchmarks.networks import GPT, cnn, convolutions, drawn, gpt, windows
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.training.state import TrainData
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 State = dict[str, Tensor]
 

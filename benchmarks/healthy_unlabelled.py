@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from benchmarks.networks import CHARACTERS, GPT, cnn, drawn, feed_forward, gpt, mlp, scores, split
 from benchmarks.setup import Setup, with_inputs
-from lifecycle.engine.training.state import TrainData
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 

@@ -24,7 +24,7 @@ PACKAGES = ("lifecycle", "assets", "pipeline", "resources", "expectations")
 WORDS = {"evidence", "cause", "fix", "problem", "symptom", "told"}
 LOOKS = {"startswith", "endswith", "find", "index", "count"}
 # There `cause` is a code: protocol.records.Cause.
-CODES_ONLY = ("lifecycle.failure",)
+CODES_ONLY = ("trainworthy.lifecycle.failure",)
 REPEATS = 5
 TARGETS = {"circles": 0, "linter_exceptions": 0, "decisions_on_words": 0, "definitions_beyond_dagster_cpu_s": 0.3}
 
@@ -92,7 +92,7 @@ def decided_by_words() -> list[str]:
     return [
         f"{name}:{node.lineno}"
         for name in modules()
-        if name not in CODES_ONLY and not name.startswith("lifecycle.report")
+        if name not in CODES_ONLY and not name.startswith("trainworthy.lifecycle.report")
         for node in ast.walk(tree(name))
         if isinstance(node, ast.expr) and (_compares(node) or _looks(node))
     ]
@@ -181,8 +181,10 @@ def main() -> None:
     repeats = 1 if parsed.short else REPEATS
     found = figures()
     dagster = cpu_seconds("import dagster", repeats)
-    found["definitions_beyond_dagster_cpu_s"] = cpu_seconds("import pipeline.definitions", repeats) - dagster
-    asked = "import contextlib, sys\nfrom pipeline.cli import main\nsys.argv = ['trainworthy', '--help']\n"
+    found["definitions_beyond_dagster_cpu_s"] = (
+        cpu_seconds("import trainworthy.pipeline.definitions", repeats) - dagster
+    )
+    asked = "import contextlib, sys\nfrom trainworthy.pipeline.cli import main\nsys.argv = ['trainworthy', '--help']\n"
     found["help_cpu_s"] = cpu_seconds(f"{asked}with contextlib.suppress(SystemExit): main()", repeats)
     for name, value in found.items():
         print(f"{name:<34} {value:,.2f}" if value != int(value) else f"{name:<34} {int(value):,}")

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.battery import leakage_findings
-from lifecycle.protocol.leak import Leak
-from lifecycle.spec.split import BenchmarkWindow, TimeSplit
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.battery import leakage_findings
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.spec.split import BenchmarkWindow, TimeSplit
 
 SEEDS = range(1, 60, 2)
 SHARES = {"training": 0.7, "validation": 0.1, "calibration": 0.1, "benchmark": 0.1}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 
 
 def trained(subject: Subject) -> TrainState:

@@ -23,8 +23,8 @@ import yaml
 from benchmarks.process import Usage, run
 from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.worker_jobs import EXIT_WITHOUT_ROWS, one_step_job, without_rows_job
-from lifecycle.protocol.records import STEPS
-from resources.settings import PROJECT
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.resources.settings import PROJECT
 
 MORE_CHECKS, MORE_USE_CASES = 10, 10
 CHECKS = 3
@@ -107,9 +107,9 @@ def variants(folder: Path, empty_assets: int = len(STEPS)) -> dict[str, Variant]
     torch_job = one_step_job(folder / "one_step", TOY / "toy")
     return {
         "import dagster": lambda: _python("-c", "import dagster"),
-        "definitions": lambda: _python("-c", "import pipeline.definitions", **ours),
+        "definitions": lambda: _python("-c", "import trainworthy.pipeline.definitions", **ours),
         "definitions, more use cases": lambda: _python(
-            "-c", "import pipeline.definitions", **ours | {"TRAINWORTHY_USE_CASES": more}
+            "-c", "import trainworthy.pipeline.definitions", **ours | {"TRAINWORTHY_USE_CASES": more}
         ),
         "empty": lambda: _job("empty_assets", "empty", **ours | count),
         "empty, Dagster's storage": lambda: _job("empty_assets", "empty", **theirs | count),
@@ -119,9 +119,13 @@ def variants(folder: Path, empty_assets: int = len(STEPS)) -> dict[str, Variant]
         "frame, more checks": lambda: _fresh_frame(state, CHECKS + MORE_CHECKS, **ours | {"BENCHMARK_CHECKS": checks}),
         "import torch": lambda: _python("-c", "import torch"),
         "worker, to its rows": lambda: _python(
-            "-m", "lifecycle.worker", "--job", without_rows_job(folder / "start", TOY / "toy"), ends=EXIT_WITHOUT_ROWS
+            "-m",
+            "trainworthy.lifecycle.worker",
+            "--job",
+            without_rows_job(folder / "start", TOY / "toy"),
+            ends=EXIT_WITHOUT_ROWS,
         ),
-        "worker, one update": lambda: _python("-m", "lifecycle.worker", "--job", torch_job()),
+        "worker, one update": lambda: _python("-m", "trainworthy.lifecycle.worker", "--job", torch_job()),
     }
 
 

@@ -28,17 +28,17 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.flights_rows import labelled
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.prepare import seed_everything
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.rows.loading import LoadedRows, usual_loaders
-from lifecycle.engine.training.state import Batches, Recipe, TrainData, TrainState
-from lifecycle.plan import Plan, make_plan
-from lifecycle.task import fit_preprocessing, load_task
-from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows, usual_loaders
+from trainworthy.lifecycle.engine.training.state import Batches, Recipe, TrainData, TrainState
+from trainworthy.lifecycle.plan import Plan, make_plan
+from trainworthy.lifecycle.task import fit_preprocessing, load_task
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.settings import PROJECT
 
 SIDE, CROP, PICTURE_BATCH = 72, 64, 32
 TARGETS = {"flights_wait": 0.02, "pictures_wait": 0.10}

@@ -29,12 +29,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.result import arguments, begin, finish, hardware
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.prepare import seed_everything
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.state import Recipe, TrainData, TrainState
-from lifecycle.plan import Plan
-from lifecycle.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, TrainingSpec
 
 TARGETS = {
     f"{network}_{kind}": most

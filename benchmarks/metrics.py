@@ -22,12 +22,12 @@ from scipy.special import softmax
 from sklearn import metrics as sklearn
 
 from benchmarks.result import arguments, begin, finish
-from lifecycle.errors import EvaluationError
-from lifecycle.spec.task import Target
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.kind import Kind
-from lifecycle.tasks.metric import TaskMetric, estimate
-from lifecycle.tasks.segmentation import overlap_counts
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.metric import TaskMetric, estimate
+from trainworthy.lifecycle.tasks.segmentation import overlap_counts
 
 ROWS, GROUPS, SLICES = 327_000, 365, 30
 SHORT_ROWS, SHORT_SLICES = 4_000, 2

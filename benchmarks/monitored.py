@@ -10,23 +10,23 @@ from pathlib import Path
 
 import torch
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.game import is_game
-from lifecycle.engine.training.monitors.heartbeat import Heartbeat
-from lifecycle.engine.training.monitors.monitor import Monitor
-from lifecycle.engine.training.monitors.prior import prior_loss
-from lifecycle.engine.training.monitors.row_keys import NamedRows
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState, Update
-from lifecycle.engine.training.watching.clock import VALIDATION
-from lifecycle.engine.training.watching.progressive import Progressive
-from lifecycle.memory_limit import memory_limit_bytes
-from lifecycle.protocol.records import Alarm
-from lifecycle.protocol.signals import Sample, Signals
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.game import is_game
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from trainworthy.lifecycle.engine.training.monitors.monitor import Monitor
+from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState, Update
+from trainworthy.lifecycle.engine.training.watching.clock import VALIDATION
+from trainworthy.lifecycle.engine.training.watching.progressive import Progressive
+from trainworthy.lifecycle.memory_limit import memory_limit_bytes
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # Called before an update, which a planted fault of that update may change.
 Before = Callable[[TrainState, int], None]

@@ -34,8 +34,8 @@ from benchmarks.planted_dynamics import FAULTS, HELD_BACK_HOSTS
 from benchmarks.planted_processes import PROCESSES, in_two_processes
 from benchmarks.planted_values import VALUES
 from benchmarks.result import arguments, begin, finish, hardware
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.monitors.monitor import Severity
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.monitors.monitor import Severity
 
 T = TypeVar("T")
 PARTS = ("planted", "healthy", "overhead")

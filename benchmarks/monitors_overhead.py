@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from benchmarks.loop import Loop, Setting, bare, loops, made, measure, ratios, settings
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.prepare import seed_everything
-from lifecycle.engine.training.state import TrainData, TrainState, Update
-from lifecycle.engine.training.watching.progressive import Progressive
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState, Update
+from trainworthy.lifecycle.engine.training.watching.progressive import Progressive
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 
 def watched(model: nn.Module, data: TrainData, setting: Setting) -> Loop:

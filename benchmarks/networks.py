@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.training.state import TrainData
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 CHARACTERS, LENGTH = 48, 24
 Rows = tuple[dict[str, Tensor], Tensor]

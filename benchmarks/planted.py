@@ -55,7 +55,7 @@ from benchmarks.planted_rows import (
     zero_rate_early,
 )
 from benchmarks.setup import Setup
-from lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.subject import Subject
 
 Inputs = dict[str, Tensor]
 Fault = tuple[Callable[[int], Setup], tuple[str, ...]]

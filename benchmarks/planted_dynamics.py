@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from benchmarks.monitored import Before
 from benchmarks.networks import HOSTS, drawn
 from benchmarks.setup import Setup
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.plan import Plan
 
 HELD_BACK_HOSTS = ("cnn", "unet")
 # In the middle of a pass and between two samples.

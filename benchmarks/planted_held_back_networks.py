@@ -23,7 +23,7 @@ from benchmarks.networks import (
     unet,
 )
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 

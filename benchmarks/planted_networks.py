@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from benchmarks.networks import GPT, cnn, convolutions, drawn, feed_forward, gpt, mlp, scores, split
 from benchmarks.setup import ForwardOf, Setup, with_targets
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 Inputs = dict[str, Tensor]
 

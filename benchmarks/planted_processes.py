@@ -19,7 +19,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from benchmarks.planted_dynamics import ONSET, Fault, Planted, host
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 T = TypeVar("T")
 # What hangs does so for this long, in seconds, so that a run goes on.

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from benchmarks.networks import cnn, feed_forward, gpt, mlp, scores, split, unet
 from benchmarks.setup import ForwardOf, Setup, with_inputs, with_targets
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.plan import Plan
 
 Inputs = dict[str, Tensor]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.planted_dynamics import LATER, RATE, Fault, Planted, body, host, rectifier
 from benchmarks.setup import Setup, with_inputs
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 NOT_FINITE = ("non_finite_loss", "non_finite_gradient", "non_finite_parameter")
 SPIKES = ("outlier_batch", "loss_spike", "gradient_spike", "rise_above_best")

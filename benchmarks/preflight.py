@@ -30,10 +30,10 @@ from benchmarks.planted_fresh import FRESH
 from benchmarks.planted_held_back import HELD_BACK
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import new_toy, run_job
-from lifecycle.engine.preflight.run import run_battery
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.protocol.trial import Trial
-from resources.settings import PROJECT
+from trainworthy.lifecycle.engine.preflight.run import run_battery
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.resources.settings import PROJECT
 
 PARTS = ("healthy", "planted", "held_back", "fresh_healthy", "fresh", "flights", "forecasts")
 FORECASTS = ("preflight_memory", "preflight_seconds")

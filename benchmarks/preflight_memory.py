@@ -26,12 +26,12 @@ from benchmarks.preflight_memory_held_back import HELD_BACK
 from benchmarks.preflight_memory_networks import NETWORKS, Network
 from benchmarks.preflight_memory_unseen import UNSEEN
 from benchmarks.result import arguments, begin, finish, hardware
-from lifecycle.engine.preflight.memory.forecast import step_memory
-from lifecycle.engine.preflight.memory.real_step import memory_levels
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train_step
-from lifecycle.gates.preflight import RULE_BYTES
-from lifecycle.protocol.forecasts import MemoryForecast
+from trainworthy.lifecycle.engine.preflight.memory.forecast import step_memory
+from trainworthy.lifecycle.engine.preflight.memory.real_step import memory_levels
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.gates.preflight import RULE_BYTES
+from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
 
 GPUS = {"l4": 24.0}
 TARGETS = {"transformer_error": 0.01, "fp32_error": 0.05, "bf16_error": 0.10, "seconds": 10.0, "outside": 0.05}

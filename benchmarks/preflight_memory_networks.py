@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.plan import Plan
 
 VOCABULARY, LENGTH = 512, 64
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.result import arguments, begin, finish
 from benchmarks.setup import Setup
-from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.engine.preflight.throughput.step_time import measure_step
-from lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
+from trainworthy.lifecycle.engine.training.loop import train
 
 
 class Size(NamedTuple):

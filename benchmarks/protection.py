@@ -137,7 +137,7 @@ def _lines(sites: Sequence[Site], jobs: int) -> dict[Site, Line]:
 
 def _imports(path: Path, site: Site) -> bool:
     """True if the file, or a file of helpers beside it, imports the module or names the protection."""
-    wanted = {site.module, f"lifecycle.engine.preflight.{site.id.partition('.')[0]}.checks"}
+    wanted = {site.module, f"trainworthy.lifecycle.engine.preflight.{site.id.partition('.')[0]}.checks"}
     return bool(wanted & _imported_with_helpers(path)) or f'"{site.id}"' in _text(path)
 
 

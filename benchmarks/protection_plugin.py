@@ -110,7 +110,7 @@ def _noted(identifier: str, hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def install() -> None:
     """From here on, the packages' modules are compiled with their places marked."""
-    loaded = [name for name in module_files() if name in sys.modules and name not in ("lifecycle",)]
+    loaded = [name for name in module_files() if name in sys.modules and name not in ("trainworthy.lifecycle",)]
     assert not loaded, f"imported before their places could be marked: {loaded[:3]}"
     setattr(builtins, PROTECTION, protection)
     sys.meta_path.insert(0, _Finder())
@@ -118,11 +118,11 @@ def install() -> None:
 
 def registered() -> tuple[Site, ...]:
     """What is switched off at its registration; from here on, it can be."""
-    from lifecycle.contract import fused
-    from lifecycle.contract.rule import Kind
-    from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
-    from lifecycle.engine.training.monitors.rules import RULES
-    from lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
+    from trainworthy.lifecycle.contract import fused
+    from trainworthy.lifecycle.contract.rule import Kind
+    from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
+    from trainworthy.lifecycle.engine.training.monitors.rules import RULES
+    from trainworthy.lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
 
     sites, count = [], Counter[str]()
     for check in (*HOST_CHECKS, *WORKER_CHECKS, *TRAINER_CHECKS, *AFTER_CHECKS):
@@ -130,22 +130,24 @@ def registered() -> tuple[Site, ...]:
         look = check.look
         object.__setattr__(check, "look", _guarded_look(check.id, look))
         # Tests ask the function as well, where it is written or where the check is.
-        for module in [module for name, module in sys.modules.items() if name.startswith("lifecycle.")]:
+        for module in [module for name, module in sys.modules.items() if name.startswith("trainworthy.lifecycle.")]:
             if vars(module).get(look.__name__) is look:
                 setattr(module, look.__name__, check.look)
     for rule in RULES:
         count[rule.name] += 1
         suffix = f"#{count[rule.name]}" if count[rule.name] > 1 else ""
         name = f"diagnosis.{rule.name}{suffix}"
-        sites.append(Site(name, "diagnosis rule", "lifecycle.engine.training.monitors.diagnosis"))
+        sites.append(Site(name, "diagnosis rule", "trainworthy.lifecycle.engine.training.monitors.diagnosis"))
         object.__setattr__(rule, "holds", _guarded_rule(name, rule))
-    sites += [Site(f"contract.{kind}", "contract rule", "lifecycle.contract.fused") for kind in get_args(Kind)]
+    sites += [
+        Site(f"contract.{kind}", "contract rule", "trainworthy.lifecycle.contract.fused") for kind in get_args(Kind)
+    ]
     fused._result = _guarded_result(fused._result)
     return tuple(sites)
 
 
 def _guarded_look(identifier: str, look: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    from lifecycle.gates.check import Found
+    from trainworthy.lifecycle.gates.check import Found
 
     @functools.wraps(look)
     def guarded(subject: Any) -> Any:

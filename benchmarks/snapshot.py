@@ -24,13 +24,13 @@ import polars as pl
 from benchmarks.flights_rows import published
 from benchmarks.process import peak_bytes
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.files.content import parquet_files
-from lifecycle.protocol.records import Cost, DatasetVersion, Provenance
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.protocol.records import Cost, DatasetVersion, Provenance
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.settings import PROJECT
 
 TARGETS = {"cpu_seconds_1": 4.0, "peak_gb_30": 3.0, "cpu_per_row_30_over_1": 1.3}
 # A month's rows in the step that warms up: the contract asks for 20,000 in all.
@@ -123,9 +123,9 @@ def child(folder: Path) -> None:
 
 def _step(folder: Path, use_case: UseCase, contract: Contract) -> str:
     """Names of the checks that stopped the step."""
-    from assets.validation import checked_contract
-    from lifecycle.protocol.checks import stopping
-    from lifecycle.snapshot import make_snapshot
+    from trainworthy.assets.validation import checked_contract
+    from trainworthy.lifecycle.protocol.checks import stopping
+    from trainworthy.lifecycle.snapshot import make_snapshot
 
     dataset = DatasetVersion(
         use_case=use_case.name, parents={}, identity="", provenance=NOTHING, cost=Cost(), name="flights",

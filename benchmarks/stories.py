@@ -24,27 +24,27 @@ from benchmarks.flights_checks import CAN_FIND, alarms, history_after, kept_chec
 from benchmarks.flights_rows import published, thinned
 from benchmarks.result import arguments, begin, finish
 from benchmarks.stories_models import auc_alone, fitted, held_back
-from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.data.difference import VersionFiles, compare
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_rows, splits_check
-from lifecycle.errors import DatasetError
-from lifecycle.evaluation.comparison import paired_gain
-from lifecycle.evaluation.window import window_check
-from lifecycle.files.content import combined, content_hash
-from lifecycle.files.versions import refuse_changes
-from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.split_gap import split_gap
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.leak import leakage_check
-from lifecycle.spec.split import HashSplit, Shares, SplitSpec
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.probabilities import auc, log_loss
-from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.availability import availability_check
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.difference import VersionFiles, compare
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_rows, splits_check
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.evaluation.comparison import paired_gain
+from trainworthy.lifecycle.evaluation.window import window_check
+from trainworthy.lifecycle.files.content import combined, content_hash
+from trainworthy.lifecycle.files.versions import refuse_changes
+from trainworthy.lifecycle.leakage.battery import follows_time
+from trainworthy.lifecycle.leakage.split_gap import split_gap
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import leakage_check
+from trainworthy.lifecycle.spec.split import HashSplit, Shares, SplitSpec
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.probabilities import auc, log_loss
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.settings import PROJECT
 from use_cases.flight_delays import dataset
 
 CLOCKS = {"as labelled": "UTC", "by its clock": "America/New_York"}

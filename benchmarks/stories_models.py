@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from lifecycle.tasks.baselines import fit_baselines
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.probabilities import auc
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.probabilities import auc
 
 
 def fitted(rows: pd.DataFrame, columns: list[str] | tuple[str, ...], label: str):

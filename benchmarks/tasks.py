@@ -39,16 +39,16 @@ from benchmarks.tasks_cases import HEALTHY, HOSTS, PLANTED, YAML, Case, Change, 
 from benchmarks.tasks_pictures import stored
 from benchmarks.tasks_rows import Rows
 from benchmarks.toy_project import committed, job_command
-from lifecycle.contract.read import load_contract
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_rows
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import STEPS
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
-from resources.dvc import DatasetStore
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_rows
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.settings import PROJECT
 
 TARGETS = {"missed_share": 0.1, "wrong_cause_share": 0.25, "healthy_stopped": 0.0}
 SECONDS = 600
@@ -167,7 +167,7 @@ class Bench:
         return source / "files"
 
     def _trainworthy(self, *words: str) -> None:
-        command = [sys.executable, "-m", "pipeline.cli", *words]
+        command = [sys.executable, "-m", "trainworthy.pipeline.cli", *words]
         done = subprocess.run(command, env=self.environment, cwd=PROJECT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 

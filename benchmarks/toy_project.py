@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.process import Usage, run
-from resources.settings import PROJECT
+from trainworthy.resources.settings import PROJECT
 
 # The run config that declares the first model.
 FIRST = '{"resources": {"intent": {"config": {"first_model": true}}}}'
@@ -26,7 +26,18 @@ def new_toy(folder: Path) -> dict[str, str]:
 
 def job_command(job: str, *arguments: str) -> list[str]:
     """The bare command that runs a job to its end."""
-    return [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipeline.definitions", "-j", job, *arguments]
+    return [
+        sys.executable,
+        "-m",
+        "dagster",
+        "job",
+        "execute",
+        "-m",
+        "trainworthy.pipeline.definitions",
+        "-j",
+        job,
+        *arguments,
+    ]
 
 
 def run_job(job: str, *arguments: str, **environment: str) -> Usage:

@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.process import run
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import job_command
-from resources.settings import PROJECT
+from trainworthy.resources.settings import PROJECT
 
 SINCE, VERSION, SHORT_VERSION = "51d800d", "v4", "v3"
 USE_CASE, STAGES = "flight_delays", ("smoke", "pilot", "full")
@@ -39,7 +39,7 @@ ANSWER = """
 import hashlib, json, sys
 from pathlib import Path
 import numpy as np, pandas as pd, torch
-from lifecycle.artifact import load_artifact
+from trainworthy.lifecycle.artifact import load_artifact
 folder, sha256, rows, out = sys.argv[1:]
 np.save(out, load_artifact(Path(folder), sha256)(pd.read_parquet(rows)))
 weights = torch.export.load(Path(folder) / "model.pt2").state_dict
@@ -88,7 +88,9 @@ def trained(tree: Path, state: Path, version: str) -> Trained:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINWORTHY_", "DAGSTER_HOME"))}
     environment = kept | {"PYTHONPATH": str(tree), "TRAINWORTHY_VAR": str(state)}
     state.mkdir()
-    found = _said([sys.executable, "-c", "import lifecycle; print(lifecycle.__file__)"], environment, tree)
+    found = _said(
+        [sys.executable, "-c", "import trainworthy.lifecycle; print(trainworthy.lifecycle.__file__)"], environment, tree
+    )
     assert Path(found.strip()) == tree / "lifecycle" / "__init__.py", f"the code of {found}, not of {tree}"
     (config := state / "run.json").write_text(
         json.dumps({"resources": {"intent": {"config": {"dataset_version": version}}}})

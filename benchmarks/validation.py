@@ -24,11 +24,11 @@ import polars as pl
 from benchmarks.flights_rows import published
 from benchmarks.process import peak_beyond
 from benchmarks.result import arguments, begin, finish
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.rule import Rule, within
-from lifecycle.files.content import parquet_files
-from resources.settings import PROJECT
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.rule import Rule, within
+from trainworthy.lifecycle.files.content import parquet_files
+from trainworthy.resources.settings import PROJECT
 
 CONTRACT = Path(__file__).with_name("validation_contract.yaml")
 FLIGHTS = 336_776
@@ -98,22 +98,22 @@ def child(engine: str, folder: Path) -> None:
 
 
 def _fused(folder: Path, contract: Contract) -> int:
-    from lifecycle.contract.fused import validate_files
+    from trainworthy.lifecycle.contract.fused import validate_files
 
     return sum(result.status != "pass" for result in validate_files(folder, contract))
 
 
 def _great_expectations(folder: Path, contract: Contract) -> int:
-    from expectations.validate import validate_files
+    from trainworthy.expectations.validate import validate_files
 
     return sum(result.status != "pass" for result in validate_files(folder, contract))
 
 
 def _failing_rows(folder: Path, contract: Contract) -> int:
     """The second pass alone: all rows of two rules that a third of the rows break, written to files."""
-    from lifecycle.contract.failing import write_failing_rows
-    from lifecycle.contract.result import RuleResult
-    from lifecycle.contract.rule import NO_ROW, make_rule
+    from trainworthy.lifecycle.contract.failing import write_failing_rows
+    from trainworthy.lifecycle.contract.result import RuleResult
+    from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
     rules = (
         make_rule("far", "range", ("distance",), bound=NO_ROW, maximum=1000),

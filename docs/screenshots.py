@@ -15,7 +15,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from resources.settings import read_settings
+from trainworthy.resources.settings import read_settings
 
 IMAGES = Path(__file__).parent / "images"
 # Chromium looks for its vendor's hosts unless it is told not to.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.table import Table, logical_name
-from lifecycle.errors import DatasetError
-from lifecycle.files.common_type import plain_type
+from trainworthy.lifecycle.contract.table import Table, logical_name
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.common_type import plain_type
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from expectations.frames import INEXACT, ticks_or_values
-from lifecycle.contract.literals import listed, place, whole_edges, whole_interval
-from lifecycle.contract.rule import Rule
-from lifecycle.contract.table import Table
+from trainworthy.expectations.frames import INEXACT, ticks_or_values
+from trainworthy.lifecycle.contract.literals import listed, place, whole_edges, whole_interval
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,16 +18,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from expectations.imported import import_great_expectations
-from expectations.spark_marks import marks, with_known_keys
-from expectations.spark_rows import read_rows
-from expectations.validate import raised_message
-from lifecycle.contract.fused import judged
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import RuleResult
-from lifecycle.contract.rule import Rule, surplus
-from lifecycle.contract.table import Table, read_table
-from lifecycle.errors import DatasetError, SettingsError
+from trainworthy.expectations.imported import import_great_expectations
+from trainworthy.expectations.spark_marks import marks, with_known_keys
+from trainworthy.expectations.spark_rows import read_rows
+from trainworthy.expectations.validate import raised_message
+from trainworthy.lifecycle.contract.fused import judged
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import RuleResult
+from trainworthy.lifecycle.contract.rule import Rule, surplus
+from trainworthy.lifecycle.contract.table import Table, read_table
+from trainworthy.lifecycle.errors import DatasetError, SettingsError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

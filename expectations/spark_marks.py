@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from expectations.spark_rows import DAY, NANOSECONDS, divided, literal, own_column, spark_type
-from lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
-from lifecycle.contract.rule import Rule
-from lifecycle.contract.table import Table
+from trainworthy.expectations.spark_rows import DAY, NANOSECONDS, divided, literal, own_column, spark_type
+from trainworthy.lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

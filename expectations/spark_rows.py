@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.table import Table
+from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

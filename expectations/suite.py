@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from expectations.frames import local_hours, own_values, ticks_or_values
-from expectations.marks import bins, found_marks, is_marked
-from lifecycle.contract.literals import float_limits, listed, whole_interval
-from lifecycle.contract.result import ACCEPTED
-from lifecycle.contract.rule import Rule
-from lifecycle.contract.table import Table, type_held
+from trainworthy.expectations.frames import local_hours, own_values, ticks_or_values
+from trainworthy.expectations.marks import bins, found_marks, is_marked
+from trainworthy.lifecycle.contract.literals import float_limits, listed, whole_interval
+from trainworthy.lifecycle.contract.result import ACCEPTED
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.table import Table, type_held
 
 if TYPE_CHECKING:
     import pandas as pd

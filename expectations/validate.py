@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from expectations.frames import read_frame
-from expectations.imported import import_great_expectations
-from expectations.suite import Group, expectations, groups
-from lifecycle.contract.failing import is_withheld, named_rows
-from lifecycle.contract.frame import as_files
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import RuleResult, could_not, counted, of_type
-from lifecycle.contract.rule import Rule, surplus
-from lifecycle.contract.table import Table, read_table, unjudged_because
-from lifecycle.contract.unlisted import with_unlisted
-from lifecycle.errors import DatasetError
+from trainworthy.expectations.frames import read_frame
+from trainworthy.expectations.imported import import_great_expectations
+from trainworthy.expectations.suite import Group, expectations, groups
+from trainworthy.lifecycle.contract.failing import is_withheld, named_rows
+from trainworthy.lifecycle.contract.frame import as_files
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import RuleResult, could_not, counted, of_type
+from trainworthy.lifecycle.contract.rule import Rule, surplus
+from trainworthy.lifecycle.contract.table import Table, read_table, unjudged_because
+from trainworthy.lifecycle.contract.unlisted import with_unlisted
+from trainworthy.lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lifecycle.contract.model import Contract
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.spec.split import HashSplit, StratifiedSplit
-from lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.tasks import kind_of
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.spec.split import HashSplit, StratifiedSplit
+from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, LABEL_TYPES, target_of
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.use_case import UseCase
 
 
 def agreement_problems(use_case: UseCase, contract: Contract) -> list[Problem]:

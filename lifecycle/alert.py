@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from lifecycle.identity import sha256_json
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.provenance import without_credentials
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.provenance import without_credentials
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import write_atomic
 
 MOST_EVIDENCE = 800
 # What a finding is called; a check that is not named here is called by its own name.

@@ -17,23 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import CheckpointError
-from lifecycle.files.values import opened_files
-from lifecycle.golden import file_columns, made_columns, write_golden
-from lifecycle.identity import canonical_json, python_sources, sha256_file
-from lifecycle.spec.task import Target
-from lifecycle.storage.state import sync_folder, write_atomic
-from lifecycle.task import load_task
-from lifecycle.tasks import Kind, kind_of
-from lifecycle.tasks.kind import parts_of
-from lifecycle.tasks.labels import truth_of
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.files.values import opened_files
+from trainworthy.lifecycle.golden import file_columns, made_columns, write_golden
+from trainworthy.lifecycle.identity import canonical_json, python_sources, sha256_file
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
+from trainworthy.lifecycle.task import load_task
+from trainworthy.lifecycle.tasks import Kind, kind_of
+from trainworthy.lifecycle.tasks.kind import parts_of
+from trainworthy.lifecycle.tasks.labels import truth_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import torch
 
-    from lifecycle.protocol.jobs import Rows
+    from trainworthy.lifecycle.protocol.jobs import Rows
 
 # What torch.export notes in each node about the source that it came from.
 _SOURCES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -181,7 +181,7 @@ def artifact_kind(folder: Path) -> Kind:
 def _load(folder: Path) -> Scorer:
     import torch
 
-    from lifecycle.scoring import in_chunks
+    from trainworthy.lifecycle.scoring import in_chunks
 
     task = load_task(folder / "code")
     preprocessing, calibration, features = (

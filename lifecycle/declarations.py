@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lifecycle.agreement import agreement_problems
-from lifecycle.contract.read import load_contract
-from lifecycle.cost.prices import Prices
-from lifecycle.errors import Problem, TrainworthyError, UseCaseError
-from lifecycle.files.versions import published_version
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.agreement import agreement_problems
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.cost.prices import Prices
+from trainworthy.lifecycle.errors import Problem, TrainworthyError, UseCaseError
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.use_case import UseCase
 
 
 def declaration_problems(use_case: UseCase, prices: Prices) -> list[Problem]:

@@ -13,19 +13,19 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.contract.kept import keep_contract
-from lifecycle.contract.model import Contract
-from lifecycle.data.snapshot import install_rows, snapshot_is_whole
-from lifecycle.errors import TrainworthyError
-from lifecycle.identity import own_code_sha256, step_identity
-from lifecycle.lineage import declared_sections
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody, Split, part_of
-from lifecycle.spec.use_case import Engine
-from lifecycle.storage.metrics import add_metrics, metrics_of
-from lifecycle.storage.records import RecordStore, record_sha256
-from lifecycle.storage.state import StateFolder, write_atomic
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.contract.kept import keep_contract
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.snapshot import install_rows, snapshot_is_whole
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.identity import own_code_sha256, step_identity
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody, Split, part_of
+from trainworthy.lifecycle.spec.use_case import Engine
+from trainworthy.lifecycle.storage.metrics import add_metrics, metrics_of
+from trainworthy.lifecycle.storage.records import RecordStore, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.use_case import UseCase
 
 
 @dataclass(frozen=True)

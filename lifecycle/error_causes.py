@@ -55,7 +55,7 @@ def storage_errno(error: BaseException) -> int | None:
 def in_an_update(error: BaseException) -> bool:
     """True if the error, or one that it was raised for, came up through the training loop."""
     return any(
-        frame.tb_frame.f_globals.get("__name__") == "lifecycle.engine.training.loop"
+        frame.tb_frame.f_globals.get("__name__") == "trainworthy.lifecycle.engine.training.loop"
         for one in _chain(error)
         for frame in _frames(one.__traceback__)
     )

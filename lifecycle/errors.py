@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lifecycle.protocol.records import Attempt, Cause
+    from trainworthy.lifecycle.protocol.records import Attempt, Cause
 
 
 @dataclass(frozen=True)

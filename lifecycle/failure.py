@@ -18,9 +18,9 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from lifecycle.errors import WorkerError
-from lifecycle.protocol.records import Attempt, Cause
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.protocol.records import Attempt, Cause
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 EXIT_BAD_INPUT, EXIT_LEASE_LOST, EXIT_INTERNAL, EXIT_OUT_OF_MEMORY = 65, 66, 70, 71
 EXIT_DISK_FULL, EXIT_STORAGE, EXIT_PREEMPTED, EXIT_HANG = 73, 74, 75, 76

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lifecycle.cost.meter import queued
-from lifecycle.errors import LeaseLostError
+from trainworthy.lifecycle.cost.meter import queued
+from trainworthy.lifecycle.errors import LeaseLostError
 
 # How often a lease is looked at, seconds: on a file server a look is a round trip.
 LOOK_SECONDS = 1.0

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lifecycle.files.kind import FileKind
-from lifecycle.files.values import is_file_column
-from lifecycle.golden_files import MadeFile, made_files
-from lifecycle.protocol.results import GoldenAnswers
-from lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.files.values import is_file_column
+from trainworthy.lifecycle.golden_files import MadeFile, made_files
+from trainworthy.lifecycle.protocol.results import GoldenAnswers
+from trainworthy.lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np

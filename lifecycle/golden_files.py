@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lifecycle.files.kind import FileKind
-from lifecycle.files.pictures import open_picture
-from lifecycle.tasks.file_numbers import form_of
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.files.pictures import open_picture
+from trainworthy.lifecycle.tasks.file_numbers import form_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,7 +145,7 @@ def _size(path: Path) -> tuple[int, int]:
 
 def _some(paths: Sequence[Path]) -> list[Path]:
     """SOURCES of the files at most, evenly spread."""
-    from lifecycle.files.few_rows import evenly_spread
+    from trainworthy.lifecycle.files.few_rows import evenly_spread
 
     return [paths[place] for place in evenly_spread(len(paths), SOURCES)]
 

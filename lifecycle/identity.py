@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from lifecycle.protocol.jobs import AnyJob
+from trainworthy.lifecycle.protocol.jobs import AnyJob
 
 # The packages that decide numbers; the version of any other one is provenance.
 DECIDING_PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "torch")

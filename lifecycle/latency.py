@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from lifecycle.processor import waits_for_cores
-from lifecycle.protocol.latency import BUSY_SHARE, Latency
+from trainworthy.lifecycle.processor import waits_for_cores
+from trainworthy.lifecycle.protocol.latency import BUSY_SHARE, Latency
 
 CALLS, WARM_UP = 50, 5
 # What other work made worse is measured again, and a model that is too slow as often.

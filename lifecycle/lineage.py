@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from lifecycle.contract.read import load_contract
-from lifecycle.errors import RecordError
-from lifecycle.identity import step_identity
-from lifecycle.protocol.records import PARENTS, DatasetVersion, Record, StageReport, Step
-from lifecycle.run_config import config_text
-from lifecycle.spec.task import TaskSpec
-from lifecycle.spec.training import MonitorsSpec
-from lifecycle.spec.use_case import DatasetSpec
-from lifecycle.storage.records import RecordStore
-from lifecycle.training_script import trainer_packages
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.identity import step_identity
+from trainworthy.lifecycle.protocol.records import PARENTS, DatasetVersion, Record, StageReport, Step
+from trainworthy.lifecycle.run_config import config_text
+from trainworthy.lifecycle.spec.task import TaskSpec
+from trainworthy.lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.spec.use_case import DatasetSpec
+from trainworthy.lifecycle.storage.records import RecordStore
+from trainworthy.lifecycle.training_script import trainer_packages
+from trainworthy.lifecycle.use_case import UseCase
 
 _LEFT_OUT = ("ema", "early_stopping", "activation_checkpointing", "focal_gamma", "oversampling", "compile")
 

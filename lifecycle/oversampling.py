@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.spec.training import Oversampling
+from trainworthy.lifecycle.spec.training import Oversampling
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from lifecycle.error_causes import ran_out_of_memory
-from lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.error_causes import ran_out_of_memory
+from trainworthy.lifecycle.errors import TrainworthyError
 
 _PACKAGE = Path(__file__).resolve().parent
 _STANDARD = Path(sysconfig.get_path("stdlib")).resolve()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import ConfigDict, Field
 
-from lifecycle.oversampling import Oversampled, repeated_draws
-from lifecycle.protocol.records import STAGES
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.training import StagesSpec, TrainingSpec
+from trainworthy.lifecycle.oversampling import Oversampled, repeated_draws
+from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,28 +10,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.artifact import Scorer, artifact_kind, load_artifact
-from lifecycle.data.rows import read_rows
-from lifecycle.errors import CheckpointError
-from lifecycle.evaluation.slices import coded, coded_groups, slice_column
-from lifecycle.golden import answer_golden, read_golden
-from lifecycle.identity import sha256_file
-from lifecycle.latency import CALLS, measure_latency
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import PredictJob, Rows, VerifyJob
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.records import StoredFile
-from lifecycle.protocol.results import PredictResult, VerifyResult
-from lifecycle.task import load_module, load_task
-from lifecycle.tasks.kind import Kind, as_columns, parts_of
-from lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
-from lifecycle.tasks.own import figure_columns, own_baseline, own_figures
+from trainworthy.lifecycle.artifact import Scorer, artifact_kind, load_artifact
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.evaluation.slices import coded, coded_groups, slice_column
+from trainworthy.lifecycle.golden import answer_golden, read_golden
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.latency import CALLS, measure_latency
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import PredictJob, Rows, VerifyJob
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.records import StoredFile
+from trainworthy.lifecycle.protocol.results import PredictResult, VerifyResult
+from trainworthy.lifecycle.task import load_module, load_task
+from trainworthy.lifecycle.tasks.kind import Kind, as_columns, parts_of
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
+from trainworthy.lifecycle.tasks.own import figure_columns, own_baseline, own_figures
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 
 def run_predict(job: PredictJob) -> PredictResult:
@@ -161,7 +161,7 @@ def _baselines(job: PredictJob, rows: pd.DataFrame) -> dict[str, _Fitted]:
     gives one constant gained 0.043 nats on flights: the base rate had drifted, and only one side had seen it.
     The prior becomes the base rate of the calibration rows.
     """
-    from lifecycle.tasks.baselines import BASELINES, fit_baselines
+    from trainworthy.lifecycle.tasks.baselines import BASELINES, fit_baselines
 
     if not job.baselines:
         return {}

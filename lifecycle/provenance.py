@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lifecycle.identity import python_sources, sha256_json
-from lifecycle.protocol.records import Provenance
+from trainworthy.lifecycle.identity import python_sources, sha256_json
+from trainworthy.lifecycle.protocol.records import Provenance
 
 # Trainworthy itself: a result is as much its code's as the use case's.
 PRODUCT = Path(__file__).resolve().parent.parent

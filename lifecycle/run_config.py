@@ -21,7 +21,7 @@ def config_text(**intent: Any) -> str:
 
 def train_command(use_case: str, file: str = "FILE") -> str:
     """The command that trains and judges a model with the run config in the file."""
-    return f"dagster job execute -m pipeline.definitions -j train_{use_case} -c {file}"
+    return f"dagster job execute -m trainworthy.pipeline.definitions -j train_{use_case} -c {file}"
 
 
 def first_model_fix(folder: Path) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import SettingsError
+from trainworthy.lifecycle.errors import SettingsError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from lifecycle.task import Task
-    from lifecycle.tasks import Kind
+    from trainworthy.lifecycle.task import Task
+    from trainworthy.lifecycle.tasks import Kind
 
 # Rows that become tensors at once: so many of a table, fewer where a row is a picture.
 CHUNK_ROWS, CHUNK_BYTES = 65_536, 64 * 2**20

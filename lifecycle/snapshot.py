@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import Contract
-from lifecycle.data.class_balance import class_balance_check
-from lifecycle.data.file_rows import look_at_files
-from lifecycle.data.files import key_hashes, read_columns
-from lifecycle.data.snapshot import install_snapshot, with_label, written_splits
-from lifecycle.data.split import split_columns, split_rows, splits_check
-from lifecycle.drift.check import drift_check
-from lifecycle.drift.history import judged_days
-from lifecycle.drift.nulls import nulls_between_splits
-from lifecycle.leakage.battery import leakage
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import DatasetVersion, SnapshotBody
-from lifecycle.storage.metrics import add_metrics
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.contract.availability import availability_check
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.class_balance import class_balance_check
+from trainworthy.lifecycle.data.file_rows import look_at_files
+from trainworthy.lifecycle.data.files import key_hashes, read_columns
+from trainworthy.lifecycle.data.snapshot import install_snapshot, with_label, written_splits
+from trainworthy.lifecycle.data.split import split_columns, split_rows, splits_check
+from trainworthy.lifecycle.drift.check import drift_check
+from trainworthy.lifecycle.drift.history import judged_days
+from trainworthy.lifecycle.drift.nulls import nulls_between_splits
+from trainworthy.lifecycle.leakage.battery import leakage
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.records import DatasetVersion, SnapshotBody
+from trainworthy.lifecycle.storage.metrics import add_metrics
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase
 
 
 def make_snapshot(

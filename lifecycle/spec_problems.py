@@ -9,8 +9,8 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.spec.task import KINDS
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.spec.task import KINDS
 
 _HOW_TO = "docs/how-to/use-case.md explains each key"
 

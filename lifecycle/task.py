@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.identity import python_sources, sha256_files
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.identity import python_sources, sha256_files
 
 if TYPE_CHECKING:
     import pandas as pd

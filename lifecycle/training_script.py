@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from lifecycle.errors import Problem, TrainingError
-from lifecycle.task import Task
+from trainworthy.lifecycle.errors import Problem, TrainingError
+from trainworthy.lifecycle.task import Task
 
 FUNCTION = "train"
 # What is asked of model.py beside a script: rows become tensors, and outputs become answers, as in use.

@@ -15,17 +15,17 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lifecycle import training_script
-from lifecycle.errors import DatasetError, Problem, UseCaseError
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.task import target_of
-from lifecycle.spec.use_case import SCRIPT_PATTERN, UseCaseSpec
-from lifecycle.spec_problems import spec_problem
-from lifecycle.task import REQUIRED_FUNCTIONS
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.declared import kind_problems, metric_problems
-from lifecycle.tasks.own import own_problems
-from lifecycle.unique_keys import unique_keys_loader
+from trainworthy.lifecycle import training_script
+from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.task import target_of
+from trainworthy.lifecycle.spec.use_case import SCRIPT_PATTERN, UseCaseSpec
+from trainworthy.lifecycle.spec_problems import spec_problem
+from trainworthy.lifecycle.task import REQUIRED_FUNCTIONS
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.declared import kind_problems, metric_problems
+from trainworthy.lifecycle.tasks.own import own_problems
+from trainworthy.lifecycle.unique_keys import unique_keys_loader
 
 
 class UseCase(Frozen):
@@ -70,7 +70,7 @@ def load_use_case(folder: Path) -> UseCase:
         problems += own_problems(folder, spec.benchmark.baselines, spec.benchmark.metrics, known)
     if declared:
         # Only here: the catalogue of checks costs imports that most use cases do not need.
-        from lifecycle.gates.not_applicable import not_applicable_problems
+        from trainworthy.lifecycle.gates.not_applicable import not_applicable_problems
 
         problems += not_applicable_problems(declared, folder / "model.py")
     for name in ("contract.yaml", "dataset.py"):
@@ -79,7 +79,7 @@ def load_use_case(folder: Path) -> UseCase:
     if spec is None or problems:
         if (folder / "contract.yaml").is_file():
             # Only on the way out: reading a contract costs imports that a good load does not need.
-            from lifecycle.contract.read import contract_problems
+            from trainworthy.lifecycle.contract.read import contract_problems
 
             problems += contract_problems(folder / "contract.yaml")
         raise UseCaseError(folder.name, problems)
@@ -125,7 +125,7 @@ def _another_stage(folder: Path, spec: UseCaseSpec) -> bool:
 
 def _imported(project: Path, spec: UseCaseSpec) -> bool:
     """True if the version was published from an address, or data/<dataset>.dvc declares one."""
-    from lifecycle.files.versions import read_versions
+    from trainworthy.lifecycle.files.versions import read_versions
 
     if (project / "data" / f"{spec.dataset.name}.dvc").is_file():
         return True

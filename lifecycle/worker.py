@@ -1,4 +1,4 @@
-"""The only process that runs user code and torch: `python -m lifecycle.worker --job job.json`.
+"""The only process that runs user code and torch: `python -m trainworthy.lifecycle.worker --job job.json`.
 
 It runs alone as well as under Dagster, since the job comes in by file. Under Dagster it reports
 progress over Pipes, and at the end the sha256 of its answer, in small messages only.
@@ -26,8 +26,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lifecycle.artifact import verify_artifact
-from lifecycle.error_causes import (
+from trainworthy.lifecycle.artifact import verify_artifact
+from trainworthy.lifecycle.error_causes import (
     PASSING_ERRNOS,
     BatchError,
     PreemptedError,
@@ -35,8 +35,8 @@ from lifecycle.error_causes import (
     ran_out_of_memory,
     storage_errno,
 )
-from lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
-from lifecycle.failure import (
+from trainworthy.lifecycle.errors import CheckpointError, LeaseLostError, TrainworthyError
+from trainworthy.lifecycle.failure import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
     EXIT_INTERNAL,
@@ -45,10 +45,10 @@ from lifecycle.failure import (
     EXIT_PREEMPTED,
     EXIT_STORAGE,
 )
-from lifecycle.folder_lock import Lease, locked
-from lifecycle.identity import canonical_json, job_sha256, sha256_file
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import (
+from trainworthy.lifecycle.folder_lock import Lease, locked
+from trainworthy.lifecycle.identity import canonical_json, job_sha256, sha256_file
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import (
     AnyJob,
     FunctionsJob,
     JobFile,
@@ -59,11 +59,11 @@ from lifecycle.protocol.jobs import (
     TrainJob,
     VerifyJob,
 )
-from lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
-from lifecycle.storage.checkpoints import verify_checkpoint
-from lifecycle.storage.durable_lease import durable_lease
-from lifecycle.storage.state import write_atomic
-from lifecycle.task import line_of
+from trainworthy.lifecycle.protocol.results import AnyResult, PredictResult, ResultFile, TrainResult
+from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.storage.durable_lease import durable_lease
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.task import line_of
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
@@ -71,7 +71,7 @@ NOTICE = "TRAINWORTHY_SPOT_NOTICE"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one job; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="lifecycle.worker", description="Runs one job of Trainworthy.")
+    parser = argparse.ArgumentParser(prog="trainworthy.lifecycle.worker", description="Runs one job of Trainworthy.")
     parser.add_argument("--job", type=Path, required=True, help="path of job.json")
     parser.add_argument("--lock", type=int, help="descriptor of the folder's lock, which whoever starts this holds")
     parser.add_argument("--queued", type=float, default=0.0, help="seconds that whoever starts this waited for it")
@@ -184,35 +184,35 @@ def _do(
         case TrainJob():
             import psutil
 
-            from lifecycle.engine.train import run_stage
-            from lifecycle.engine.training.watching.clock import QUEUE, START
+            from trainworthy.lifecycle.engine.train import run_stage
+            from trainworthy.lifecycle.engine.training.watching.clock import QUEUE, START
 
             lived = time.time() - psutil.Process().create_time()
             return run_stage(job, should_stop, forward, {START: max(0.0, lived - waited), QUEUE: waited + queued})
         case PreflightJob():
             import psutil
 
-            from lifecycle.engine.preflight.run import run_preflight
+            from trainworthy.lifecycle.engine.preflight.run import run_preflight
 
             return run_preflight(job, began=psutil.Process().create_time())
         case PredictJob():
-            from lifecycle.predict import run_predict
+            from trainworthy.lifecycle.predict import run_predict
 
             return run_predict(job)
         case FunctionsJob():
-            from lifecycle.engine.preflight.functions import try_functions
+            from trainworthy.lifecycle.engine.preflight.functions import try_functions
 
             return try_functions(job)
         case VerifyJob():
-            from lifecycle.predict import run_verify
+            from trainworthy.lifecycle.predict import run_verify
 
             return run_verify(job)
         case ReplayJob():
-            from lifecycle.engine.incidents.replay import run_replay
+            from trainworthy.lifecycle.engine.incidents.replay import run_replay
 
             return run_replay(job)
         case PackJob():
-            from lifecycle.engine.incidents.portable import pack
+            from trainworthy.lifecycle.engine.incidents.portable import pack
 
             return pack(job)
 

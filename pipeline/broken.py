@@ -10,11 +10,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.ci import PREFLIGHT, tell_refusal
-from lifecycle.errors import UseCaseError
-from pipeline.factory import JOBS
-from resources.settings import read_settings
-from resources.workspace import Intent, Workspace
+from trainworthy.assets.ci import PREFLIGHT, tell_refusal
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.pipeline.factory import JOBS
+from trainworthy.resources.settings import read_settings
+from trainworthy.resources.workspace import Intent, Workspace
 
 # Dagster refuses other names; no loaded use case has one either.
 _JOB_NAME = re.compile(r"\w+", re.ASCII)

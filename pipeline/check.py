@@ -15,19 +15,19 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lifecycle.contract.model import Contract, Label
-from lifecycle.contract.read import load_contract
-from lifecycle.cost.prices import load_prices
-from lifecycle.declarations import declaration_problems
-from lifecycle.errors import DatasetError, Problem, UseCaseError
-from lifecycle.files.versions import published_version
-from lifecycle.plan import make_plan
-from lifecycle.protocol.jobs import FunctionsJob, Rows
-from lifecycle.protocol.results import FunctionsResult, TriedFunction
-from lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
-from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import Settings, read_settings, use_case_folder
-from resources.worker_process import run_worker
+from trainworthy.lifecycle.contract.model import Contract, Label
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.cost.prices import load_prices
+from trainworthy.lifecycle.declarations import declaration_problems
+from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
+from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
+from trainworthy.lifecycle.spec.task import LABEL_TYPES, Target, TaskSpec, target_of
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.settings import Settings, read_settings, use_case_folder
+from trainworthy.resources.worker_process import run_worker
 
 FILES = ("use_case.yaml", "contract.yaml", "dataset.py", "model.py")
 
@@ -186,7 +186,7 @@ def parts_text(name: str, parts: list[Part], seconds: float) -> str:
     width = max(len(part.name) for part in parts)
     lines = [line for part in parts for line in _part_lines(part, width)]
     if all(part.well for part in parts):
-        job = f"dagster job execute -m pipeline.definitions -j preflight_{name}"
+        job = f"dagster job execute -m trainworthy.pipeline.definitions -j preflight_{name}"
         return "\n".join([*lines, "", f"nothing wrong in {name}, in {seconds:.1f} s; next, on its data: {job}"])
     count = sum(len(part.problems) for part in parts)
     return "\n".join([*lines, "", f"{count} {'problem' if count == 1 else 'problems'} in {name}, in {seconds:.1f} s"])

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from lifecycle.errors import TrainworthyError, did_you_mean
-from pipeline.commands import (
+from trainworthy.lifecycle.errors import TrainworthyError, did_you_mean
+from trainworthy.pipeline.commands import (
     champion,
     check,
     contract,
@@ -33,7 +33,7 @@ examples:
   trainworthy new churn               an own use case, to begin with on example rows
   trainworthy next flight_delays      train on the next dataset version, against the champion
 
-Training is a Dagster job: dagster job execute -m pipeline.definitions -j train_flight_delays
+Training is a Dagster job: dagster job execute -m trainworthy.pipeline.definitions -j train_flight_delays
 Every error is explained in docs/errors.md."""
 
 

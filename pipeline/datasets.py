@@ -7,16 +7,16 @@ from pathlib import Path
 
 import yaml
 
-from lifecycle.errors import DatasetError, UseCaseError
-from lifecycle.files.contents import Times, read_contents, times_of
-from lifecycle.files.materialised import files_folder
-from lifecycle.files.versions import PublishedVersion, read_versions
-from lifecycle.promotion.trained import Trained, trained_on
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase, load_use_case
-from pipeline.show import verdict_log
-from resources.settings import projects, read_settings, use_case_folders
+from trainworthy.lifecycle.errors import DatasetError, UseCaseError
+from trainworthy.lifecycle.files.contents import Times, read_contents, times_of
+from trainworthy.lifecycle.files.materialised import files_folder
+from trainworthy.lifecycle.files.versions import PublishedVersion, read_versions
+from trainworthy.lifecycle.promotion.trained import Trained, trained_on
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.show import verdict_log
+from trainworthy.resources.settings import projects, read_settings, use_case_folders
 
 # Of each version; the records hold the others.
 SHOWN_TRAININGS = 5
@@ -100,8 +100,8 @@ def publish_dataset(
 
     Without parameters and `source`, it is imported from where data/<name>.dvc says.
     """
-    from resources.dvc import DatasetStore
-    from resources.dvc_origin import declared_source
+    from trainworthy.resources.dvc import DatasetStore
+    from trainworthy.resources.dvc_origin import declared_source
 
     pairs = [parameter.partition("=") for parameter in parameters]
     wrong = [parameter for parameter, (_, sign, _) in zip(parameters, pairs, strict=True) if not sign]

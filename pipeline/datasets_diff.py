@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lifecycle.contract.model import Contract, Label
-from lifecycle.contract.read import load_contract
-from lifecycle.data.added_rows import ColumnShift, shifts
-from lifecycle.data.backfill import declared_between
-from lifecycle.data.changed_rows import changed_rows
-from lifecycle.data.difference import Difference, VersionFiles, compare
-from lifecycle.errors import DatasetError, did_you_mean
-from lifecycle.files.content import content_hash
-from lifecycle.files.tree import is_file_name
-from lifecycle.files.versions import Versions, changed_files, published_version, read_versions
-from lifecycle.storage.state import StateFolder
-from pipeline.datasets import loadable_use_cases
-from resources.settings import projects, read_settings
+from trainworthy.lifecycle.contract.model import Contract, Label
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.added_rows import ColumnShift, shifts
+from trainworthy.lifecycle.data.backfill import declared_between
+from trainworthy.lifecycle.data.changed_rows import changed_rows
+from trainworthy.lifecycle.data.difference import Difference, VersionFiles, compare
+from trainworthy.lifecycle.errors import DatasetError, did_you_mean
+from trainworthy.lifecycle.files.content import content_hash
+from trainworthy.lifecycle.files.tree import is_file_name
+from trainworthy.lifecycle.files.versions import Versions, changed_files, published_version, read_versions
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.pipeline.datasets import loadable_use_cases
+from trainworthy.resources.settings import projects, read_settings
 
 EXAMPLES, SHOWN_COLUMNS = 20, 12
 _LABELS = {0: "0", 1: "1", None: "none"}
@@ -136,7 +136,7 @@ def _refuse_sensitive(ways: Sequence[By]) -> None:
 
 
 def _fetched(asked: Asked, revision: str) -> VersionFiles:
-    from resources.dvc import DatasetStore
+    from trainworthy.resources.dvc import DatasetStore
 
     state = StateFolder(read_settings().var)
     state.check_writable()

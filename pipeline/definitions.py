@@ -14,17 +14,17 @@ from typing import Any
 import click
 import dagster as dg
 
-from lifecycle.errors import SettingsError, UseCaseError
-from lifecycle.use_case import UseCase, load_use_case
-from pipeline.broken import broken_jobs
-from pipeline.console import console
-from pipeline.factory import lifecycle_assets, lifecycle_checks, lifecycle_jobs
-from pipeline.retraining import new_version_sensor, weekly_schedule
-from pipeline.validation import daily_schedule, validating_sensor
-from resources.launcher import Launcher
-from resources.mlflow import Tracking
-from resources.settings import PROJECT, read_settings, use_case_folders
-from resources.workspace import Intent, Workspace
+from trainworthy.lifecycle.errors import SettingsError, UseCaseError
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.broken import broken_jobs
+from trainworthy.pipeline.console import console
+from trainworthy.pipeline.factory import lifecycle_assets, lifecycle_checks, lifecycle_jobs
+from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
+from trainworthy.pipeline.validation import daily_schedule, validating_sensor
+from trainworthy.resources.launcher import Launcher
+from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.settings import PROJECT, read_settings, use_case_folders
+from trainworthy.resources.workspace import Intent, Workspace
 
 
 def build_defs(

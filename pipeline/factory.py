@@ -5,19 +5,19 @@ from __future__ import annotations
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as UnresolvedAssetJob
 
-from assets.announce import announcing_hooks
-from assets.dataset import dataset_asset
-from assets.evaluation import evaluation_asset
-from assets.freshness import freshness_asset_check, freshness_spec, watched
-from assets.preflight import preflight_asset
-from assets.promotion import promotion_asset
-from assets.rollback import rollback_job
-from assets.snapshot import snapshot_asset
-from assets.step_run import INTENT_TAG, VALIDATION
-from assets.training import stage_assets
-from lifecycle.protocol.records import STEPS, Step
-from lifecycle.run_config import run_config
-from lifecycle.use_case import UseCase
+from trainworthy.assets.announce import announcing_hooks
+from trainworthy.assets.dataset import dataset_asset
+from trainworthy.assets.evaluation import evaluation_asset
+from trainworthy.assets.freshness import freshness_asset_check, freshness_spec, watched
+from trainworthy.assets.preflight import preflight_asset
+from trainworthy.assets.promotion import promotion_asset
+from trainworthy.assets.rollback import rollback_job
+from trainworthy.assets.snapshot import snapshot_asset
+from trainworthy.assets.step_run import INTENT_TAG, VALIDATION
+from trainworthy.assets.training import stage_assets
+from trainworthy.lifecycle.protocol.records import STEPS, Step
+from trainworthy.lifecycle.run_config import run_config
+from trainworthy.lifecycle.use_case import UseCase
 
 # Name, intent, last step, description.
 JOBS: tuple[tuple[str, str, Step, str], ...] = (

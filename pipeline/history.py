@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.errors import RecordError
-from lifecycle.promotion.history import tenures
-from lifecycle.promotion.log import LogEntry
-from lifecycle.protocol.records import DatasetVersion, Verdict
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from pipeline.show import judge_fix, verdict_log
-from resources.settings import read_settings
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion.history import tenures
+from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Verdict
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.pipeline.show import judge_fix, verdict_log
+from trainworthy.resources.settings import read_settings
 
 
 def history_text(use_case: str) -> str:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import yaml
 
-from lifecycle.contract.draft import inline
-from lifecycle.contract.model import Contract, LabelType
-from lifecycle.contract.read import load_contract
-from lifecycle.errors import UseCaseError
-from lifecycle.spec.task import KIND_OF_LABEL
-from lifecycle.storage.state import write_atomic
-from resources.settings import read_settings, use_case_folder
+from trainworthy.lifecycle.contract.draft import inline
+from trainworthy.lifecycle.contract.model import Contract, LabelType
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.spec.task import KIND_OF_LABEL
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.resources.settings import read_settings, use_case_folder
 
 LABEL_WORDS: dict[LabelType, str] = {
     "event": "is an event", "class": "is one of several classes", "labels": "is any number of several",

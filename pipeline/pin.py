@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from lifecycle.contract.pin import bins_of, pinned_columns
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.reference import REFERENCE_FILE, Bins, Reference, read_reference, reference_text
-from lifecycle.data.files import read_columns
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.storage.state import write_atomic
-from lifecycle.use_case import load_use_case
-from resources.dvc import DatasetStore
-from resources.settings import read_settings, use_case_folder
+from trainworthy.lifecycle.contract.pin import bins_of, pinned_columns
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.reference import REFERENCE_FILE, Bins, Reference, read_reference, reference_text
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.settings import read_settings, use_case_folder
 
 
 def pin(name: str, version: str | None) -> str:

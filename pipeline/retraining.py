@@ -8,11 +8,11 @@ No `from __future__ import annotations`: Dagster cannot resolve a text annotatio
 
 import dagster as dg
 
-from lifecycle.promotion.judged import NOTHING_NEWER, Standing
-from lifecycle.run_config import first_model_fix
-from lifecycle.use_case import UseCase
-from pipeline.show import standing_of
-from pipeline.starting import request, run_key, run_of, under_way
+from trainworthy.lifecycle.promotion.judged import NOTHING_NEWER, Standing
+from trainworthy.lifecycle.run_config import first_model_fix
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.pipeline.show import standing_of
+from trainworthy.pipeline.starting import request, run_key, run_of, under_way
 
 # Mondays at 06:00 UTC. The sensor looks every minute; the schedule tries again what has no verdict a week later,
 # for example after a run that failed or was cancelled.

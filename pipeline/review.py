@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lifecycle.contract.model import Column, Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
-from lifecycle.data.snapshot import with_label
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.files.few_rows import few_rows
-from lifecycle.leakage.unreviewed import NAME, alone_aucs
-from lifecycle.protocol.records import StageReport, Step
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder, write_atomic
-from lifecycle.use_case import UseCase, load_use_case
-from pipeline.rule_test import dataset_files
-from resources.settings import read_settings, use_case_folder
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.review import LATER, REVIEWABLE, TARGET, answer_values, with_answers
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.files.few_rows import few_rows
+from trainworthy.lifecycle.leakage.unreviewed import NAME, alone_aucs
+from trainworthy.lifecycle.protocol.records import StageReport, Step
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.pipeline.rule_test import dataset_files
+from trainworthy.resources.settings import read_settings, use_case_folder
 
 STOP = "stop"
 # What may be typed for the answers of --known.

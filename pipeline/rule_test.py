@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.contract.fused import validate_frame
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.sample import sample_rows
-from lifecycle.contract.trial import Claim, Trial, fix_of, try_rules
-from lifecycle.errors import DatasetError
-from lifecycle.files.few_rows import few_rows
-from lifecycle.files.materialised import files_folder, intact
-from lifecycle.files.versions import published_version
-from lifecycle.use_case import UseCase, load_use_case
-from resources.dvc import DatasetStore
-from resources.settings import read_settings, use_case_folder
+from trainworthy.lifecycle.contract.fused import validate_frame
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.sample import sample_rows
+from trainworthy.lifecycle.contract.trial import Claim, Trial, fix_of, try_rules
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.few_rows import few_rows
+from trainworthy.lifecycle.files.materialised import files_folder, intact
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.settings import read_settings, use_case_folder
 
 ROWS = 1500
 MOST_TOLD = 6

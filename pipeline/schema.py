@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lifecycle.spec.use_case import UseCaseSpec
-from resources.settings import PROJECT
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.resources.settings import PROJECT
 
 # What `trainworthy schema` prints, committed, so that editors find it: tests hold both equal.
 COMMITTED = PROJECT / "docs" / "schema" / "use_case.schema.json"
@@ -21,7 +21,7 @@ def use_case_schema() -> dict[str, Any]:
 
 def contract_schema() -> dict[str, Any]:
     """The schema of the Open Data Contract Standard, by which contract.yaml is read."""
-    from lifecycle.contract.odcs import odcs_schema
+    from trainworthy.lifecycle.contract.odcs import odcs_schema
 
     return odcs_schema()
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from lifecycle.errors import RecordError
-from lifecycle.promotion import log
-from lifecycle.promotion.history import rolled_back
-from lifecycle.promotion.judged import Standing, standing
-from lifecycle.protocol.records import Verdict
-from lifecycle.run_config import first_model_fix
-from lifecycle.storage.records import FileRecordStore, record_sha256
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase, load_use_case
-from resources.settings import read_settings, use_case_folder
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.history import rolled_back
+from trainworthy.lifecycle.promotion.judged import Standing, standing
+from trainworthy.lifecycle.protocol.records import Verdict
+from trainworthy.lifecycle.run_config import first_model_fix
+from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
+from trainworthy.resources.settings import read_settings, use_case_folder
 
 
 def newest_verdict(use_case: str) -> Verdict:
@@ -31,7 +31,7 @@ def judge_fix(use_case: str, entries: tuple[log.LogEntry, ...]) -> str:
     """How a verdict comes about: without a champion the first run must say that it is the first."""
     if log.champion(entries) is None:
         return first_model_fix(use_case_folder(read_settings(), use_case))
-    return f"run: dagster job execute -m pipeline.definitions -j train_{use_case}"
+    return f"run: dagster job execute -m trainworthy.pipeline.definitions -j train_{use_case}"
 
 
 def champion_version(use_case: str) -> str | None:
@@ -60,7 +60,7 @@ def find_use_case(name: str) -> UseCase:
 
 def verdict_text(verdict: Verdict) -> str:
     """Decision, reasons, cost and where to look, for a terminal."""
-    from lifecycle.report.formatting import seconds
+    from trainworthy.lifecycle.report.formatting import seconds
 
     state = StateFolder(read_settings().var)
     reasons = "\n".join(f"  - {reason}" for reason in verdict.reasons)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dagster as dg
 
-from lifecycle.files.versions import published_version
-from lifecycle.run_config import run_config
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.run_config import run_config
+from trainworthy.lifecycle.use_case import UseCase
 
 _ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 _UNDER_WAY = [status for status in dg.DagsterRunStatus if status not in _ENDED]

@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract
-from lifecycle.contract.logical_type import logical_type
-from lifecycle.contract.model import Label
-from lifecycle.contract.observed import naming_columns
-from lifecycle.contract.read import contract_problems
-from lifecycle.contract.rule import LogicalType
-from lifecycle.data.files import read_columns
-from lifecycle.errors import DatasetError, Problem, UseCaseError, did_you_mean
-from lifecycle.files.versions import read_versions
-from pipeline.scaffold.roles import column_roles
-from pipeline.scaffold.source import SUFFIXES, column_kinds, read_source
-from resources.dvc import DatasetStore
-from resources.settings import projects, read_settings
+from trainworthy.lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract
+from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.contract.observed import naming_columns
+from trainworthy.lifecycle.contract.read import contract_problems
+from trainworthy.lifecycle.contract.rule import LogicalType
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.errors import DatasetError, Problem, UseCaseError, did_you_mean
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.pipeline.scaffold.roles import column_roles
+from trainworthy.pipeline.scaffold.source import SUFFIXES, column_kinds, read_source
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.settings import projects, read_settings
 
 if TYPE_CHECKING:
     import pandas as pd

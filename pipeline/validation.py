@@ -8,9 +8,9 @@ No `from __future__ import annotations`: Dagster cannot resolve a text annotatio
 
 import dagster as dg
 
-from lifecycle.files.versions import read_versions
-from lifecycle.use_case import UseCase
-from pipeline.starting import request, run_key, run_of, under_way
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.lifecycle.use_case import UseCase
+from trainworthy.pipeline.starting import request, run_key, run_of, under_way
 
 # An hour before the weekly training, so that it does not start on data that is broken. UTC.
 DAILY_CRON = "0 5 * * *"

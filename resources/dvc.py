@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.data.backfill import refuse_undeclared
-from lifecycle.errors import DatasetError, SettingsError
-from lifecycle.files.content import ContentHash, content_hash
-from lifecycle.files.contents import PublishedContent, add_contents, published_files, read_contents
-from lifecycle.files.materialised import Manifest, files_folder, install, intact, read_manifest
-from lifecycle.files.tree import is_file_name
-from lifecycle.files.versions import (
+from trainworthy.lifecycle.data.backfill import refuse_undeclared
+from trainworthy.lifecycle.errors import DatasetError, SettingsError
+from trainworthy.lifecycle.files.content import ContentHash, content_hash
+from trainworthy.lifecycle.files.contents import PublishedContent, add_contents, published_files, read_contents
+from trainworthy.lifecycle.files.materialised import Manifest, files_folder, install, intact, read_manifest
+from trainworthy.lifecycle.files.tree import is_file_name
+from trainworthy.lifecycle.files.versions import (
     Parameter,
     PublishedVersion,
     add_version,
@@ -29,11 +29,11 @@ from lifecycle.files.versions import (
     published_version,
     read_versions,
 )
-from lifecycle.protocol.records import StoredFile, StoredTree
-from resources.dvc_objects import DvcObjects
-from resources.dvc_origin import declared_entry, made, made_again
-from resources.dvc_stage import check_parameters
-from resources.dvc_work import locked, say, workspace
+from trainworthy.lifecycle.protocol.records import StoredFile, StoredTree
+from trainworthy.resources.dvc_objects import DvcObjects
+from trainworthy.resources.dvc_origin import declared_entry, made, made_again
+from trainworthy.resources.dvc_stage import check_parameters
+from trainworthy.resources.dvc_work import locked, say, workspace
 
 _DVC_HASH = re.compile(r"[0-9a-f]{32}\.dir")
 

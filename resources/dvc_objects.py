@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lifecycle.files.content import all_files
-from lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.files.content import all_files
+from trainworthy.lifecycle.files.tree import in_threads
 
 REMOTE = "local"
 LIST_OF_FILES = "the list of its files"

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.versions import Parameter, PublishedVersion
-from resources.dvc_stage import build_stage, declare_workspace, run_dvc
-from resources.dvc_work import say
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.versions import Parameter, PublishedVersion
+from trainworthy.resources.dvc_stage import build_stage, declare_workspace, run_dvc
+from trainworthy.resources.dvc_work import say
 
 
 def declared_entry(

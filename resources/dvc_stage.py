@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from lifecycle.errors import DatasetError, did_you_mean
+from trainworthy.lifecycle.errors import DatasetError, did_you_mean
 
 # No commit: the workspace has no cache worth keeping. Forced: DVC's run cache could hand out damaged objects.
 COMMAND = ("repro", "--force", "--no-commit")

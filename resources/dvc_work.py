@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from lifecycle.cost.meter import queued
+from trainworthy.lifecycle.cost.meter import queued
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ thing: children share the server's hash seed, and with it the order of sets. Wha
 hang on that (promotion's rerun of the first steps) asks for a process of its own.
 
 The server and its child end with whoever started them, by the kernel (PR_SET_PDEATHSIG); where there is no such signal,
-and wherever the server cannot be asked, each worker is a process of its own. `python -m resources.fork_server
+and wherever the server cannot be asked, each worker is a process of its own. `python -m trainworthy.resources.fork_server
 DESCRIPTOR` serves one socket until its other end is closed.
 """
 
@@ -57,13 +57,13 @@ class Leader(Protocol):
 
 
 def start_worker(arguments: Sequence[str], environment: Mapping[str, str], lock: int, *, fresh: bool = False) -> Leader:
-    """Start `python -m lifecycle.worker --lock LOCK ARGUMENTS` in a session of its own; it holds the lock's descriptor.
+    """Start `python -m trainworthy.lifecycle.worker --lock LOCK ARGUMENTS` in a session of its own; it holds the lock's descriptor.
 
     `fresh`: as a process of its own, whatever the server could do.
     """
     server = None if fresh else _server(environment)
     forked = None if server is None else server.fork(arguments, environment, lock)
-    command = [sys.executable, "-m", "lifecycle.worker", "--lock", str(lock), *arguments]
+    command = [sys.executable, "-m", "trainworthy.lifecycle.worker", "--lock", str(lock), *arguments]
     return forked or subprocess.Popen(
         command, env=dict(environment), start_new_session=True, preexec_fn=ends_with(os.getpid()),
         stdin=subprocess.DEVNULL, pass_fds=(lock,),
@@ -132,7 +132,7 @@ class Forked:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while (code := self._ended(max(0.0, min(SLICE_SECONDS, deadline - time.monotonic())))) is None:
             if time.monotonic() >= deadline:
-                raise subprocess.TimeoutExpired("lifecycle.worker", timeout or 0.0)
+                raise subprocess.TimeoutExpired("trainworthy.lifecycle.worker", timeout or 0.0)
         return code
 
     def _ended(self, timeout: float) -> int | None:
@@ -142,7 +142,7 @@ class Forked:
                 told = self.channel.recv(64)
             # A server that is gone took its child along.
             # Not at the top: the server imports other people's packages only.
-            from lifecycle.cost.meter import count_worker
+            from trainworthy.lifecycle.cost.meter import count_worker
 
             code, _, seconds = told.decode().partition(" ")
             count_worker(float(seconds or 0.0))
@@ -162,7 +162,7 @@ def _server(environment: Mapping[str, str]) -> ForkServer | None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with its:
             process = subprocess.Popen(
-                [sys.executable, "-m", "resources.fork_server", str(its.fileno())], env=dict(environment),
+                [sys.executable, "-m", "trainworthy.resources.fork_server", str(its.fileno())], env=dict(environment),
                 start_new_session=True, preexec_fn=ends_with(os.getpid()), stdin=subprocess.DEVNULL,
                 pass_fds=(its.fileno(),),
             )  # fmt: skip
@@ -218,7 +218,7 @@ def _work(request: Mapping[str, Any], descriptors: Sequence[int], path: Sequence
 
     out, error, lock = descriptors
     arguments = ["--lock", str(lock), *request["arguments"]]
-    sys.argv[:] = ["lifecycle.worker", *arguments]
+    sys.argv[:] = ["trainworthy.lifecycle.worker", *arguments]
     # Whoever looks for workers, a person too, finds it under the name of any other. First, since the title takes the
     # room of the environment that the server was started with.
     setproctitle(" ".join([sys.executable, "-m", *sys.argv]))
@@ -231,7 +231,7 @@ def _work(request: Mapping[str, Any], descriptors: Sequence[int], path: Sequence
     sys.path[:] = [request["folder"], *os.environ.get("PYTHONPATH", "").split(os.pathsep), *path]
     # Drawn anew in each process; Python's own generator sees to itself.
     np.random.seed()
-    from lifecycle.worker import main as work
+    from trainworthy.lifecycle.worker import main as work
 
     return work(arguments)
 

@@ -9,12 +9,12 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from lifecycle.identity import job_sha256
-from lifecycle.protocol.jobs import AnyJob, TrainJob
-from lifecycle.protocol.results import AnyResult
-from lifecycle.spec.use_case import ComputeSpec
-from resources.supervisor import supervise
-from resources.worker_process import no_answer, run_worker
+from trainworthy.lifecycle.identity import job_sha256
+from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
+from trainworthy.lifecycle.protocol.results import AnyResult
+from trainworthy.lifecycle.spec.use_case import ComputeSpec
+from trainworthy.resources.supervisor import supervise
+from trainworthy.resources.worker_process import no_answer, run_worker
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lifecycle.failure import MemorySeen
-from lifecycle.memory_limit import control_group_files, memory_limit_bytes, value_in
+from trainworthy.lifecycle.failure import MemorySeen
+from trainworthy.lifecycle.memory_limit import control_group_files, memory_limit_bytes, value_in
 
 _ROOT = Path("/")
 

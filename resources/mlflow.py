@@ -22,13 +22,13 @@ from urllib.parse import unquote, urlsplit
 
 import dagster as dg
 
-from lifecycle.errors import ChampionError
-from lifecycle.golden import file_columns
-from lifecycle.identity import DECIDING_PACKAGES, sha256_json
-from lifecycle.protocol.records import CurvePoint
-from lifecycle.storage.metrics_file import MetricsLine
-from resources.mlflow_folder import settle, source_of
-from resources.settings import PROJECT, read_settings
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.golden import file_columns
+from trainworthy.lifecycle.identity import DECIDING_PACKAGES, sha256_json
+from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.storage.metrics_file import MetricsLine
+from trainworthy.resources.mlflow_folder import settle, source_of
+from trainworthy.resources.settings import PROJECT, read_settings
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

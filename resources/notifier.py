@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from lifecycle.alert import Alert
-from lifecycle.errors import NotifierError
+from trainworthy.lifecycle.alert import Alert
+from trainworthy.lifecycle.errors import NotifierError
 
 WEBHOOK = "TRAINWORTHY_WEBHOOK"
 TIMEOUT_SECONDS = 10.0

@@ -15,7 +15,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 
-from resources.fork_server import Leader
+from trainworthy.resources.fork_server import Leader
 
 # How often a caller may look at the leader while it lives.
 LOOK_SECONDS = 1.0

@@ -27,8 +27,8 @@ with warnings.catch_warnings(record=True):
         """
 
         def load_context(self, context: Any) -> None:
-            from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
-            from lifecycle.golden import file_columns
+            from trainworthy.lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
+            from trainworthy.lifecycle.golden import file_columns
 
             folder = Path(context.artifacts["artifact"])
             self._score = load_artifact(folder, artifact_sha256(folder))
@@ -38,7 +38,7 @@ with warnings.catch_warnings(record=True):
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             import pandas as pd
 
-            from lifecycle.files.values import of_strangers
+            from trainworthy.lifecycle.files.values import of_strangers
 
             served = os.environ.get(SERVED_FILES)
             rows = of_strangers(model_input, self._files, Path(served) if served else None)

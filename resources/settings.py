@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.errors import SettingsError, did_you_mean
+from trainworthy.lifecycle.errors import SettingsError, did_you_mean
 
 PROJECT = Path(__file__).resolve().parent.parent
 DURABLE = "TRAINWORTHY_DURABLE"

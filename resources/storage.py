@@ -10,10 +10,10 @@ import click
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
-from lifecycle.errors import TrainworthyError
-from lifecycle.storage.state import StateFolder
-from resources.event_log import KeptOpenEventLog
-from resources.settings import read_settings
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.resources.event_log import KeptOpenEventLog
+from trainworthy.resources.settings import read_settings
 
 
 class StateFolderStorage(DagsterSqliteStorage):

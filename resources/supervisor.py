@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lifecycle.cost.meter import Meter
-from lifecycle.errors import WorkerError
-from lifecycle.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.records import Attempt
-from lifecycle.protocol.results import AnyResult, TrainResult
-from lifecycle.storage.checkpoints import reached_step
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.failure import MOST_RESUMED, counted, in_words, pause_seconds, why_not_again
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.records import Attempt
+from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
+from trainworthy.lifecycle.storage.checkpoints import reached_step
 
 
 def supervise(

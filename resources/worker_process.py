@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lifecycle.cost.meter import Meter
-from lifecycle.errors import WorkerError
-from lifecycle.failure import End, MemorySeen, error_of
-from lifecycle.folder_lock import locked
-from lifecycle.identity import canonical_json
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
-from lifecycle.protocol.results import AnyResult, TrainResult
-from lifecycle.storage.state import write_atomic
-from lifecycle.worker import read_result
-from resources.fork_server import start_worker
-from resources.memory_seen import MemoryWatch
-from resources.process_group import run_group
-from resources.settings import PROJECT
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.failure import End, MemorySeen, error_of
+from trainworthy.lifecycle.folder_lock import locked
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, TrainJob
+from trainworthy.lifecycle.protocol.results import AnyResult, TrainResult
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.worker import read_result
+from trainworthy.resources.fork_server import start_worker
+from trainworthy.resources.memory_seen import MemoryWatch
+from trainworthy.resources.process_group import run_group
+from trainworthy.resources.settings import PROJECT
 
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
 # and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop. A crash of

@@ -9,10 +9,10 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from lifecycle.cost.prices import Prices, load_prices
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from resources.settings import read_settings, require_durable
+from trainworthy.lifecycle.cost.prices import Prices, load_prices
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.resources.settings import read_settings, require_durable
 
 
 class Workspace(dg.ConfigurableResource):

@@ -2,7 +2,7 @@
 
 Changed is what differs from the commit where this branch left main, and what git does not know yet. Imports are read
 from the sources, those in functions and for types as well; a test also imports the conftest.py around it. What is used
-without an import counts as one: a module that a string names, as in `python -m lifecycle.worker` or a monkeypatch; and
+without an import counts as one: a module that a string names, as in `python -m trainworthy.lifecycle.worker` or a monkeypatch; and
 a file that is no module where a string names it, or its folder where its own name is a common one (use_case.yaml). A
 file that nothing names is taken for the modules beside it. A text (.md) is named by tests alone: a message that points
 to it works as before.

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.checks import CheckResult
 
 if TYPE_CHECKING:
-    from lifecycle.contract.model import Contract
+    from trainworthy.lifecycle.contract.model import Contract
 
 PREDICTION = "prediction"
 _DURATION = re.compile(

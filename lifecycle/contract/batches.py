@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.table import Table
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.contract.table import Table
+from trainworthy.lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import polars as pl

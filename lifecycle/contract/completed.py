@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.odcs import Document, custom_properties, where
-from lifecycle.contract.rule import Rule
-from lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.contract.odcs import Document, custom_properties, where
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
-    from lifecycle.contract.model import Column
+    from trainworthy.lifecycle.contract.model import Column
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -26,8 +26,8 @@ def completed_rules(
 
     Without `pinned`, rules of kind distribution stay as they are.
     """
-    from lifecycle.contract.keys import with_keys
-    from lifecycle.contract.reference import REFERENCE_FILE, with_reference
+    from trainworthy.lifecycle.contract.keys import with_keys
+    from trainworthy.lifecycle.contract.reference import REFERENCE_FILE, with_reference
 
     by_name = {column.name: column for column in columns}
     tables, problems = _tables(custom_properties(document.values).get("tables", {}), folder)

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lifecycle.contract.logical_type import logical_type
-from lifecycle.contract.model import Label, Role
-from lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
-from lifecycle.contract.quality import ENGINE
-from lifecycle.files.kind import FileKind
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.model import Label, Role
+from trainworthy.lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
+from trainworthy.lifecycle.contract.quality import ENGINE
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,15 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.batches import batches
-from lifecycle.contract.fused_masks import broken_by
-from lifecycle.contract.fused_unique import all_duplicates, is_duplicate
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import MAX_NAMED_ROWS, RuleResult
-from lifecycle.contract.rule import Rule
-from lifecycle.contract.table import Table, read_table
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.state import sync_folder
+from trainworthy.lifecycle.contract.batches import batches
+from trainworthy.lifecycle.contract.fused_masks import broken_by
+from trainworthy.lifecycle.contract.fused_unique import all_duplicates, is_duplicate
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import MAX_NAMED_ROWS, RuleResult
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.table import Table, read_table
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import sync_folder
 
 if TYPE_CHECKING:
     import polars as pl

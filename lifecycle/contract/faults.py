@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.logical_type import logical_type
-from lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.rule import Rule
 
 if TYPE_CHECKING:
     import pandas as pd

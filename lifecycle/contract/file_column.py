@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from lifecycle.contract.odcs import where
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.contract.odcs import where
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.files.kind import FileKind
 
 FILE_ROLES = ("feature", "target", "other")
 _MOST_AXES = 8

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lifecycle.contract.odcs import where
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.protocol.checks import CheckResult, at_most
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.contract.odcs import where
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.protocol.checks import CheckResult, at_most
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 PLACE = "slaProperties"
 # The standard's name and its abbreviation; the second line are words that people write for it.

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.batches import batches
-from lifecycle.contract.failing import with_failing_rows
-from lifecycle.contract.frame import as_files
-from lifecycle.contract.fused_masks import tally
-from lifecycle.contract.fused_unique import duplicates, hashes, repeated, rows_of
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import RuleResult, could_not, counted, of_type
-from lifecycle.contract.rule import Rule
-from lifecycle.contract.table import Table, read_table, type_held, unjudged_because
-from lifecycle.contract.unlisted import with_unlisted
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.contract.batches import batches
+from trainworthy.lifecycle.contract.failing import with_failing_rows
+from trainworthy.lifecycle.contract.frame import as_files
+from trainworthy.lifecycle.contract.fused_masks import tally
+from trainworthy.lifecycle.contract.fused_unique import duplicates, hashes, repeated, rows_of
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import RuleResult, could_not, counted, of_type
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.table import Table, read_table, type_held, unjudged_because
+from trainworthy.lifecycle.contract.unlisted import with_unlisted
+from trainworthy.lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.batches import polars_type
-from lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
-from lifecycle.contract.rule import Rule, surplus
-from lifecycle.contract.table import Table
+from trainworthy.lifecycle.contract.batches import polars_type
+from trainworthy.lifecycle.contract.literals import bounds, float_limits, listed, place, whole_edges, whole_interval
+from trainworthy.lifecycle.contract.rule import Rule, surplus
+from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.batches import batches
-from lifecycle.contract.table import Table
+from trainworthy.lifecycle.contract.batches import batches
+from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
     import polars as pl

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.errors import RecordError
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.records import Snapshot, StoredFile
-from lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.records import Snapshot, StoredFile
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 
 def keep_contract(state: StateFolder, use_case: str, contract: Contract) -> StoredFile:

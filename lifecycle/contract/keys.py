@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.rule import Rule
-from lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from lifecycle.contract.model import Column
+    from trainworthy.lifecycle.contract.model import Column
 
 # They are held in memory and hashed with the contract.
 MOST_KEYS = 1_000_000

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.rule import Rule
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from lifecycle.contract.freshness import Freshness
-from lifecycle.contract.rule import LogicalType, Rule
-from lifecycle.files.kind import FileKind
-from lifecycle.identity import sha256_json
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.task import KIND_OF_LABEL, Target
-from lifecycle.tasks import Kind, kind_of
+from trainworthy.lifecycle.contract.freshness import Freshness
+from trainworthy.lifecycle.contract.rule import LogicalType, Rule
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.task import KIND_OF_LABEL, Target
+from trainworthy.lifecycle.tasks import Kind, kind_of
 
 Role = Literal["feature", "target_source", "target", "event_time", "entity", "key", "weight", "other"]
 

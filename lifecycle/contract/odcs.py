@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.unique_keys import unique_keys_loader
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.unique_keys import unique_keys_loader
 
 HOW_TO = "docs/how-to/contract.md"
 _CLOSED = ("additionalProperties", "unevaluatedProperties")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.logical_type import logical_type
-from lifecycle.contract.model import Column, Contract
-from lifecycle.contract.reference import Bins
-from lifecycle.errors import DatasetError
-from lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.reference import Bins
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from lifecycle.contract.rule import NO_ROW, Kind, Rule, make_rule
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.protocol.checks import Severity
+from trainworthy.lifecycle.contract.rule import NO_ROW, Kind, Rule, make_rule
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.protocol.checks import Severity
 
 ENGINE = "trainworthy"
 # Rules of our own, with how many columns each names (least, most).

@@ -9,15 +9,15 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from lifecycle.contract import rules as compiler
-from lifecycle.contract.availability import PREDICTION, is_known_instant
-from lifecycle.contract.completed import completed_rules
-from lifecycle.contract.file_column import file_problems
-from lifecycle.contract.freshness import freshness
-from lifecycle.contract.model import Column, Contract, Label, LabelType, Role
-from lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
-from lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
-from lifecycle.errors import Problem, UseCaseError, did_you_mean
+from trainworthy.lifecycle.contract import rules as compiler
+from trainworthy.lifecycle.contract.availability import PREDICTION, is_known_instant
+from trainworthy.lifecycle.contract.completed import completed_rules
+from trainworthy.lifecycle.contract.file_column import file_problems
+from trainworthy.lifecycle.contract.freshness import freshness
+from trainworthy.lifecycle.contract.model import Column, Contract, Label, LabelType, Role
+from trainworthy.lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
+from trainworthy.lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
+from trainworthy.lifecycle.errors import Problem, UseCaseError, did_you_mean
 
 _COLUMN_PROPERTIES = (
     "role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel", "file", "size",

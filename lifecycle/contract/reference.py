@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, model_validator
 
-from lifecycle.contract.odcs import where
-from lifecycle.contract.rule import Rule
-from lifecycle.errors import Problem
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.contract.odcs import where
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
-    from lifecycle.contract.model import Column
+    from trainworthy.lifecycle.contract.model import Column
 
 REFERENCE_FILE = "reference.json"
 

@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from lifecycle.contract.odcs import custom_properties
-from lifecycle.contract.quality import OPERATORS, Found, Item, bound_of
-from lifecycle.contract.rule import NO_ROW
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.protocol.checks import Severity
+from trainworthy.lifecycle.contract.odcs import custom_properties
+from trainworthy.lifecycle.contract.quality import OPERATORS, Found, Item, bound_of
+from trainworthy.lifecycle.contract.rule import NO_ROW
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.protocol.checks import Severity
 
 _PROPERTIES = ("id", "severity", "unit", *OPERATORS)
 # The standard's short notation. Its long one, by ids, may point into other files, which nothing here reads.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from lifecycle.contract.rule import Rule, within
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.contract.rule import Rule, within
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 MAX_NAMED_ROWS = 20
 # Rules that the check's evidence names; all of them are in its details.

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lifecycle.contract.availability import duration_seconds, known_by_prediction
-from lifecycle.contract.draft import inline
-from lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.contract.availability import duration_seconds, known_by_prediction
+from trainworthy.lifecycle.contract.draft import inline
+from trainworthy.lifecycle.errors import Problem, did_you_mean
 
 LATER, TARGET = "later", "target"
 # Roles that a review may give; what a row is named or split by is another question.

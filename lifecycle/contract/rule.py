@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from lifecycle.protocol.checks import Severity
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.protocol.checks import Severity
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 Kind = Literal[
     "type", "nulls", "missing", "range", "length", "pattern", "allowed", "unique", "row_count",

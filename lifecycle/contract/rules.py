@@ -10,11 +10,19 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, get_args
 
-from lifecycle.contract.odcs import where
-from lifecycle.contract.quality import Found, compile_quality, wrong_pattern
-from lifecycle.contract.relationship import compile_relationship
-from lifecycle.contract.rule import AT_LEAST_ONE_ROW, NO_ROW, NOT_EVERY_ROW, Kind, LogicalType, Rule, make_rule
-from lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.contract.odcs import where
+from trainworthy.lifecycle.contract.quality import Found, compile_quality, wrong_pattern
+from trainworthy.lifecycle.contract.relationship import compile_relationship
+from trainworthy.lifecycle.contract.rule import (
+    AT_LEAST_ONE_ROW,
+    NO_ROW,
+    NOT_EVERY_ROW,
+    Kind,
+    LogicalType,
+    Rule,
+    make_rule,
+)
+from trainworthy.lifecycle.errors import Problem, did_you_mean
 
 _RANGE = {"minimum": "minimum", "maximum": "maximum", "exclusiveMinimum": "exclusive_minimum",
           "exclusiveMaximum": "exclusive_maximum"}  # fmt: skip

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.model import Column, Contract
-from lifecycle.contract.rule import Rule
-from lifecycle.contract.sample_text import text_like
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.contract.sample_text import text_like
 
 if TYPE_CHECKING:
     import numpy as np

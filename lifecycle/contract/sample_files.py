@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.model import Column, Contract
 
 if TYPE_CHECKING:
     import numpy as np

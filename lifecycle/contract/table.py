@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.rule import Rule
-from lifecycle.errors import DatasetError
-from lifecycle.files.common_type import common_type, plain_type
-from lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.contract.rule import Rule
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.common_type import common_type, plain_type
+from trainworthy.lifecycle.files.content import parquet_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +129,7 @@ def unjudged_because(rule: Rule, table: Table) -> str | None:
 
 
 def _misfit(rule: Rule, table: Table) -> str | None:
-    from lifecycle.contract.literals import values_of
+    from trainworthy.lifecycle.contract.literals import values_of
 
     first = rule.columns[0]
     held = table.held(first)
@@ -164,7 +164,7 @@ def _incomparable(rule: Rule, table: Table) -> str | None:
 
 def _wrong_literal(rule: Rule, name: str, values: list[Any], table: Table) -> str | None:
     """What keeps the values of a contract from being compared with the column's."""
-    from lifecycle.contract.literals import as_instant, is_aware_instant
+    from trainworthy.lifecycle.contract.literals import as_instant, is_aware_instant
 
     held = table.held(name)
     if rule.kind == "range" and any(as_instant(value) is None for value in values) and held not in _NUMBERS:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.batches import batches
-from lifecycle.contract.failing import plain_rows
-from lifecycle.contract.fused_masks import broken_by
-from lifecycle.contract.model import Contract
-from lifecycle.contract.result import RuleResult, Unlisted
-from lifecycle.contract.table import Table
+from trainworthy.lifecycle.contract.batches import batches
+from trainworthy.lifecycle.contract.failing import plain_rows
+from trainworthy.lifecycle.contract.fused_masks import broken_by
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.result import RuleResult, Unlisted
+from trainworthy.lifecycle.contract.table import Table
 
 if TYPE_CHECKING:
     import polars as pl

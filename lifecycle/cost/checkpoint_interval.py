@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
+from trainworthy.lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
 
 # Of a spot machine, where the price table does not tell: providers publish shares a month, and no rate.
 SPOT_MTBF_SECONDS = 2 * 3600.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.forecasts import RunTime, StepTime
-from lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.forecasts import RunTime, StepTime
+from trainworthy.lifecycle.protocol.records import Forecast
 
 
 def forecast_of(whole: RunTime) -> Forecast:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.cost.duration import measured_step
-from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.protocol.records import STAGES, Forecast, PreflightReport, StageReport
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.cost.duration import measured_step
+from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.protocol.records import STAGES, Forecast, PreflightReport, StageReport
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class Reckoning(Frozen):

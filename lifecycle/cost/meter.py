@@ -7,8 +7,8 @@ import resource
 import time
 from collections.abc import Iterator
 
-from lifecycle.cost.prices import Sku
-from lifecycle.protocol.records import Cost
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.protocol.records import Cost
 
 # Seconds that this process has waited for others, as the kernel counts its CPU seconds: only ever more.
 _queued_seconds = 0.0

@@ -9,8 +9,8 @@ from typing import Annotated
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from lifecycle.errors import PriceError, did_you_mean
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.errors import PriceError, did_you_mean
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 # After half a year a price list is likely to have moved.
 STALE_DAYS = 180

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lifecycle.protocol.records import STAGES, Forecast, PreflightReport, Step
+from trainworthy.lifecycle.protocol.records import STAGES, Forecast, PreflightReport, Step
 
 
 def remaining_cost(preflight: PreflightReport | None, updates: Mapping[str, int], stage: Step) -> Forecast | None:

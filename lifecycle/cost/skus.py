@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
-from lifecycle.cost.checkpoint_interval import interruptions, interval_seconds
-from lifecycle.cost.duration import forecast_of
-from lifecycle.cost.prices import Prices, Sku
-from lifecycle.protocol.forecasts import RunTime, StepTime
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.cost.checkpoint_interval import interruptions, interval_seconds
+from trainworthy.lifecycle.cost.duration import forecast_of
+from trainworthy.lifecycle.cost.prices import Prices, Sku
+from trainworthy.lifecycle.protocol.forecasts import RunTime, StepTime
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 # Launching a kernel takes 3 to 10 microseconds on a CUDA device, whatever it computes (NVIDIA's own figures).
 KERNEL_SECONDS = 3e-6

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Label
-from lifecycle.data.column_types import common_types
-from lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
-from lifecycle.distances import psi
-from lifecycle.protocol.checks import FEWEST_ROWS
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.column_types import common_types
+from trainworthy.lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
+from trainworthy.lifecycle.distances import psi
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import ContentHash
-from lifecycle.files.versions import PublishedVersion, changed_files, refuse_changes
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Backfill
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import ContentHash
+from trainworthy.lifecycle.files.versions import PublishedVersion, changed_files, refuse_changes
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import Backfill
 
 NAMED_FILES, MOST_DETAILS = 10, 100
 Details = tuple[dict[str, str], ...]

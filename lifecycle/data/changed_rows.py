@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Label
-from lifecycle.data.column_types import column_types, common_types
-from lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.column_types import column_types, common_types
+from trainworthy.lifecycle.data.difference import Difference, VersionFiles, label_of, read_column
 
 if TYPE_CHECKING:
     import polars as pl

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.tasks import Kind
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.tasks import Kind
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.files.common_type import common_type
+from trainworthy.lifecycle.files.common_type import common_type
 
 if TYPE_CHECKING:
     import polars as pl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:
     import numpy as np

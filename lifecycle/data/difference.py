@@ -15,11 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.model import Label
-from lifecycle.data.column_types import cast_to, column_types, common_types, type_name
-from lifecycle.errors import DatasetError, did_you_mean
-from lifecycle.files.content import ContentHash
-from lifecycle.files.tree import is_file_name
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.column_types import cast_to, column_types, common_types, type_name
+from trainworthy.lifecycle.errors import DatasetError, did_you_mean
+from trainworthy.lifecycle.files.content import ContentHash
+from trainworthy.lifecycle.files.tree import is_file_name
 
 if TYPE_CHECKING:
     import polars as pl

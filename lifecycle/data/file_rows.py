@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.model import Column, Contract
-from lifecycle.data.files import read_columns
-from lifecycle.files.decode import wrong_content
-from lifecycle.files.kind import outside
-from lifecycle.files.tree import in_threads
-from lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.files.decode import wrong_content
+from trainworthy.lifecycle.files.kind import outside
+from trainworthy.lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.protocol.checks import CheckResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ def _named(rows: pd.DataFrame, wrong: Sequence[str | None], column: Column, key:
     """The first rows whose file can't be used, by key; the path of a sensitive column is not told."""
     import polars as pl
 
-    from lifecycle.contract.failing import plain_rows
+    from trainworthy.lifecycle.contract.failing import plain_rows
 
     places = [place for place, one in enumerate(wrong) if one is not None][:NAMED_ROWS]
     if not places:

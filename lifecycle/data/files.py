@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.batches import BATCH_ROWS
-from lifecycle.contract.table import table_of
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.contract.batches import BATCH_ROWS
+from trainworthy.lifecycle.contract.table import table_of
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import parquet_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ def key_hashes(folder: Path, columns: Sequence[str]) -> np.ndarray:
     """Hash of these columns' values for each row of a folder of Parquet files, shape (N,), uint64."""
     import numpy as np
 
-    from lifecycle.data.split.hashing import row_hashes
+    from trainworthy.lifecycle.data.split.hashing import row_hashes
 
     return np.concatenate([row_hashes(_read(path, [*columns]), columns) for path in parquet_files(folder).values()])
 

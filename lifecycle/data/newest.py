@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lifecycle.contract.freshness import NewestValue
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.contract.freshness import NewestValue
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import parquet_files
 
 
 def newest_value(folder: Path, column: str, until: datetime) -> NewestValue:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.values import with_paths
-from lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.values import with_paths
+from trainworthy.lifecycle.protocol.jobs import Rows
 
 if TYPE_CHECKING:
     import pandas as pd

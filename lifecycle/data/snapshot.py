@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.kept import keep_contract
-from lifecycle.contract.model import Contract, Label
-from lifecycle.data.file_rows import sha_column
-from lifecycle.data.files import SplitFiles, write_split_files
-from lifecycle.errors import DatasetError, EvaluationError
-from lifecycle.files.content import content_hash
-from lifecycle.files.tree import in_threads
-from lifecycle.identity import sha256_file
-from lifecycle.protocol.records import DatasetVersion, SnapshotBody, Split, StoredFile
-from lifecycle.spec.split import SplitSpec, Windows
-from lifecycle.storage.state import StateFolder, sync_folder
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.contract.kept import keep_contract
+from trainworthy.lifecycle.contract.model import Contract, Label
+from trainworthy.lifecycle.data.file_rows import sha_column
+from trainworthy.lifecycle.data.files import SplitFiles, write_split_files
+from trainworthy.lifecycle.errors import DatasetError, EvaluationError
+from trainworthy.lifecycle.files.content import content_hash
+from trainworthy.lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.records import DatasetVersion, SnapshotBody, Split, StoredFile
+from trainworthy.lifecycle.spec.split import SplitSpec, Windows
+from trainworthy.lifecycle.storage.state import StateFolder, sync_folder
+from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,8 +128,8 @@ def _masks(values: pd.Series, label: Label, folder: Path) -> np.ndarray:
     """Texts of the masks of files, `(N,)`, read in parallel."""
     import numpy as np
 
-    from lifecycle.tasks.masks import read_mask
-    from lifecycle.tasks.segmentation import Segmentation
+    from trainworthy.lifecycle.tasks.masks import read_mask
+    from trainworthy.lifecycle.tasks.segmentation import Segmentation
 
     kind = Segmentation(label.classes)
 

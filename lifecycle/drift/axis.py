@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.days import days_of
-from lifecycle.data.files import SplitFiles
-from lifecycle.spec.split import SplitSpec
+from trainworthy.lifecycle.data.days import days_of
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.spec.split import SplitSpec
 
 if TYPE_CHECKING:
     import numpy as np

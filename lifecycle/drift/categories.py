@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lifecycle.drift.blocks import margin, source
-from lifecycle.drift.columns import Categories
-from lifecycle.drift.shift import NEW_FLOOR, Shift, lengths, listed
-from lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.drift.blocks import margin, source
+from trainworthy.lifecycle.drift.columns import Categories
+from trainworthy.lifecycle.drift.shift import NEW_FLOOR, Shift, lengths, listed
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 
 # A code list, such as that of carriers, has few values, and none of them leaves for good unnoticed. Of more values
 # (destinations, aircraft models) rare ones come and go: BDL, 0.2 % of all flights, ended in July.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lifecycle.drift.blocks import Judged
-from lifecycle.drift.columns import Numbers
+from trainworthy.lifecycle.drift.blocks import Judged
+from trainworthy.lifecycle.drift.columns import Numbers
 
 # Code of a column whose values are the earlier ones times a number.
 RESCALED = "rescaled"

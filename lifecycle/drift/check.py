@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.files import SplitFiles
-from lifecycle.distances import jensen_shannon, psi, shares, volume_change
-from lifecycle.drift.axis import Axis, axis_of
-from lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
-from lifecycle.drift.columns import Categories, Reader
-from lifecycle.drift.detect import column_findings
-from lifecycle.drift.ended import ended
-from lifecycle.drift.shift import Shift, listed
-from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
-from lifecycle.spec.split import SplitSpec
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.distances import jensen_shannon, psi, shares, volume_change
+from trainworthy.lifecycle.drift.axis import Axis, axis_of
+from trainworthy.lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
+from trainworthy.lifecycle.drift.columns import Categories, Reader
+from trainworthy.lifecycle.drift.detect import column_findings
+from trainworthy.lifecycle.drift.ended import ended
+from trainworthy.lifecycle.drift.shift import Shift, listed
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
+from trainworthy.lifecycle.spec.split import SplitSpec
 
 # A fifth fewer or more rows a day.
 VOLUME_FLOOR = 0.22

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.files import SplitFiles
-from lifecycle.drift.axis import Axis
-from lifecycle.drift.blocks import running_total
-from lifecycle.files.few_rows import evenly_spread
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.drift.axis import Axis
+from trainworthy.lifecycle.drift.blocks import running_total
+from trainworthy.lifecycle.files.few_rows import evenly_spread
 
 if TYPE_CHECKING:
     import numpy as np

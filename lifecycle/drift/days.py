@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.batches import BATCH_ROWS
-from lifecycle.data.days import days_of
-from lifecycle.files.content import parquet_files
-from lifecycle.protocol.records import DatasetVersion
-from lifecycle.storage.metrics import VersionMetrics
+from trainworthy.lifecycle.contract.batches import BATCH_ROWS
+from trainworthy.lifecycle.data.days import days_of
+from trainworthy.lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.storage.metrics import VersionMetrics
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lifecycle.contract.model import Column
-from lifecycle.distances import jensen_shannon, null_change, psi, shares
-from lifecycle.drift.blocks import Judged, judge
-from lifecycle.drift.categories import recoded
-from lifecycle.drift.causes import RESCALED, as_other_degrees, unit_change
-from lifecycle.drift.columns import Categories, Numbers
-from lifecycle.drift.shift import (
+from trainworthy.lifecycle.contract.model import Column
+from trainworthy.lifecycle.distances import jensen_shannon, null_change, psi, shares
+from trainworthy.lifecycle.drift.blocks import Judged, judge
+from trainworthy.lifecycle.drift.categories import recoded
+from trainworthy.lifecycle.drift.causes import RESCALED, as_other_degrees, unit_change
+from trainworthy.lifecycle.drift.columns import Categories, Numbers
+from trainworthy.lifecycle.drift.shift import (
     JENSEN_SHANNON_FLOOR,
     NULL_FLOOR,
     NULL_FLOOR_WEEK,
@@ -19,7 +19,7 @@ from lifecycle.drift.shift import (
     lengths,
     of_judged,
 )
-from lifecycle.drift.single_values import clipped, piled, stuck
+from trainworthy.lifecycle.drift.single_values import clipped, piled, stuck
 
 # By so many times another scale of degrees has to fit better than the declared one: planted at least 3, healthy 0.6.
 _FITS_BETTER = 2.5

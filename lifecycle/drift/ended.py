@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.drift.categories import CODE_LIST
-from lifecycle.drift.columns import Categories
-from lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.drift.categories import CODE_LIST
+from trainworthy.lifecycle.drift.columns import Categories
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 
 if TYPE_CHECKING:
     import numpy as np

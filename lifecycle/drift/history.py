@@ -13,13 +13,13 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.drift.days import gives_days, measure_days
-from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
-from lifecycle.protocol.records import DatasetVersion
-from lifecycle.spec.split import Windows, hours
-from lifecycle.storage.metrics import VersionMetrics, metrics_of
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.drift.days import gives_days, measure_days
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.spec.split import Windows, hours
+from trainworthy.lifecycle.storage.metrics import VersionMetrics, metrics_of
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.data.file_rows import is_sha_column
-from lifecycle.data.files import SplitFiles
-from lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
-from lifecycle.spec.split import SPLITS, SplitSpec
+from trainworthy.lifecycle.data.file_rows import is_sha_column
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
+from trainworthy.lifecycle.spec.split import SPLITS, SplitSpec
 
 # Points of nulls, and standard errors by group, beyond which a split is unlike training; as for days (history.py).
 FLOOR, ERRORS = 0.2, 5.0

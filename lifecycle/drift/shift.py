@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lifecycle.drift.axis import Axis
-from lifecycle.drift.blocks import Judged
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.drift.axis import Axis
+from trainworthy.lifecycle.drift.blocks import Judged
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 # PSI: 0.1 is the usual "moderate". Nulls: a day without weather is one in 30, and one in 7.
 PSI_FLOOR = 0.1

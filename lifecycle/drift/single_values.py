@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lifecycle.distances import greatest_gain, shares
-from lifecycle.drift.blocks import judge, running_total
-from lifecycle.drift.columns import Numbers, bucket_of
-from lifecycle.drift.shift import CLIP_FLOOR, PILE_FLOOR, Shift, lengths, named, of_judged
-from lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.distances import greatest_gain, shares
+from trainworthy.lifecycle.drift.blocks import judge, running_total
+from trainworthy.lifecycle.drift.columns import Numbers, bucket_of
+from trainworthy.lifecycle.drift.shift import CLIP_FLOOR, PILE_FLOOR, Shift, lengths, named, of_judged
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,18 +9,18 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
-from lifecycle.engine.preflight.sample import Sample
-from lifecycle.engine.training.prepare import seed_everything
-from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.own_rows import FILES, own_rows
-from lifecycle.leakage.rows_apart import FAMILY as APART
-from lifecycle.leakage.rows_apart import rows_apart
-from lifecycle.leakage.split_gap import FAMILY as GAP
-from lifecycle.leakage.split_gap import split_gap
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.leak import Leak, Taxon
-from lifecycle.task import TARGET_STATE, Task, told_of
-from lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.engine.preflight.sample import Sample
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
+from trainworthy.lifecycle.leakage.battery import follows_time
+from trainworthy.lifecycle.leakage.own_rows import FILES, own_rows
+from trainworthy.lifecycle.leakage.rows_apart import FAMILY as APART
+from trainworthy.lifecycle.leakage.rows_apart import rows_apart
+from trainworthy.lifecycle.leakage.split_gap import FAMILY as GAP
+from trainworthy.lifecycle.leakage.split_gap import split_gap
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.leak import Leak, Taxon
+from trainworthy.lifecycle.task import TARGET_STATE, Task, told_of
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 
 def leakage_in_training(job: PreflightJob, sample: Sample, rows: pd.DataFrame) -> tuple[Leak, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from lifecycle.engine.trainers.stage import train_by_script
-from lifecycle.engine.training.stage import train_by_loop
-from lifecycle.engine.training.watching.clock import Clock
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.engine.trainers.stage import train_by_script
+from trainworthy.lifecycle.engine.training.stage import train_by_loop
+from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
 
 
 def run_stage(

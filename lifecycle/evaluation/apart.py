@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.files import SplitFiles
-from lifecycle.data.split.hashing import HASH_VERSION
-from lifecycle.data.split.overlap import disjoint_columns, shared_values
-from lifecycle.evaluation.window import NAME, window_check
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.protocol.records import Snapshot
-from lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, Windows
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.data.split.hashing import HASH_VERSION
+from trainworthy.lifecycle.data.split.overlap import disjoint_columns, shared_values
+from trainworthy.lifecycle.evaluation.window import NAME, window_check
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.protocol.records import Snapshot
+from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, Windows
 
 SEEN = ("training", "validation", "calibration")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.protocol.records import Comparison, Estimate, Snapshot
-from lifecycle.spec.use_case import BenchmarkSpec
-from lifecycle.tasks.kind import Kind, from_columns
-from lifecycle.tasks.metric import TaskMetric, gain
-from lifecycle.tasks.own import own_metric, stored_figures
+from trainworthy.lifecycle.protocol.records import Comparison, Estimate, Snapshot
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.metric import TaskMetric, gain
+from trainworthy.lifecycle.tasks.own import own_metric, stored_figures
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,16 +8,16 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
-from lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import BenchmarkFigures, Comparison, Metric, ReliabilityBin
-from lifecycle.spec.use_case import BenchmarkSpec
-from lifecycle.tasks.interval import MINIMUM_GROUPS
-from lifecycle.tasks.kind import Kind, from_columns, statistic_columns
-from lifecycle.tasks.metric import estimate
-from lifecycle.tasks.own import figure_columns
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.comparison import comparison, measured_by, row_weights, weighed
+from trainworthy.lifecycle.evaluation.slices import SliceResults, slice_column, slice_metrics
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.records import BenchmarkFigures, Comparison, Metric, ReliabilityBin
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
+from trainworthy.lifecycle.tasks.kind import Kind, from_columns, statistic_columns
+from trainworthy.lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.tasks.own import figure_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
-from lifecycle.distances import psi
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.tasks.kind import Kind, column_of
+from trainworthy.lifecycle.distances import psi
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.tasks.kind import Kind, column_of
 
 if TYPE_CHECKING:
     import numpy as np

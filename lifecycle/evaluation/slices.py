@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.comparison import row_weights
-from lifecycle.protocol.checks import FEWEST_ROWS
-from lifecycle.protocol.records import Metric
-from lifecycle.tasks.kind import Kind, from_columns
-from lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.comparison import row_weights
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.protocol.records import Metric
+from trainworthy.lifecycle.tasks.kind import Kind, from_columns
+from trainworthy.lifecycle.tasks.metric import estimate
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date, datetime
 
-from lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.checks import CheckResult
 
 NAME = "benchmark_window"
 

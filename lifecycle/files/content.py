@@ -23,10 +23,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.tree import FILES, tree_files, tree_hashes
-from lifecycle.identity import sha256_json
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.tree import FILES, tree_files, tree_hashes
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 if TYPE_CHECKING:
     import pyarrow as pa

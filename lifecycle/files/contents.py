@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import ContentHash, FileContent, combined, parquet_files
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import ContentHash, FileContent, combined, parquet_files
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import write_atomic
 
 Times = dict[str, tuple[str, str]]
 

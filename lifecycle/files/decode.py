@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
-from lifecycle.files.kind import FileKind
-from lifecycle.files.pictures import open_picture
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.files.pictures import open_picture
 
 # A larger picture is below the size from which Pillow warns of a bomb.
 MOST_PIXELS = 64 * 2**20

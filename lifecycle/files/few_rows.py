@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.files.content import parquet_files
 
 if TYPE_CHECKING:
     import numpy as np

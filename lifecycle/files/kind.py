@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Literal
 
-from lifecycle.files.tree import FILES
+from trainworthy.lifecycle.files.tree import FILES
 
 FileKind = Literal["picture", "array", "text", "mask"]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import ContentHash, FileContent, all_files, combined
-from lifecycle.files.tree import is_file_name, tree_files, tree_hashes
-from lifecycle.identity import sha256_json
-from lifecycle.protocol.records import StoredFile, StoredTree
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import ContentHash, FileContent, all_files, combined
+from trainworthy.lifecycle.files.tree import is_file_name, tree_files, tree_hashes
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.protocol.records import StoredFile, StoredTree
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class ManifestFile(Frozen):

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from lifecycle.errors import DatasetError
-from lifecycle.identity import sha256_file
-from lifecycle.progress import Progress
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.progress import Progress
 
 FILES = "files"
 # Hashing, Pillow and zlib let other threads run; more of them than this wait for the disk.

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import DatasetError, EvaluationError
-from lifecycle.files.decode import wrong_content
-from lifecycle.files.kind import FileKind, outside
+from trainworthy.lifecycle.errors import DatasetError, EvaluationError
+from trainworthy.lifecycle.files.decode import wrong_content
+from trainworthy.lifecycle.files.kind import FileKind, outside
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,13 +20,13 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
-from lifecycle.errors import DatasetError, did_you_mean
-from lifecycle.files.content import ContentHash
-from lifecycle.files.tree import is_file_name
-from lifecycle.protocol.records import Backfill
-from lifecycle.provenance import without_credentials
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.use_case import Name
+from trainworthy.lifecycle.errors import DatasetError, did_you_mean
+from trainworthy.lifecycle.files.content import ContentHash
+from trainworthy.lifecycle.files.tree import is_file_name
+from trainworthy.lifecycle.protocol.records import Backfill
+from trainworthy.lifecycle.provenance import without_credentials
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.use_case import Name
 
 # Parameters end in a stage's shell command, so text is kept to harmless characters.
 Text = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+/-]+$")]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from lifecycle.gates.check import Check, CheckWords, Found
+from trainworthy.lifecycle.gates.check import Check, CheckWords, Found
 
 Seen = TypeVar("Seen")
 _FILE = Path(__file__).with_name("catalogue.toml")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from lifecycle.protocol.checks import Severity, Status
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.protocol.checks import Severity, Status
+from trainworthy.lifecycle.protocol.trial import Trial
 
 Seen = TypeVar("Seen")
 # Codes of trials that looked at nothing, or whose look clears nothing.

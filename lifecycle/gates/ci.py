@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Literal
 from xml.etree import ElementTree
 
-from lifecycle.gates.check import DECLARED, UNTRIED
-from lifecycle.gates.preflight import trials_of
-from lifecycle.protocol.checks import CheckResult, Severity, Status, stops_the_step
+from trainworthy.lifecycle.gates.check import DECLARED, UNTRIED
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.protocol.checks import CheckResult, Severity, Status, stops_the_step
 
 WIDTH, ID_WIDTH = 98, 36
 _LINE = re.compile(r"\b([\w/]+\.(?:py|yaml)):(\d+)\b")

@@ -19,13 +19,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from lifecycle.cost.interval import HIGH, LOW
-from lifecycle.gates.learned_check import TRAINED_BEFORE
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import DataCurve, Forecast, SeedResult
-from lifecycle.protocol.words import Words
-from lifecycle.spec.frozen import Frozen
-from lifecycle.wording import figures
+from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.gates.learned_check import TRAINED_BEFORE
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.wording import figures
 
 # With fewer, the t quantile is 12.7 and the interval says nothing.
 LEAST_SEEDS = 3

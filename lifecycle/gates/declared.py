@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, longest_seconds
-from lifecycle.gates.check import Found
-from lifecycle.plan import MIN_STEPS, Plan, plan_of_counts
-from lifecycle.protocol.forecasts import StepTime
-from lifecycle.protocol.jobs import Interruptions
-from lifecycle.protocol.records import STAGES, Forecast
-from lifecycle.provenance import without_credentials
-from lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, longest_seconds
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.plan import MIN_STEPS, Plan, plan_of_counts
+from trainworthy.lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.protocol.jobs import Interruptions
+from trainworthy.lifecycle.protocol.records import STAGES, Forecast
+from trainworthy.lifecycle.provenance import without_credentials
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
 
 # Epochs may be added until there are MIN_STEPS; beyond this factor another training runs than the declared one.
 ADDED_EPOCHS = 2

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lifecycle.gates.catalogue import CATALOGUE, check_of
-from lifecycle.gates.check import CPU_ONLY, Check, untried_as_declared
-from lifecycle.gates.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
-from lifecycle.gates.preflight import for_device
-from lifecycle.gates.trials import on_host, run_checks
-from lifecycle.protocol.checks import stops_the_step
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE, check_of
+from trainworthy.lifecycle.gates.check import CPU_ONLY, Check, untried_as_declared
+from trainworthy.lifecycle.gates.declared import Host, checkpoints_survive, steps_add_up, stores_are_reachable
+from trainworthy.lifecycle.gates.preflight import for_device
+from trainworthy.lifecycle.gates.trials import on_host, run_checks
+from trainworthy.lifecycle.protocol.checks import stops_the_step
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
 
 HOST_CHECKS: tuple[Check[Host], ...] = (
     check_of("configuration.steps", steps_add_up),

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from lifecycle.gates.curve_parts import curve_parts
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import CurvePoint
-from lifecycle.protocol.results import Learned, Progress
-from lifecycle.wording import figures
+from trainworthy.lifecycle.gates.curve_parts import curve_parts
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.results import Learned, Progress
+from trainworthy.lifecycle.wording import figures
 
 # Measured on flights, validation months March to December: healthy networks rise by 0.044 to 0.104,
 # shuffled labels by -0.003 to 0.007, logistic regression by about as much as the network.

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from lifecycle.errors import Problem, did_you_mean, nearest
-from lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.errors import Problem, did_you_mean, nearest
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 
 PREFIX = "check_"
 

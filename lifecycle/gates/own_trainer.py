@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.results import OwnTrainer
-from lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.results import OwnTrainer
+from trainworthy.lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
 FAMILY = "trainer"
 TELL = "give session.step the model, after backward and before the update"

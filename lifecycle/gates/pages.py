@@ -1,6 +1,6 @@
 """The index of the pages in docs/preflight.
 
-`python -m lifecycle.gates.pages > docs/preflight/README.md` writes it anew.
+`python -m trainworthy.lifecycle.gates.pages > docs/preflight/README.md` writes it anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 
 PAGES = Path(__file__).parents[2] / "docs" / "preflight"
 _INTRODUCTION = """# The checks of preflight

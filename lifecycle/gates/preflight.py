@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from lifecycle.cost.duration import in_words
-from lifecycle.cost.prices import Sku
-from lifecycle.cost.skus import SkuCost, advice
-from lifecycle.gates import own_trainer
-from lifecycle.gates.check import CPU_ONLY, UNMEASURED, UNTRIED
-from lifecycle.protocol.checks import CheckResult, at_most
-from lifecycle.protocol.forecasts import MemoryForecast
-from lifecycle.protocol.leak import leakage_check
-from lifecycle.protocol.records import Forecast
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.cost.duration import in_words
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.cost.skus import SkuCost, advice
+from trainworthy.lifecycle.gates import own_trainer
+from trainworthy.lifecycle.gates.check import CPU_ONLY, UNMEASURED, UNTRIED
+from trainworthy.lifecycle.protocol.checks import CheckResult, at_most
+from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
+from trainworthy.lifecycle.protocol.leak import leakage_check
+from trainworthy.lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 # The families of the battery, each one check in Dagster: a check there costs 19 ms.
 FAMILIES = (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from lifecycle.errors import Problem, TrainworthyError, UseCaseError
-from lifecycle.gates.ci import Row
+from trainworthy.lifecycle.errors import Problem, TrainworthyError, UseCaseError
+from trainworthy.lifecycle.gates.ci import Row
 
 # As PyYAML says it; the last one is where it gave up.
 _YAML_LINE = re.compile(r"line (\d+), column \d+")

@@ -6,14 +6,14 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from lifecycle.errors import WorkerError
-from lifecycle.gates.stage import training_checks
-from lifecycle.plan import plan_of_counts
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import STAGES, SeedResult
-from lifecycle.protocol.results import TrainResult
-from lifecycle.spec.training import StagesSpec, TrainingSpec
-from lifecycle.wording import stage_metric_name
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.plan import plan_of_counts
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import STAGES, SeedResult
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
+from trainworthy.lifecycle.wording import stage_metric_name
 
 
 def seeds_of(training: TrainingSpec, stage: str) -> tuple[int, ...]:

@@ -6,14 +6,14 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from lifecycle.gates.curve_parts import PART_ROWS, curve_parts
-from lifecycle.gates.learned_check import beyond_linear_check, learned_check
-from lifecycle.gates.own_trainer import TELL, trainer_check, unseen
-from lifecycle.plan import MIN_STEPS
-from lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
-from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.protocol.results import Progress, TrainResult
-from lifecycle.wording import figures
+from trainworthy.lifecycle.gates.curve_parts import PART_ROWS, curve_parts
+from trainworthy.lifecycle.gates.learned_check import beyond_linear_check, learned_check
+from trainworthy.lifecycle.gates.own_trainer import TELL, trainer_check, unseen
+from trainworthy.lifecycle.plan import MIN_STEPS
+from trainworthy.lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.protocol.results import Progress, TrainResult
+from trainworthy.lifecycle.wording import figures
 
 RISE_STANDARD_ERRORS = 4.0
 

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lifecycle.errors import TrainingError
-from lifecycle.gates.check import UNTRIED, Check, Found, declared_away, tried, untried
-from lifecycle.own_fault import is_own_fault
-from lifecycle.protocol.checks import stops_the_step
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.gates.check import UNTRIED, Check, Found, declared_away, tried, untried
+from trainworthy.lifecycle.own_fault import is_own_fault
+from trainworthy.lifecycle.protocol.checks import stops_the_step
+from trainworthy.lifecycle.protocol.trial import Trial
 
 
 @dataclass

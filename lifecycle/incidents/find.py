@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lifecycle.errors import IncidentError, did_you_mean, nearest
-from lifecycle.incidents.incident import FOLDER, incident_id, is_incident
+from trainworthy.lifecycle.errors import IncidentError, did_you_mean, nearest
+from trainworthy.lifecycle.incidents.incident import FOLDER, incident_id, is_incident
 
 # What an error lists where no name is near.
 _MOST_NAMES = 10

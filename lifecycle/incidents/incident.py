@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, ValidationError
 
-from lifecycle.errors import IncidentError
-from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.plan import Plan
-from lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from lifecycle.protocol.records import Alarm, StoredFile
-from lifecycle.protocol.signals import Sample, Signals
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.errors import IncidentError
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import write_atomic
 
 FOLDER = "incidents"
 _NAME = re.compile(r"\d+-[A-Za-z0-9_]+")

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from lifecycle.incidents.incident import Incident
-from lifecycle.protocol.results import Compared, FirstBad, GuiltyRow, ReplayResult
+from trainworthy.lifecycle.incidents.incident import Incident
+from trainworthy.lifecycle.protocol.results import Compared, FirstBad, GuiltyRow, ReplayResult
 
 
 def replay_text(incident: Incident, result: ReplayResult) -> str:

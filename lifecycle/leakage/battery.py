@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.file_rows import sha_column
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.cells import Cells, cells_of, read_labelled
-from lifecycle.leakage.differences import differences
-from lifecycle.leakage.duplicates import duplicates, near_duplicates
-from lifecycle.leakage.entities import entity_overlap
-from lifecycle.leakage.equal_files import equal_files, file_features
-from lifecycle.leakage.label_window import label_window
-from lifecycle.leakage.later_times import later_times
-from lifecycle.leakage.null_mask import null_mask
-from lifecycle.leakage.power import shortage
-from lifecycle.leakage.row_order import row_order
-from lifecycle.leakage.single_feature import single_feature
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.leak import Leak, leakage_check
-from lifecycle.spec.split import SplitSpec, Windows
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.file_rows import sha_column
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.cells import Cells, cells_of, read_labelled
+from trainworthy.lifecycle.leakage.differences import differences
+from trainworthy.lifecycle.leakage.duplicates import duplicates, near_duplicates
+from trainworthy.lifecycle.leakage.entities import entity_overlap
+from trainworthy.lifecycle.leakage.equal_files import equal_files, file_features
+from trainworthy.lifecycle.leakage.label_window import label_window
+from trainworthy.lifecycle.leakage.later_times import later_times
+from trainworthy.lifecycle.leakage.null_mask import null_mask
+from trainworthy.lifecycle.leakage.power import shortage
+from trainworthy.lifecycle.leakage.row_order import row_order
+from trainworthy.lifecycle.leakage.single_feature import single_feature
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.leak import Leak, leakage_check
+from trainworthy.lifecycle.spec.split import SplitSpec, Windows
 
 _ONLY_FILES = Leak(
     taxon="L2", family="single_feature", status="not_applicable",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.files import SplitFiles
-from lifecycle.files.few_rows import evenly_spread
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Copy, Kind
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.files.few_rows import evenly_spread
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy, Kind
 
 if TYPE_CHECKING:
     import numpy as np

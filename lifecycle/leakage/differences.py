@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Contract
-from lifecycle.files.few_rows import evenly_spread
-from lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
-from lifecycle.leakage.power import power_over_events
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.files.few_rows import evenly_spread
+from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
+from trainworthy.lifecycle.leakage.power import power_over_events
+from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,12 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.contract.batches import BATCH_ROWS
-from lifecycle.data.days import day_of, days_of
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.cells import HELD_SPLITS, Cells, LabelledRows
-from lifecycle.leakage.recurrence import Repeats, Views, are_fine, by_nature, joined, known_rows, parts_of, repeats_of
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.contract.batches import BATCH_ROWS
+from trainworthy.lifecycle.data.days import day_of, days_of
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.cells import HELD_SPLITS, Cells, LabelledRows
+from trainworthy.lifecycle.leakage.recurrence import (
+    Repeats,
+    Views,
+    are_fine,
+    by_nature,
+    joined,
+    known_rows,
+    parts_of,
+    repeats_of,
+)
+from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.cells import HELD_SPLITS
+from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "entity_overlap"
 _FIX = "split again by whole values of the column; rows of one of its values are not independent"

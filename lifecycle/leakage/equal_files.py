@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.file_rows import sha_column
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.file_rows import sha_column
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.cells import HELD_SPLITS
+from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,10 +6,10 @@ long as a label takes.
 
 from __future__ import annotations
 
-from lifecycle.contract.availability import duration_seconds
-from lifecycle.contract.model import Contract
-from lifecycle.protocol.leak import Leak
-from lifecycle.spec.split import hours
+from trainworthy.lifecycle.contract.availability import duration_seconds
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.spec.split import hours
 
 FAMILY = "label_window"
 DAY_SECONDS = 86_400

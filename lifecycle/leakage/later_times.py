@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.cells import HELD_SPLITS
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.cells import HELD_SPLITS
+from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from lifecycle.leakage.cells import Cells, LabelledRows
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows
+from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "null_mask"
 # Honest features do not come near: a normal score of AUC 0.95 has a set of 0.3 of one label at odds of 137, but

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.identity import canonical_json
-from lifecycle.leakage.rows_apart import OTHERS, extreme_rows
-from lifecycle.protocol.leak import Leak
-from lifecycle.task import Task, fit_preprocessing, load_task
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.leakage.rows_apart import OTHERS, extreme_rows
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.task import Task, fit_preprocessing, load_task
 
 if TYPE_CHECKING:
     import pandas as pd

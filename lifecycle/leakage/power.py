@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lifecycle.leakage.cells import Cells, LabelledRows
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
+from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.leakage.cells import LabelledRows
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.leakage.cells import LabelledRows
+from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.protocol.leak import Leak
-from lifecycle.task import Task
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lifecycle.leakage.cells import Cells, LabelledRows, values_of
-from lifecycle.leakage.power import Power, power_over_events
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows, values_of
+from trainworthy.lifecycle.leakage.power import Power, power_over_events
+from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "single_feature"
 _FIX = (

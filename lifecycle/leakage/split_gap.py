@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ def split_gap(
     import numpy as np
     import pandas as pd
 
-    from lifecycle.tasks.binary import BINARY
+    from trainworthy.lifecycle.tasks.binary import BINARY
 
     if not pd.api.types.is_datetime64_any_dtype(rows[time]):
         return _untold(f"{time} holds no times, so there is no later")
@@ -81,8 +81,8 @@ class _Trees:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from threadpoolctl import threadpool_limits
 
-        from lifecycle.tasks.baselines import MOST_TREE_CATEGORIES, tree_table
-        from lifecycle.tasks.encoding import fit_encoding
+        from trainworthy.lifecycle.tasks.baselines import MOST_TREE_CATEGORIES, tree_table
+        from trainworthy.lifecycle.tasks.encoding import fit_encoding
 
         known, test = self.rows.iloc[training], self.rows.iloc[tested]
         encoding = fit_encoding(known, self.features, most_categories=MOST_TREE_CATEGORIES)
@@ -98,9 +98,9 @@ class _Trees:
 
 
 def _judged(labels: Any, groups: Any, at_random: np.ndarray, in_time: np.ndarray, by_time: bool) -> Leak:
-    from lifecycle.tasks.binary import BINARY
-    from lifecycle.tasks.metric import gain
-    from lifecycle.tasks.probabilities import auc
+    from trainworthy.lifecycle.tasks.binary import BINARY
+    from trainworthy.lifecycle.tasks.metric import gain
+    from trainworthy.lifecycle.tasks.probabilities import auc
 
     found = gain(BINARY.metrics["auc"], BINARY.checked_labels(labels), at_random, in_time, groups)
     gap, error = found.value, found.standard_error

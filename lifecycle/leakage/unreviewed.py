@@ -22,11 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from lifecycle.files.values import is_file_column
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.results import InputGain, UnreviewedInputs
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.files.values import is_file_column
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.results import InputGain, UnreviewedInputs
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ def measure_unreviewed(
     """
     import numpy as np
 
-    from lifecycle.tasks.probabilities import ranking
+    from trainworthy.lifecycle.tasks.probabilities import ranking
 
     labels = [kind.checked_labels(rows[label].to_numpy()) for rows in (training, validation)]
     event = kind.events(labels[0])[0]
@@ -107,7 +107,7 @@ def _few_rows(rows: pd.DataFrame, label: str, most: int) -> pd.DataFrame:
     """At most so many rows, spread evenly; of a rare label as many as there are, up to half. An AUC knows no shares."""
     import numpy as np
 
-    from lifecycle.files.few_rows import evenly_spread
+    from trainworthy.lifecycle.files.few_rows import evenly_spread
 
     if len(rows) <= most:
         return rows
@@ -126,8 +126,8 @@ def alone_aucs(
     """
     import numpy as np
 
-    from lifecycle.leakage.cells import cells_of
-    from lifecycle.leakage.power import power
+    from trainworthy.lifecycle.leakage.cells import cells_of
+    from trainworthy.lifecycle.leakage.power import power
 
     labels, held = training[label].to_numpy(np.int64), validation[label].to_numpy(np.int64)
     scored = np.ones(len(held), dtype=bool)
@@ -139,8 +139,8 @@ def alone_aucs(
 
 
 def _linear_auc(training: pd.DataFrame, validation: pd.DataFrame, name: str, label: str) -> float:
-    from lifecycle.tasks.baselines import fit_baselines
-    from lifecycle.tasks.probabilities import auc
+    from trainworthy.lifecycle.tasks.baselines import fit_baselines
+    from trainworthy.lifecycle.tasks.probabilities import auc
 
     linear = fit_baselines(training[[name, label]], [name], label, ("linear",), 0, BINARY)["linear"]
     return float(auc(validation[label].to_numpy(), linear(validation[[name]])))
@@ -150,8 +150,8 @@ def _auc_of_nulls(
     training: pd.DataFrame, validation: pd.DataFrame, unreviewed: Sequence[str], label: str, seed: int
 ) -> float | None:
     """The AUC of quick trees that see only which of these inputs are null; None if none ever is in training."""
-    from lifecycle.tasks.baselines import fit_baselines
-    from lifecycle.tasks.probabilities import auc
+    from trainworthy.lifecycle.tasks.baselines import fit_baselines
+    from trainworthy.lifecycle.tasks.probabilities import auc
 
     masked = [name for name in unreviewed if training[name].isna().any()]
     if not masked:

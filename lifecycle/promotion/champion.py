@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lifecycle.errors import ChampionError
-from lifecycle.promotion import log
-from lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.log import LogEntry
 
 
 def agreed_champion(entries: tuple[LogEntry, ...], name: str, aliased: str | None) -> str | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from lifecycle.protocol.checks import CheckResult, at_most
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.records import Control, Forecast
+from trainworthy.lifecycle.protocol.checks import CheckResult, at_most
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.records import Control, Forecast
 
 if TYPE_CHECKING:
     Finding = tuple[Literal["pass", "fail", "insufficient"], str]

@@ -25,15 +25,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from lifecycle.errors import ChampionError
-from lifecycle.evaluation.comparison import not_better_than_prior, standing
-from lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
-from lifecycle.promotion.history import RolledBack
-from lifecycle.protocol.records import Comparison, Control, Estimate
-from lifecycle.run_config import first_model_fix
-from lifecycle.spec.frozen import Frozen
-from lifecycle.tasks.interval import groups_to_show
-from lifecycle.wording import count, decimals_of, metric_name
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior, standing
+from trainworthy.lifecycle.promotion.evidence import CONTROLS, GuardrailResult, PromotionEvidence, usable
+from trainworthy.lifecycle.promotion.history import RolledBack
+from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate
+from trainworthy.lifecycle.run_config import first_model_fix
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.tasks.interval import groups_to_show
+from trainworthy.lifecycle.wording import count, decimals_of, metric_name
 
 Outcome = Literal["promote", "shadow", "reject"]
 _WORST_FIRST: tuple[Outcome, ...] = ("reject", "shadow", "promote")

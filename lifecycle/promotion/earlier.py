@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import STAGES, STEPS, Step
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Step
 
 # Asked of the model as it stands after the stage. The other checks of a stage are about its own updates: where the next
 # stage goes on from these, they are in the model that ships, and nothing later can vouch for them.

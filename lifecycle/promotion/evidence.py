@@ -8,11 +8,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from lifecycle.promotion.history import RolledBack
-from lifecycle.protocol.records import Comparison, Control, Estimate, Metric
-from lifecycle.protocol.words import Words
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.use_case import Guardrail
+from trainworthy.lifecycle.promotion.history import RolledBack
+from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, Metric
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.use_case import Guardrail
 
 CONTROLS = ("dataset", "benchmark", "cost", "reproducibility", "deployment")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lifecycle.errors import ChampionError
-from lifecycle.promotion.log import LogEntry
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class RolledBack(Frozen):

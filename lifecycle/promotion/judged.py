@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import cast
 
-from lifecycle.files.versions import published_version, read_versions
-from lifecycle.promotion import log
-from lifecycle.promotion.log import LogEntry
-from lifecycle.protocol.records import DatasetVersion
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.use_case import DatasetSpec
-from lifecycle.storage.records import RecordStore
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.files.versions import published_version, read_versions
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.use_case import DatasetSpec
+from trainworthy.lifecycle.storage.records import RecordStore
+from trainworthy.lifecycle.use_case import UseCase
 
 NOTHING_NEWER = "publish the next version: trainworthy datasets publish --help"
 

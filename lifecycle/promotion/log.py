@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from lifecycle.errors import RecordError
-from lifecycle.identity import canonical_json, sha256_json
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.identity import canonical_json, sha256_json
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 Action = Literal["promote", "shadow", "reject", "rollback"]
 

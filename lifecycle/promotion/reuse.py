@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lifecycle.protocol.records import Verdict
+from trainworthy.lifecycle.protocol.records import Verdict
 
 
 def still_answers(

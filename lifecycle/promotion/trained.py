@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lifecycle.errors import RecordError
-from lifecycle.promotion import log
-from lifecycle.promotion.log import LogEntry
-from lifecycle.protocol.records import STAGES, DatasetVersion, StoppedStep
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.log import LogEntry
+from trainworthy.lifecycle.protocol.records import STAGES, DatasetVersion, StoppedStep
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.records import FileRecordStore
 
 
 class Trained(Frozen):

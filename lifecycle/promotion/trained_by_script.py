@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lifecycle.gates.preflight import trials_of
-from lifecycle.protocol.records import PreflightReport, StageReport
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.protocol.records import PreflightReport, StageReport
 
 
 def inexact_resume(script: str | None, full: StageReport, preflight: PreflightReport) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.training import Precision
 
 Source = Literal["traced", "calibrated", "corrected", "extrapolated"]
 

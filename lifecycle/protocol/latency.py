@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 # A wait of this share of the wall time says that there was other work.
 BUSY_SHARE = 0.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 Taxon = Literal["L1.1", "L1.2", "L1.3", "L1.4", "L2", "L3.1", "L3.2", "L3.3"]
 

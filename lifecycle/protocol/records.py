@@ -16,9 +16,9 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, PrivateAttr
 
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.training import Action
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.training import Action
 
 Step = Literal["dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion"]
 STEPS: tuple[Step, ...] = ("dataset", "snapshot", "preflight", "smoke", "pilot", "full", "evaluation", "promotion")

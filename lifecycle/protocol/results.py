@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from lifecycle.protocol.forecasts import GpuFit, MemoryForecast, RunTime, StepTime
-from lifecycle.protocol.jobs import CheckpointRef
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.leak import Leak
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast, RunTime, StepTime
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.protocol.records import (
     Alarm,
     Attempt,
     Estimate,
@@ -19,9 +19,9 @@ from lifecycle.protocol.records import (
     StoredFile,
     TrainingFigures,
 )
-from lifecycle.protocol.trial import Trial
-from lifecycle.protocol.words import Words
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class GoldenAnswers(Frozen):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lifecycle.protocol.checks import Severity, Status
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.protocol.checks import Severity, Status
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class Trial(Frozen):

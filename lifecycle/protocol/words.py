@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 class Words(Frozen):

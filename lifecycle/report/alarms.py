@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.protocol.records import Alarm, StageReport
-from lifecycle.wording import count, words
+from trainworthy.lifecycle.protocol.records import Alarm, StageReport
+from trainworthy.lifecycle.wording import count, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.gates.preflight import trials_of
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.report.outcome import Records
-from lifecycle.report.sections import check_note, check_summary
+from trainworthy.lifecycle.gates.preflight import trials_of
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.report.outcome import Records
+from trainworthy.lifecycle.report.sections import check_note, check_summary
 
 
 @dataclass(frozen=True)

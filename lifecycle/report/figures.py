@@ -6,15 +6,15 @@ import base64
 import struct
 from dataclasses import dataclass
 
-from lifecycle.gates.learning_rate import suggested_range
-from lifecycle.protocol.records import Comparison, EvaluationReport, StageReport
-from lifecycle.protocol.words import Words
-from lifecycle.report import pictures, sections
-from lifecycle.report.alarms import told_marks
-from lifecycle.report.formatting import estimate, figure, number
-from lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
-from lifecycle.report.training_curve import told as told_curve
-from lifecycle.wording import count, metric_name
+from trainworthy.lifecycle.gates.learning_rate import suggested_range
+from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, StageReport
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report import pictures, sections
+from trainworthy.lifecycle.report.alarms import told_marks
+from trainworthy.lifecycle.report.formatting import estimate, figure, number
+from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
+from trainworthy.lifecycle.report.training_curve import told as told_curve
+from trainworthy.lifecycle.wording import count, metric_name
 
 
 @dataclass(frozen=True)

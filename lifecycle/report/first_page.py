@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lifecycle.protocol.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
-from lifecycle.protocol.words import Words
-from lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point
-from lifecycle.report.origins import commit_state
-from lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
-from lifecycle.report.pictures import overall_metrics, validation_loss
-from lifecycle.report.sections import forecast_rows
-from lifecycle.tasks import words_of
-from lifecycle.wording import count, metric_name
+from trainworthy.lifecycle.protocol.records import Comparison, DatasetVersion, EvaluationReport, Snapshot, Verdict
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report.formatting import HASH_PREFIX, capital, day, estimate, figure, limits, point
+from trainworthy.lifecycle.report.origins import commit_state
+from trainworthy.lifecycle.report.outcome import Records, all_comparisons, found, reading, said, stages_of
+from trainworthy.lifecycle.report.pictures import overall_metrics, validation_loss
+from trainworthy.lifecycle.report.sections import forecast_rows
+from trainworthy.lifecycle.tasks import words_of
+from trainworthy.lifecycle.wording import count, metric_name
 
 # What fits on one printed page; the rest stands further below.
 MAX_REASONS, MAX_CHANGES = 6, 4

@@ -10,8 +10,8 @@ import math
 import re
 from typing import Any
 
-from lifecycle.protocol.records import Estimate, Forecast
-from lifecycle.wording import count, decimals_of, figures, words
+from trainworthy.lifecycle.protocol.records import Estimate, Forecast
+from trainworthy.lifecycle.wording import count, decimals_of, figures, words
 
 MINUS = "\N{MINUS SIGN}"
 NOT_FINITE = "not a number"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lifecycle.protocol.checks import stopping
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.checks import stopping
+from trainworthy.lifecycle.protocol.records import (
     DatasetVersion,
     EvaluationReport,
     PreflightReport,
@@ -15,11 +15,11 @@ from lifecycle.protocol.records import (
     StageReport,
     Verdict,
 )
-from lifecycle.report.formatting import day, estimate, figure, interval, share
-from lifecycle.report.outcome import avoided, check_sentence, in_brief, reading
-from lifecycle.report.pictures import validation_loss
-from lifecycle.tasks import words_of
-from lifecycle.wording import count, metric_name, words
+from trainworthy.lifecycle.report.formatting import day, estimate, figure, interval, share
+from trainworthy.lifecycle.report.outcome import avoided, check_sentence, in_brief, reading
+from trainworthy.lifecycle.report.pictures import validation_loss
+from trainworthy.lifecycle.tasks import words_of
+from trainworthy.lifecycle.wording import count, metric_name, words
 
 # Dagster shows Markdown below 1,000 characters in place, and behind a click from there on.
 MAX_MARKDOWN = 950

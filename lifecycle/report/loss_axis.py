@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.protocol.records import CurvePoint, StageReport
+from trainworthy.lifecycle.protocol.records import CurvePoint, StageReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.records import (
     STEPS,
     DatasetVersion,
     EvaluationReport,
@@ -14,7 +14,7 @@ from lifecycle.protocol.records import (
     StageReport,
     Verdict,
 )
-from lifecycle.report.outcome import Records, found
+from trainworthy.lifecycle.report.outcome import Records, found
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.protocol.records import (
     STAGES,
     STEPS,
     Comparison,
@@ -23,11 +23,11 @@ from lifecycle.protocol.records import (
     StoppedStep,
     Verdict,
 )
-from lifecycle.protocol.words import Words
-from lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
-from lifecycle.tasks import words_of
-from lifecycle.tasks.interval import groups_to_show
-from lifecycle.wording import count, metric_name
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report.formatting import estimate, interval, limits, plain, sentence_case, usd
+from trainworthy.lifecycle.tasks import words_of
+from trainworthy.lifecycle.tasks.interval import groups_to_show
+from trainworthy.lifecycle.wording import count, metric_name
 
 Records = Mapping[Step, Record]
 Kind = TypeVar("Kind", bound=Record)

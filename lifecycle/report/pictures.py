@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.protocol.records import Comparison, EvaluationReport, Metric, StageReport
-from lifecycle.protocol.words import Words
-from lifecycle.report.training_curve import training_curve
-from lifecycle.tasks import is_better_higher, words_of
-from lifecycle.wording import figures, metric_name
+from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, Metric, StageReport
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report.training_curve import training_curve
+from trainworthy.lifecycle.tasks import is_better_higher, words_of
+from trainworthy.lifecycle.wording import figures, metric_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

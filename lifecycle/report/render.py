@@ -12,10 +12,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle import wording
-from lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
-from lifecycle.report import alarms, battery, figures, first_page, formatting, origins, outcome, scaling, sections
-from lifecycle.report.outcome import Records
+from trainworthy.lifecycle import wording
+from trainworthy.lifecycle.protocol.records import DatasetVersion, EvaluationReport, Snapshot, Step, Verdict
+from trainworthy.lifecycle.report import (
+    alarms,
+    battery,
+    figures,
+    first_page,
+    formatting,
+    origins,
+    outcome,
+    scaling,
+    sections,
+)
+from trainworthy.lifecycle.report.outcome import Records
 
 if TYPE_CHECKING:
     from jinja2 import Environment

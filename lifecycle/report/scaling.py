@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lifecycle.cost.forecast_error import reached_by_full
-from lifecycle.protocol.records import SeedResult, StageReport
-from lifecycle.report.formatting import figure
-from lifecycle.report.outcome import Records, stages_of
-from lifecycle.wording import metric_name
+from trainworthy.lifecycle.cost.forecast_error import reached_by_full
+from trainworthy.lifecycle.protocol.records import SeedResult, StageReport
+from trainworthy.lifecycle.report.formatting import figure
+from trainworthy.lifecycle.report.outcome import Records, stages_of
+from trainworthy.lifecycle.wording import metric_name
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lifecycle.cost.forecast_error import Reckoning, reckonings
-from lifecycle.protocol.checks import CheckResult, Status
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.cost.forecast_error import Reckoning, reckonings
+from trainworthy.lifecycle.protocol.checks import CheckResult, Status
+from trainworthy.lifecycle.protocol.records import (
     STAGES,
     STEPS,
     Comparison,
@@ -21,13 +21,22 @@ from lifecycle.protocol.records import (
     Step,
     Verdict,
 )
-from lifecycle.protocol.trial import Trial
-from lifecycle.protocol.words import Words
-from lifecycle.report.formatting import estimate, interval, plain, quantity, seconds, sentence_case, share, size
-from lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
-from lifecycle.report.pictures import CANDIDATE, overall_of_slices, slice_metric, slice_metrics, worst_first
-from lifecycle.tasks import is_better_higher
-from lifecycle.wording import metric_name, stage_metric_name, words
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report.formatting import (
+    estimate,
+    interval,
+    plain,
+    quantity,
+    seconds,
+    sentence_case,
+    share,
+    size,
+)
+from trainworthy.lifecycle.report.outcome import CONTROLS, Records, found, reading, stages_of
+from trainworthy.lifecycle.report.pictures import CANDIDATE, overall_of_slices, slice_metric, slice_metrics, worst_first
+from trainworthy.lifecycle.tasks import is_better_higher
+from trainworthy.lifecycle.wording import metric_name, stage_metric_name, words
 
 # A table of more rows than this is read in the record, not in a report.
 MAX_ROWS = 200

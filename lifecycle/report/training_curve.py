@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.protocol.records import CurvePoint, StageReport
-from lifecycle.report.alarms import draw_marks
-from lifecycle.report.loss_axis import clip, clipped_at, drawable
+from trainworthy.lifecycle.protocol.records import CurvePoint, StageReport
+from trainworthy.lifecycle.report.alarms import draw_marks
+from trainworthy.lifecycle.report.loss_axis import clip, clipped_at, drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

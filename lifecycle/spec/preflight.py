@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 

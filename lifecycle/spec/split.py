@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 SPLITS = ("training", "validation", "calibration", "benchmark")
 _DURATION = r"[1-9][0-9]*[dh]"

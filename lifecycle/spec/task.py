@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 KindName = Literal["binary", "multiclass", "multilabel", "regression", "segmentation", "language_model"]
 KINDS: tuple[KindName, ...] = ("binary", "multiclass", "multilabel", "regression", "segmentation", "language_model")

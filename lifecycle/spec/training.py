@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 
 def _odd(count: int) -> int:

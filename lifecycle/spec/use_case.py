@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from lifecycle.spec.frozen import Frozen
-from lifecycle.spec.preflight import PreflightSpec
-from lifecycle.spec.split import SplitSpec
-from lifecycle.spec.task import TaskSpec
-from lifecycle.spec.training import StagesSpec, TrainingSpec
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.split import SplitSpec
+from trainworthy.lifecycle.spec.task import TaskSpec
+from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lifecycle.errors import CheckpointError
-from lifecycle.identity import sha256_file
-from lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lifecycle.error_causes import PreemptedError
-from lifecycle.errors import LeaseLostError
-from lifecycle.identity import canonical_json
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import AnyJob, TrainJob
-from lifecycle.storage.checkpoints import durable_folder
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.errors import LeaseLostError
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
+from trainworthy.lifecycle.storage.checkpoints import durable_folder
+from trainworthy.lifecycle.storage.state import write_atomic
 
 NAME = ".lease"
 RENEW_SECONDS = 5.0

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lifecycle.errors import RecordError
-from lifecycle.identity import canonical_json
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.state import StateFolder, sync_folder
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import StateFolder, sync_folder
 
 
 class VersionMetrics(Frozen):

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lifecycle.progress import say
-from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.spec.frozen import Frozen
 
 FILE_NAME = "metrics.jsonl"
 RETRY_SECONDS = 2.0

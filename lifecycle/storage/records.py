@@ -14,10 +14,10 @@ from typing import Protocol
 
 from pydantic import ValidationError
 
-from lifecycle.errors import RecordError
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.records import FORM, RECORD_TYPES, Record, Step, StoppedStep, Written
-from lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.records import FORM, RECORD_TYPES, Record, Step, StoppedStep, Written
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 
 class RecordStore(Protocol):

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from lifecycle.errors import SettingsError
+from trainworthy.lifecycle.errors import SettingsError
 
 # Below it Dagster's database would be the first that fails, in the middle of a step.
 LEAST_FREE_BYTES = 300_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lifecycle.errors import RecordError
-from lifecycle.protocol.records import PARENTS, Record, Step
-from lifecycle.storage.records import RecordStore, record_sha256
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.protocol.records import PARENTS, Record, Step
+from trainworthy.lifecycle.storage.records import RecordStore, record_sha256
 
 
 def upstream_records(store: RecordStore, use_case: str, step: Step, run_id: str) -> dict[Step, Record]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from lifecycle.protocol.records import Record
-from lifecycle.protocol.words import Words
-from lifecycle.spec.task import ClassValue, KindName, Target
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.kind import Kind
-from lifecycle.tasks.language_model import LanguageModel
-from lifecycle.tasks.multiclass import Multiclass
-from lifecycle.tasks.multilabel import Multilabel
-from lifecycle.tasks.regression import Regression
-from lifecycle.tasks.segmentation import Segmentation
+from trainworthy.lifecycle.protocol.records import Record
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.spec.task import ClassValue, KindName, Target
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.language_model import LanguageModel
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.multilabel import Multilabel
+from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.tasks.segmentation import Segmentation
 
 
 def kind_of(target: Target) -> Kind:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError, did_you_mean
-from lifecycle.tasks.encoding import Encoding, fit_encoding
-from lifecycle.tasks.kind import BASELINES, Kind
+from trainworthy.lifecycle.errors import EvaluationError, did_you_mean
+from trainworthy.lifecycle.tasks.encoding import Encoding, fit_encoding
+from trainworthy.lifecycle.tasks.kind import BASELINES, Kind
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # scikit-learn's trees take codes below 255; one of them is for rare and unseen categories.
 MOST_TREE_CATEGORIES = 254

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.interval import joined_codes
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups
-from lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
-from lifecycle.tasks.probabilities import (
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.interval import joined_codes
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups
+from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, ratio
+from trainworthy.lifecycle.tasks.probabilities import (
     brier,
     calibration_error_left_out,
     checked,
@@ -22,15 +22,15 @@ from lifecycle.tasks.probabilities import (
     reliability,
     require_both_classes,
 )
-from lifecycle.tasks.ranking import auc_left_out
+from trainworthy.lifecycle.tasks.ranking import auc_left_out
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.protocol.records import ReliabilityBin
-    from lifecycle.spec.training import TrainingSpec
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.protocol.records import ReliabilityBin
+    from trainworthy.lifecycle.spec.training import TrainingSpec
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # A label is predicted from this probability on, where a metric asks for a prediction of 0 or 1.
 THRESHOLD = 0.5
@@ -124,7 +124,7 @@ class Binary(FewNumbers):
 
     def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
         """Platt scaling."""
-        from lifecycle.tasks.platt import fit_platt
+        from trainworthy.lifecycle.tasks.platt import fit_platt
 
         return dict(fit_platt(labels, answers))
 
@@ -133,7 +133,7 @@ class Binary(FewNumbers):
         return {"slope": 1.0, "intercept": 0.0}
 
     def calibrated(self, answers: Any, state: Mapping[str, Any]) -> np.ndarray:
-        from lifecycle.tasks.platt import apply_platt
+        from trainworthy.lifecycle.tasks.platt import apply_platt
 
         return apply_platt(answers, state)
 
@@ -155,7 +155,7 @@ class Binary(FewNumbers):
         """The share of label 1, logistic regression, boosted trees."""
         import numpy as np
 
-        from lifecycle.tasks.baselines import boosted_classes, logistic_regression
+        from trainworthy.lifecycle.tasks.baselines import boosted_classes, logistic_regression
 
         require_both_classes(labels)
         if name == "prior":

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.spec.task import TaskSpec, target_of
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.tasks import Kind, kind_of
-from lifecycle.tasks.kind import BASELINES
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.spec.task import TaskSpec, target_of
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.tasks import Kind, kind_of
+from trainworthy.lifecycle.tasks.kind import BASELINES
 
 
 def metric_problems(values: Mapping[str, Any]) -> list[Problem]:

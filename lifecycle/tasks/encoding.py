@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import EvaluationError, did_you_mean
-from lifecycle.files.values import is_file_column
-from lifecycle.tasks.file_numbers import Form, file_numbers, form_of
+from trainworthy.lifecycle.errors import EvaluationError, did_you_mean
+from trainworthy.lifecycle.files.values import is_file_column
+from trainworthy.lifecycle.tasks.file_numbers import Form, file_numbers, form_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lifecycle.errors import EvaluationError
-from lifecycle.files.pictures import in_eight_bits, open_picture
-from lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.files.pictures import in_eight_bits, open_picture
+from trainworthy.lifecycle.files.tree import in_threads
 
 if TYPE_CHECKING:
     import numpy as np

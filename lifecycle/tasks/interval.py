@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.records import Estimate
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.interval import MINIMUM_GROUPS
-from lifecycle.tasks.metric import TaskMetric
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
+from trainworthy.lifecycle.tasks.metric import TaskMetric
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.protocol.records import ReliabilityBin
-    from lifecycle.spec.training import TrainingSpec
+    from trainworthy.lifecycle.protocol.records import ReliabilityBin
+    from trainworthy.lifecycle.spec.training import TrainingSpec
 
     # Rows with the feature columns → answers (N, *answer_shape).
     Predictor = Callable[[pd.DataFrame], np.ndarray]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.protocol.jobs import Rows
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.kind import Kind
 
 if TYPE_CHECKING:
     import numpy as np

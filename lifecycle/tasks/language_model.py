@@ -20,12 +20,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
-from lifecycle.tasks.metric import TaskMetric, ratio
-from lifecycle.tasks.multiclass import SUM_TOLERANCE
-from lifecycle.tasks.places import (
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
+from trainworthy.lifecycle.tasks.metric import TaskMetric, ratio
+from trainworthy.lifecycle.tasks.multiclass import SUM_TOLERANCE
+from trainworthy.lifecycle.tasks.places import (
     CALIBRATION_ERROR,
     CALIBRATION_NAMES,
     UNSCORED,
@@ -33,14 +33,14 @@ from lifecycle.tasks.places import (
     calibration_statistics,
     sums_of,
 )
-from lifecycle.tasks.probabilities import logarithms
-from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of, later_changed
+from trainworthy.lifecycle.tasks.probabilities import logarithms
+from trainworthy.lifecycle.tasks.texts import BYTES, NOTHING, bytes_of, later_changed
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # Of each document while training: 32 places of 256 probabilities are 64 KiB a row.
 PLACES = 32
@@ -277,7 +277,7 @@ class LanguageModel(Places):
         self, name: str, training: pd.DataFrame, columns: list[str], labels: np.ndarray, seed: int
     ) -> Predictor:
         """The share of each byte, or a byte n-gram of the feature that is the text. Raises EvaluationError."""
-        from lifecycle.tasks.ngram import ConstantBytes, fit_ngram
+        from trainworthy.lifecycle.tasks.ngram import ConstantBytes, fit_ngram
 
         if name == "prior":
             return ConstantBytes(self.prior(labels)[0], self.length, self._places)

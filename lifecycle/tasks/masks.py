@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import EvaluationError
-from lifecycle.files.pictures import open_picture
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.files.pictures import open_picture
 
 if TYPE_CHECKING:
     import numpy as np

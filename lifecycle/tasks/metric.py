@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.protocol.records import Estimate
-from lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.tasks.interval import group_codes, jackknife_estimate, mean_estimate
 
 if TYPE_CHECKING:
     import numpy as np

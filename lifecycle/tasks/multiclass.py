@@ -10,19 +10,24 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, calibration_error_left_out, logarithms, reliability
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
+from trainworthy.lifecycle.tasks.probabilities import (
+    SMALLEST_PROBABILITY,
+    calibration_error_left_out,
+    logarithms,
+    reliability,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.protocol.records import ReliabilityBin
-    from lifecycle.spec.training import TrainingSpec
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.protocol.records import ReliabilityBin
+    from trainworthy.lifecycle.spec.training import TrainingSpec
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # How far from 1 the probabilities of a row may add up: float32 sums of many classes differ by less.
 SUM_TOLERANCE = 1e-3
@@ -211,7 +216,7 @@ class Multiclass(FewNumbers):
         """The share of each class, multinomial logistic regression, boosted trees."""
         import numpy as np
 
-        from lifecycle.tasks.baselines import boosted_classes, logistic_regression
+        from trainworthy.lifecycle.tasks.baselines import boosted_classes, logistic_regression
 
         if name == "prior":
             shares = self.prior(labels)

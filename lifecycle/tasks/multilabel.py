@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.kind import COPY_OF_LABELS, Event, FewNumbers, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
-from lifecycle.tasks.ranking import auc_left_out
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.kind import COPY_OF_LABELS, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.metric import TaskMetric, cell_sums, mean_of_known, ratio
+from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, answers_by_bin, calibration_error_left_out
+from trainworthy.lifecycle.tasks.ranking import auc_left_out
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.protocol.records import ReliabilityBin
-    from lifecycle.spec.training import TrainingSpec
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.protocol.records import ReliabilityBin
+    from trainworthy.lifecycle.spec.training import TrainingSpec
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # A label is predicted from this probability on, where a metric asks for a prediction.
 THRESHOLD = 0.5
@@ -181,7 +181,7 @@ class Multilabel(FewNumbers):
 
     def fit_calibration(self, labels: Any, answers: Any) -> dict[str, Any]:
         """Platt scaling of each label; one that all of these rows have, or none, stays as it is."""
-        from lifecycle.tasks.platt import fit_platt
+        from trainworthy.lifecycle.tasks.platt import fit_platt
 
         labels, answers = self.checked(labels, answers)
         states = [
@@ -228,7 +228,7 @@ class Multilabel(FewNumbers):
         """
         import numpy as np
 
-        from lifecycle.tasks.baselines import boosted_labels, logistic_regressions
+        from trainworthy.lifecycle.tasks.baselines import boosted_labels, logistic_regressions
 
         shares = self.prior(labels)
         varied = np.flatnonzero((shares > 0) & (shares < 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
+from trainworthy.lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
 
 if TYPE_CHECKING:
     import numpy as np

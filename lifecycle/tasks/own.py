@@ -20,17 +20,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError, Problem, UseCaseError
-from lifecycle.tasks.kind import Kind
-from lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
-from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
+from trainworthy.lifecycle.errors import EvaluationError, Problem, UseCaseError
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
+from trainworthy.lifecycle.tasks.metric import TaskMetric, group_sums, ratio
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.protocol.jobs import Rows
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.protocol.jobs import Rows
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 FILE, BASELINE = "metrics.py", "baseline_"
 # Columns of the table of predictions.
@@ -50,7 +50,7 @@ def own_figures(
     """
     import numpy as np
 
-    from lifecycle.task import told_of
+    from trainworthy.lifecycle.task import told_of
 
     folder = Path(str(module.__file__)).parent
     try:
@@ -101,7 +101,7 @@ def own_baseline(
     labels = kind.checked_labels(training[label])
 
     def tried(work: Callable[[], Any]) -> Any:
-        from lifecycle.task import told_of
+        from trainworthy.lifecycle.task import told_of
 
         folder = Path(str(module.__file__)).parent
         try:
@@ -138,8 +138,8 @@ def try_own(
 
     `seen` are the columns of `rows` that metrics see. Where answers have places, metrics are given TRIED_ROWS rows.
     """
-    from lifecycle.task import load_module, load_task
-    from lifecycle.tasks.baselines import BASELINES
+    from trainworthy.lifecycle.task import load_module, load_task
+    from trainworthy.lifecycle.tasks.baselines import BASELINES
 
     kind, sensitive, features = kind_of_rows(columns), bool(columns.sensitive), list(columns.features)
     labels = labels_of(columns, rows)
@@ -164,7 +164,7 @@ def own_problems(
 
     `known` are the kind's metrics.
     """
-    from lifecycle.tasks.baselines import BASELINES
+    from trainworthy.lifecycle.tasks.baselines import BASELINES
 
     own = [name for name in baselines if name not in BASELINES]
     problems = [

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.files.pictures import in_eight_bits, open_picture
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.files.pictures import in_eight_bits, open_picture
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # Pixels that a model is fitted on: 30,000 take 0.3 s with five classes, and more change the score in the third digit.
 FITTED_PIXELS = 30_000
@@ -71,8 +71,8 @@ def _model(name: str, seed: int) -> Any:
 
 def _picture_columns(rows: pd.DataFrame, columns: list[str]) -> list[str]:
     """Columns whose files are pictures; arrays and texts beside them have no pixels."""
-    from lifecycle.files.values import is_file_column
-    from lifecycle.tasks.file_numbers import form_of
+    from trainworthy.lifecycle.files.values import is_file_column
+    from trainworthy.lifecycle.tasks.file_numbers import form_of
 
     files = [name for name in columns if is_file_column(rows[name])]
     found = [name for name in files if form_of(rows[name].dropna().to_list()).kind in ("grey", "colour")]

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.records import ReliabilityBin
-from lifecycle.tasks.kind import Kind, Usual, same_length
-from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
-from lifecycle.tasks.probabilities import logarithms
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.records import ReliabilityBin
+from trainworthy.lifecycle.tasks.kind import Kind, Usual, same_length
+from trainworthy.lifecycle.tasks.metric import TaskMetric, group_sums, ratio
+from trainworthy.lifecycle.tasks.probabilities import logarithms
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from lifecycle.spec.training import TrainingSpec
+    from trainworthy.lifecycle.spec.training import TrainingSpec
 
 # They are fixed, so that they can be summed over rows.
 CALIBRATION_BINS = 10

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, checked, require_both_classes
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.tasks.probabilities import SMALLEST_PROBABILITY, checked, require_both_classes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.records import ReliabilityBin
-from lifecycle.tasks.kind import vector
-from lifecycle.tasks.metric import ratio
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.records import ReliabilityBin
+from trainworthy.lifecycle.tasks.kind import vector
+from trainworthy.lifecycle.tasks.metric import ratio
 
 if TYPE_CHECKING:
     import numpy as np

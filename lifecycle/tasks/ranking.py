@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.tasks.probabilities import require_both_classes
+from trainworthy.lifecycle.tasks.probabilities import require_both_classes
 
 if TYPE_CHECKING:
     import numpy as np

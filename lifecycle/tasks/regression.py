@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.records import ReliabilityBin
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
-from lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, FewNumbers, few_groups, same_length, vector
-from lifecycle.tasks.metric import TaskMetric, group_sums, ratio
-from lifecycle.tasks.probabilities import answers_by_bin
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.records import ReliabilityBin
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, joined_codes
+from trainworthy.lifecycle.tasks.kind import COPY_OF_NUMBERS, Event, FewNumbers, few_groups, same_length, vector
+from trainworthy.lifecycle.tasks.metric import TaskMetric, group_sums, ratio
+from trainworthy.lifecycle.tasks.probabilities import answers_by_bin
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.spec.training import TrainingSpec
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.spec.training import TrainingSpec
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # Parts of the label of equal mass, of which a sample takes its share each.
 STRATA = 10
@@ -255,7 +255,7 @@ class Regression(FewNumbers):
         """The best constant, ridge regression, boosted trees. Of quantiles ridge adds those of its own residuals."""
         import numpy as np
 
-        from lifecycle.tasks.baselines import boosted_numbers, ridge
+        from trainworthy.lifecycle.tasks.baselines import boosted_numbers, ridge
 
         if name == "prior" or labels.min() == labels.max():
             constant = self.prior(labels)

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
-from lifecycle.tasks.metric import TaskMetric, mean_of_known, ratio
-from lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
-from lifecycle.tasks.places import (
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Event, few_groups, same_length
+from trainworthy.lifecycle.tasks.metric import TaskMetric, mean_of_known, ratio
+from trainworthy.lifecycle.tasks.multiclass import MOST_EVENTS, SUM_TOLERANCE, fit_slope_and_intercepts
+from trainworthy.lifecycle.tasks.places import (
     CALIBRATION_ERROR,
     CALIBRATION_NAMES,
     UNSCORED,
@@ -32,13 +32,13 @@ from lifecycle.tasks.places import (
     calibration_statistics,
     sums_of,
 )
-from lifecycle.tasks.probabilities import logarithms
+from trainworthy.lifecycle.tasks.probabilities import logarithms
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from lifecycle.tasks.kind import Predictor
+    from trainworthy.lifecycle.tasks.kind import Predictor
 
 # Pixels in each direction that a mask is judged by while training.
 GRID = 32
@@ -153,7 +153,7 @@ class Segmentation(Places):
         """The masks of files, `(N, height, width)` uint8; labels of the grid as they are. Raises EvaluationError."""
         import numpy as np
 
-        from lifecycle.tasks.masks import read_masks
+        from trainworthy.lifecycle.tasks.masks import read_masks
 
         values = np.asarray(values)
         return self.checked_labels(values) if values.ndim > 1 else read_masks(values.tolist(), len(self.classes))
@@ -359,7 +359,7 @@ class Segmentation(Places):
         """The share of each class, or a model of each pixel by its colours, those around it and its place."""
         import numpy as np
 
-        from lifecycle.tasks.pixels import pixel_model
+        from trainworthy.lifecycle.tasks.pixels import pixel_model
 
         constant = self.prior(labels)
         predict = None if name == "prior" else pixel_model(name, training, columns, labels, len(self.classes), seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.errors import EvaluationError
 
 if TYPE_CHECKING:
     import numpy as np

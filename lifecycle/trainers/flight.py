@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from lifecycle.engine.trainers.session import TrainingSession as Flight
+from trainworthy.lifecycle.engine.trainers.session import TrainingSession as Flight
 
-warnings.warn("Flight is TrainingSession of lifecycle.trainers.session now", FutureWarning, stacklevel=2)
+warnings.warn("Flight is TrainingSession of trainworthy.lifecycle.trainers.session now", FutureWarning, stacklevel=2)
 
 __all__ = ["Flight"]

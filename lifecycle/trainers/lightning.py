@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.engine.trainers.session import TrainingSession
-from lifecycle.errors import TrainingError
+from trainworthy.lifecycle.engine.trainers.session import TrainingSession
+from trainworthy.lifecycle.errors import TrainingError
 
 if TYPE_CHECKING or "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]

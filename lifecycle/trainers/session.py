@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lifecycle.engine.trainers.session import TrainingSession
+from trainworthy.lifecycle.engine.trainers.session import TrainingSession
 
 __all__ = ["TrainingSession"]

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 from transformers.trainer_utils import IntervalStrategy  # pyright: ignore[reportMissingImports]
 
-from lifecycle.engine.trainers.session import TrainingSession
+from trainworthy.lifecycle.engine.trainers.session import TrainingSession
 
 FOLDER = "checkpoint"
 

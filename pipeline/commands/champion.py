@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 # Not an error's code: a script can tell "none yet" from a log that cannot be read.
 NO_CHAMPION = 3
@@ -23,7 +23,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the version, or its data; NO_CHAMPION if there is none."""
-    from pipeline.show import champion_version
+    from trainworthy.pipeline.show import champion_version
 
     version = champion_version(parsed.use_case)
     if version is None:
@@ -34,8 +34,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _data(parsed: argparse.Namespace) -> str:
-    from lifecycle.run_config import config_text
-    from pipeline.show import find_use_case, standing_of
+    from trainworthy.lifecycle.run_config import config_text
+    from trainworthy.pipeline.show import find_use_case, standing_of
 
     trained_on = standing_of(find_use_case(parsed.use_case)).trained_on
     assert trained_on is not None

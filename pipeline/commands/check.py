@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -27,8 +27,8 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print a line for each part, and what is wrong with it; 1 if anything is."""
-    from pipeline.check import check_use_case, parts_text
-    from pipeline.mend import mend
+    from trainworthy.pipeline.check import check_use_case, parts_text
+    from trainworthy.pipeline.mend import mend
 
     if parsed.mend:
         print(mend(parsed.use_case))

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -66,8 +66,8 @@ def add(commands: Subparsers) -> None:
 
 def run_review(parsed: argparse.Namespace) -> int:
     """Ask, or write what the options say; 1 if inputs wait and nobody can be asked."""
-    from lifecycle.errors import Problem, UseCaseError
-    from pipeline.review import review, waiting
+    from trainworthy.lifecycle.errors import Problem, UseCaseError
+    from trainworthy.pipeline.review import review, waiting
 
     columns, known = parsed.column or [], parsed.known or []
     problems = []
@@ -92,7 +92,7 @@ def run_review(parsed: argparse.Namespace) -> int:
 
 def run_suggest(parsed: argparse.Namespace) -> int:
     """Print the draft, or write it."""
-    from pipeline.suggest import Asked, suggest
+    from trainworthy.pipeline.suggest import Asked, suggest
 
     asked = Asked(tuple(parsed.sources), parsed.target, parsed.time, tuple(parsed.key or ()), parsed.out)
     print(suggest(asked).removesuffix("\n"))
@@ -101,7 +101,7 @@ def run_suggest(parsed: argparse.Namespace) -> int:
 
 def run_test(parsed: argparse.Namespace) -> int:
     """Print what was found; 1 if a rule can never fail."""
-    from pipeline.rule_test import tested_rules, tested_text
+    from trainworthy.pipeline.rule_test import tested_rules, tested_text
 
     tested = tested_rules(parsed.use_case, parsed.version)
     print(tested_text(tested))
@@ -110,7 +110,7 @@ def run_test(parsed: argparse.Namespace) -> int:
 
 def run_pin(parsed: argparse.Namespace) -> int:
     """Write the reference."""
-    from pipeline.pin import pin
+    from trainworthy.pipeline.pin import pin
 
     print(pin(parsed.use_case, parsed.version))
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -41,7 +41,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print every published version."""
-    from pipeline.datasets import datasets_text
+    from trainworthy.pipeline.datasets import datasets_text
 
     print(datasets_text())
     return 0
@@ -49,7 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def run_publish(parsed: argparse.Namespace) -> int:
     """Publish a version."""
-    from pipeline.datasets import publish_dataset
+    from trainworthy.pipeline.datasets import publish_dataset
 
     print(publish_dataset(parsed.dataset, parsed.version, parsed.parameters, parsed.source, parsed.backfill))
     return 0
@@ -57,7 +57,7 @@ def run_publish(parsed: argparse.Namespace) -> int:
 
 def run_diff(parsed: argparse.Namespace) -> int:
     """Print what differs; 1 if old rows or labels changed undeclared."""
-    from pipeline.datasets_diff import diff_text
+    from trainworthy.pipeline.datasets_diff import diff_text
 
     text, undeclared = diff_text(parsed.versions, parsed.key.split(",") if parsed.key else [], parsed.out)
     print(text)

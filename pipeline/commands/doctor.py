@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -17,8 +17,8 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print every check; 1 if one fails, warnings are none."""
-    from lifecycle.protocol.checks import stopping
-    from pipeline.doctor.examine import examine, mend, summary, text
+    from trainworthy.lifecycle.protocol.checks import stopping
+    from trainworthy.pipeline.doctor.examine import examine, mend, summary, text
 
     if parsed.mend:
         print("\n".join(mend()) or "nothing to repair")

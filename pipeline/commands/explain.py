@@ -8,11 +8,11 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
     # At run time it would cost every command a quarter of its start.
-    from lifecycle.gates.check import CheckWords
+    from trainworthy.lifecycle.gates.check import CheckWords
 
 WIDTH = 100
 # Checks that are asked of figures, and a family that model.py has: they stand beside the catalogue.
@@ -33,8 +33,8 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print one check, a family's, or the list of all."""
-    from lifecycle.errors import nearest
-    from lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.errors import nearest
+    from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 
     if parsed.check in BESIDE:
         print(f"{parsed.check}: {BESIDE[parsed.check]}")

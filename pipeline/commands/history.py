@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -16,7 +16,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the history."""
-    from pipeline.history import history_text
+    from trainworthy.pipeline.history import history_text
 
     print(history_text(parsed.use_case))
     return 0

@@ -7,12 +7,12 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 if TYPE_CHECKING:
-    from lifecycle.spec.split import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
-    from lifecycle.spec.task import KindName
-    from pipeline.scaffold.create import Created
+    from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+    from trainworthy.lifecycle.spec.task import KindName
+    from trainworthy.pipeline.scaffold.create import Created
 
 
 # Roles whose remark says why the model does not read the column.
@@ -59,9 +59,9 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Write the use case and say what to do next."""
-    from pipeline.scaffold.create import create
-    from pipeline.scaffold.request import Request
-    from resources.settings import read_settings
+    from trainworthy.pipeline.scaffold.create import create
+    from trainworthy.pipeline.scaffold.request import Request
+    from trainworthy.resources.settings import read_settings
 
     request = Request(
         name=parsed.name,
@@ -87,7 +87,7 @@ def _told(name: str, source: str, created: Created) -> str:
     """What was written, what was guessed, what to review, and the next commands."""
     no_inputs = [f"  {column.name!r} {column.remark}" for column in created.columns if column.role in NO_INPUTS]
     key = " + ".join(created.key)
-    execute = "dagster job execute -m pipeline.definitions -j"
+    execute = "dagster job execute -m trainworthy.pipeline.definitions -j"
     return "\n".join(
         [
             f"wrote    {created.folder}, and the stage {name} in dvc.yaml",
@@ -131,7 +131,7 @@ def _split_told(split: TimeSplit | GroupSplit | HashSplit | StratifiedSplit, kin
         return (
             f"no times: {share} values of {split.group} are the benchmark, with all their rows (--group names another)"
         )
-    from pipeline.scaffold.project import STRATA
+    from trainworthy.pipeline.scaffold.project import STRATA
 
     why = f"exactly so in each {STRATA.get(kind, 'class')}" if split.by == "stratified" else "by chance"
     group = "--group prefix or --group folder" if copied == "folder" else "--group COLUMN"

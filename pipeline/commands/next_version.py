@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -24,11 +24,11 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Say what is next and become Dagster's command for it; 0 if every published version has its verdict."""
-    from lifecycle.errors import ChampionError
-    from lifecycle.files.versions import published_version
-    from lifecycle.promotion.judged import NOTHING_NEWER
-    from lifecycle.run_config import first_model_fix, train_command
-    from pipeline.show import find_use_case, standing_of
+    from trainworthy.lifecycle.errors import ChampionError
+    from trainworthy.lifecycle.files.versions import published_version
+    from trainworthy.lifecycle.promotion.judged import NOTHING_NEWER
+    from trainworthy.lifecycle.run_config import first_model_fix, train_command
+    from trainworthy.pipeline.show import find_use_case, standing_of
 
     use_case = find_use_case(parsed.use_case)
     if parsed.version:
@@ -52,9 +52,9 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _written_config(use_case: str, version: str) -> Path:
     """The run config as a file, all that `dagster job execute` takes; it stays for whoever runs the command again."""
-    from lifecycle.run_config import config_text
-    from lifecycle.storage.state import StateFolder, write_atomic
-    from resources.settings import read_settings
+    from trainworthy.lifecycle.run_config import config_text
+    from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
+    from trainworthy.resources.settings import read_settings
 
     state = StateFolder(read_settings().var)
     path = state.folder("run_configs", use_case, f"{version}.yaml")
@@ -64,7 +64,7 @@ def _written_config(use_case: str, version: str) -> Path:
 
 def _become(command: str) -> NoReturn:
     """Replace this process in the project's folder, so that signals and the exit code are the command's own."""
-    from resources.settings import PROJECT, read_settings
+    from trainworthy.resources.settings import PROJECT, read_settings
 
     settings = read_settings()
     # Relative ones would name other folders from there.

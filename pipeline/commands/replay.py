@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -28,9 +28,9 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print what the replay shows; 1 if the step was not reproduced."""
-    from lifecycle.incidents.find import find_incident, known_incidents
-    from lifecycle.incidents.told import known_text
-    from resources.settings import read_settings
+    from trainworthy.lifecycle.incidents.find import find_incident, known_incidents
+    from trainworthy.lifecycle.incidents.told import known_text
+    from trainworthy.resources.settings import read_settings
 
     if parsed.incident is None:
         print(known_text(known_incidents(read_settings().var)))
@@ -40,11 +40,11 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _replay(folder: Path, *, changed_code: bool) -> int:
-    from lifecycle.incidents.incident import read_incident
-    from lifecycle.incidents.told import replay_text
-    from lifecycle.protocol.jobs import ReplayJob
-    from lifecycle.protocol.results import ReplayResult
-    from resources.worker_process import run_worker
+    from trainworthy.lifecycle.incidents.incident import read_incident
+    from trainworthy.lifecycle.incidents.told import replay_text
+    from trainworthy.lifecycle.protocol.jobs import ReplayJob
+    from trainworthy.lifecycle.protocol.results import ReplayResult
+    from trainworthy.resources.worker_process import run_worker
 
     incident = read_incident(folder)
     code = folder / incident.job.use_case_folder
@@ -60,10 +60,10 @@ def _replay(folder: Path, *, changed_code: bool) -> int:
 
 
 def _pack(folder: Path, out: Path | None) -> int:
-    from lifecycle.incidents.incident import read_incident
-    from lifecycle.protocol.jobs import PackJob
-    from lifecycle.protocol.results import PackResult
-    from resources.worker_process import run_worker
+    from trainworthy.lifecycle.incidents.incident import read_incident
+    from trainworthy.lifecycle.protocol.jobs import PackJob
+    from trainworthy.lifecycle.protocol.results import PackResult
+    from trainworthy.resources.worker_process import run_worker
 
     incident = read_incident(folder)
     target = (out or Path(f"incident-{incident.name}")).absolute()

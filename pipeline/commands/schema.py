@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -16,7 +16,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the schema."""
-    from pipeline.schema import contract_schema, schema_text, use_case_schema
+    from trainworthy.pipeline.schema import contract_schema, schema_text, use_case_schema
 
     print(schema_text(contract_schema() if parsed.file == "contract" else use_case_schema()), end="")
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.commands import Subparsers
+from trainworthy.pipeline.commands import Subparsers
 
 
 def add(commands: Subparsers) -> None:
@@ -16,7 +16,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the verdict."""
-    from pipeline.show import newest_verdict, verdict_text
+    from trainworthy.pipeline.show import newest_verdict, verdict_text
 
     print(verdict_text(newest_verdict(parsed.use_case)))
     return 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lifecycle.errors import TrainworthyError
-from lifecycle.gates.declared import LOST_DISKS, NETWORK_DISKS, file_system, takes_files
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.use_case import load_use_case
-from resources.settings import DURABLE, Settings, use_case_folders
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.gates.declared import LOST_DISKS, NETWORK_DISKS, file_system, takes_files
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.settings import DURABLE, Settings, use_case_folders
 
 
 def durable_folder(settings: Settings) -> Iterator[CheckResult]:

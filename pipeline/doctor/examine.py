@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from lifecycle.errors import SettingsError, TrainworthyError
-from lifecycle.protocol.checks import CheckResult
-from pipeline.doctor import copies, machine, ports, project, sensitive, stores
-from pipeline.doctor.project import in_short, refused
-from resources.settings import PROJECT, Settings, read_settings
+from trainworthy.lifecycle.errors import SettingsError, TrainworthyError
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.pipeline.doctor import copies, machine, ports, project, sensitive, stores
+from trainworthy.pipeline.doctor.project import in_short, refused
+from trainworthy.resources.settings import PROJECT, Settings, read_settings
 
 Check = Callable[[Settings], Iterator[CheckResult]]
 SIGNS = {"pass": "✓", "not_applicable": "-", "insufficient": "!"}
@@ -18,7 +18,7 @@ SIGNS = {"pass": "✓", "not_applicable": "-", "insufficient": "!"}
 
 def runs_checks(settings: Settings) -> Iterator[CheckResult]:
     """The checks that need Dagster, which takes a second to import."""
-    from pipeline.doctor import runs
+    from trainworthy.pipeline.doctor import runs
 
     if settings_there()[1] is not None or (settings.var.exists() and not os.access(settings.var, os.W_OK)):
         told, fix = (
@@ -72,7 +72,7 @@ def examined(check: Check, settings: Settings) -> list[CheckResult]:
 
 def mend() -> Iterator[str]:
     """The safe repairs; a line for each that was done, and for each that could not be."""
-    from pipeline.doctor import runs
+    from trainworthy.pipeline.doctor import runs
 
     settings, _ = settings_there()
     for repair in (runs.mend_runs, stores.mend_addresses, stores.mend_aliases, sensitive.mend_sensitive):

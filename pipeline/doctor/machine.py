@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from lifecycle.errors import NotifierError, did_you_mean
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.storage.state import LEAST_FREE_BYTES
-from resources.notifier import WEBHOOK, webhook
-from resources.settings import DURABLE, PROJECT, Settings
+from trainworthy.lifecycle.errors import NotifierError, did_you_mean
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.storage.state import LEAST_FREE_BYTES
+from trainworthy.resources.notifier import WEBHOOK, webhook
+from trainworthy.resources.settings import DURABLE, PROJECT, Settings
 
 PYTHONS = ((3, 11), (3, 14))
 # The demo leaves 0.2 GB and needs about as much again while it runs; a dataset version is kept three times.

@@ -1,4 +1,4 @@
-"""The ports of the two UIs: free, or taken by whom. `make ui` asks first: python -m pipeline.doctor.ports ui 3000."""
+"""The ports of the two UIs: free, or taken by whom. `make ui` asks first: python -m trainworthy.pipeline.doctor.ports ui 3000."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import psutil
 
-from lifecycle.protocol.checks import CheckResult
-from resources.settings import Settings
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.resources.settings import Settings
 
 
 class Ui(NamedTuple):

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lifecycle.cost.prices import load_prices
-from lifecycle.declarations import refuse_declarations
-from lifecycle.errors import TrainworthyError
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.provenance import changed_files, git_state, without_credentials
-from lifecycle.use_case import load_use_case
-from resources.settings import Settings, use_case_folders
+from trainworthy.lifecycle.cost.prices import load_prices
+from trainworthy.lifecycle.declarations import refuse_declarations
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.provenance import changed_files, git_state, without_credentials
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.settings import Settings, use_case_folders
 
 OLD_PRICES_DAYS = 365
 

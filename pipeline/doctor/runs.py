@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import dagster as dg
 import psutil
 
-from lifecycle.protocol.checks import CheckResult, holds
-from pipeline.doctor.ports import command_of
-from pipeline.doctor.stores import dagster_folder
-from resources.settings import PROJECT, Settings
-from resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.pipeline.doctor.ports import command_of
+from trainworthy.pipeline.doctor.stores import dagster_folder
+from trainworthy.resources.settings import PROJECT, Settings
+from trainworthy.resources.stuck_runs import end_stuck_run, leaked_slots, stuck_runs
 
 MEND = "trainworthy doctor --mend"
 
@@ -69,7 +69,11 @@ def workers(settings: Settings) -> Iterator[CheckResult]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            if "lifecycle.worker" in command and any(part.startswith(mine) for part in command) and orphaned(process):
+            if (
+                "trainworthy.lifecycle.worker" in command
+                and any(part.startswith(mine) for part in command)
+                and orphaned(process)
+            ):
                 found.append(process.pid)
     yield holds(
         "left_workers",
@@ -90,7 +94,7 @@ def _end_tracked(settings: Settings, run_id: str) -> None:
     """End the run in MLflow too: it is shown as running as well."""
     if not (settings.var / "mlflow" / "mlflow.db").is_file() and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
-    from resources.mlflow import Tracking
+    from trainworthy.resources.mlflow import Tracking
 
     client = Tracking().client
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]

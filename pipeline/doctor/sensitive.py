@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from lifecycle.contract.read import load_contract
-from lifecycle.errors import TrainworthyError
-from lifecycle.evaluation.slices import coded_groups, is_coded, slice_column
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
-from resources.settings import Settings, use_case_folders
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.evaluation.slices import coded_groups, is_coded, slice_column
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.settings import Settings, use_case_folders
 
 _SHOWN = 3
 # Where workers write predictions: of the candidate, of the champion, and of the model as it was registered.

@@ -15,17 +15,17 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from lifecycle.errors import ChampionError, TrainworthyError
-from lifecycle.promotion import log
-from lifecycle.promotion.champion import agreed_champion
-from lifecycle.promotion.history import predecessor
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.provenance import without_credentials
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
-from pipeline.doctor.project import in_short, refused
-from resources.mlflow_folder import champion_alias, settle, written_for
-from resources.settings import PROJECT, Settings, use_case_folders
+from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.champion import agreed_champion
+from trainworthy.lifecycle.promotion.history import predecessor
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.provenance import without_credentials
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.doctor.project import in_short, refused
+from trainworthy.resources.mlflow_folder import champion_alias, settle, written_for
+from trainworthy.resources.settings import PROJECT, Settings, use_case_folders
 
 # MLflow asks a server that does not answer for minutes; importing it takes 2 s, several on a busy machine.
 SERVER_SECONDS = 30.0
@@ -169,7 +169,7 @@ def aliases(settings: Settings, names: Sequence[str]) -> dict[str, str | None]:
     problem = [f"no answer within {SERVER_SECONDS:.0f} s"]
 
     def ask() -> None:
-        from resources.mlflow import Tracking
+        from trainworthy.resources.mlflow import Tracking
 
         try:
             models = {name: Tracking().aliased(name) for name in names}
@@ -191,7 +191,7 @@ def mend_addresses(settings: Settings) -> Iterator[str]:
     folder = settings.var / "mlflow"
     if server() or not (folder / "mlflow.db").is_file():
         return
-    from resources.mlflow import first_use
+    from trainworthy.resources.mlflow import first_use
 
     with first_use(folder):
         before = written_for(folder)
@@ -208,8 +208,8 @@ def mend_aliases(settings: Settings) -> Iterator[str]:
     """
     if not server() and not (settings.var / "mlflow" / "mlflow.db").is_file():
         return
-    from assets.champion import judged_alone
-    from resources.workspace import Workspace
+    from trainworthy.assets.champion import judged_alone
+    from trainworthy.resources.workspace import Workspace
 
     for folder in use_case_folders(settings):
         if not verdict_log(settings, folder.name).exists():
@@ -224,7 +224,7 @@ def mend_aliases(settings: Settings) -> Iterator[str]:
 
 def _mend_alias(settings: Settings, name: str) -> Iterator[str]:
     """The caller holds the lock of the use case's judgement: log and alias stay as they are read here."""
-    from resources.mlflow import Tracking
+    from trainworthy.resources.mlflow import Tracking
 
     try:
         entries = log.read(verdict_log(settings, name))

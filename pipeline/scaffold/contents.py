@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from lifecycle.data.file_rows import MOST_BYTES
-from lifecycle.errors import Problem
-from lifecycle.files.decode import MASK_MODES, MOST_PIXELS
-from lifecycle.files.pictures import open_picture
-from lifecycle.files.tree import in_threads
-from pipeline.scaffold.folder import CLASSES_FILE, Folder, shown
+from trainworthy.lifecycle.data.file_rows import MOST_BYTES
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.files.decode import MASK_MODES, MOST_PIXELS
+from trainworthy.lifecycle.files.pictures import open_picture
+from trainworthy.lifecycle.files.tree import in_threads
+from trainworthy.pipeline.scaffold.folder import CLASSES_FILE, Folder, shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image

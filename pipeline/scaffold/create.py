@@ -13,25 +13,25 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.contract.draft import ColumnDraft
-from lifecycle.cost.prices import load_prices
-from lifecycle.data.snapshot import with_label
-from lifecycle.declarations import refuse_declarations
-from lifecycle.errors import UseCaseError
-from lifecycle.files.versions import add_version
-from lifecycle.spec.task import KindName
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
-from pipeline.scaffold import example
-from pipeline.scaffold.found import PARAMETERS, Found, place_part
-from pipeline.scaffold.found_files import find_files
-from pipeline.scaffold.found_table import find_out
-from pipeline.scaffold.project import install, lay_out
-from pipeline.scaffold.request import Request, request_problems
-from pipeline.scaffold.stage_text import project_stages
-from pipeline.scaffold.windows import Windows
-from resources.dvc import DatasetStore
-from resources.settings import Settings
+from trainworthy.lifecycle.contract.draft import ColumnDraft
+from trainworthy.lifecycle.cost.prices import load_prices
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.declarations import refuse_declarations
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.files.versions import add_version
+from trainworthy.lifecycle.spec.task import KindName
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.scaffold import example
+from trainworthy.pipeline.scaffold.found import PARAMETERS, Found, place_part
+from trainworthy.pipeline.scaffold.found_files import find_files
+from trainworthy.pipeline.scaffold.found_table import find_out
+from trainworthy.pipeline.scaffold.project import install, lay_out
+from trainworthy.pipeline.scaffold.request import Request, request_problems
+from trainworthy.pipeline.scaffold.stage_text import project_stages
+from trainworthy.pipeline.scaffold.windows import Windows
+from trainworthy.resources.dvc import DatasetStore
+from trainworthy.resources.settings import Settings
 
 
 @dataclass(frozen=True)

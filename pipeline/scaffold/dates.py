@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import Problem
+from trainworthy.lifecycle.errors import Problem
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from lifecycle.errors import Problem
-from lifecycle.spec.task import KindName
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.spec.task import KindName
 
 Form = Literal["pictures", "texts", "masks", "documents"]
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp", ".ppm", ".pgm")

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lifecycle.files.kind import FileKind
-from pipeline.scaffold.contents import Contents
-from pipeline.scaffold.folder import Folder
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.target import FoundTarget
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.pipeline.scaffold.contents import Contents
+from trainworthy.pipeline.scaffold.folder import Folder
+from trainworthy.pipeline.scaffold.render import rendered
+from trainworthy.pipeline.scaffold.target import FoundTarget
 
 PART = "part-0001"
 # Longest side to which the drafted networks bring a picture. An update of 16 masks took 0.10 s of a core with 64 pixels
@@ -97,7 +97,7 @@ def _write_as_places(mask: Path, target: Path) -> None:
     import numpy as np
     from PIL.Image import fromarray
 
-    from lifecycle.files.pictures import open_picture
+    from trainworthy.lifecycle.files.pictures import open_picture
 
     with open_picture(mask) as image:
         places = (np.asarray(image).astype(np.int64) > 0).astype(np.uint8)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.contract.draft import ColumnDraft
-from pipeline.scaffold.folder_files import FoundFiles
-from pipeline.scaffold.source import Kind
-from pipeline.scaffold.target import FoundTarget
-from pipeline.scaffold.windows import Windows
+from trainworthy.lifecycle.contract.draft import ColumnDraft
+from trainworthy.pipeline.scaffold.folder_files import FoundFiles
+from trainworthy.pipeline.scaffold.source import Kind
+from trainworthy.pipeline.scaffold.target import FoundTarget
+from trainworthy.pipeline.scaffold.windows import Windows
 
 if TYPE_CHECKING:
     import pandas as pd

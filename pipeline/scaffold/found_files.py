@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.draft import ColumnDraft
-from lifecycle.errors import Problem
-from lifecycle.files.kind import FileKind
-from lifecycle.spec.task import TaskSpec
-from pipeline.scaffold.contents import Contents, read_contents
-from pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
-from pipeline.scaffold.folder_files import PART, FoundFiles
-from pipeline.scaffold.found import Found, Plan, load_dataset
-from pipeline.scaffold.found_texts import find_texts_of_folder
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.request import Request
-from pipeline.scaffold.shares import are_groups, choose_shares
-from pipeline.scaffold.target import LEAST_CLASS_ROWS, FoundTarget, find_target
-from pipeline.scaffold.windows import Windows, updates
+from trainworthy.lifecycle.contract.draft import ColumnDraft
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.spec.task import TaskSpec
+from trainworthy.pipeline.scaffold.contents import Contents, read_contents
+from trainworthy.pipeline.scaffold.folder import NO_CLASSES, PICTURES, TEXTS, Folder, read_folder
+from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
+from trainworthy.pipeline.scaffold.found import Found, Plan, load_dataset
+from trainworthy.pipeline.scaffold.found_texts import find_texts_of_folder
+from trainworthy.pipeline.scaffold.render import rendered
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares
+from trainworthy.pipeline.scaffold.target import LEAST_CLASS_ROWS, FoundTarget, find_target
+from trainworthy.pipeline.scaffold.windows import Windows, updates
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import Problem, did_you_mean
-from pipeline.scaffold.dates import time_formats
-from pipeline.scaffold.found import Found, built, free_name
-from pipeline.scaffold.found_texts import find_texts_of_table
-from pipeline.scaffold.reading import Reading, find_reading
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.request import Request
-from pipeline.scaffold.roles import column_roles, find_key
-from pipeline.scaffold.shares import choose_shares, find_group
-from pipeline.scaffold.source import Kind, column_kinds, read_source
-from pipeline.scaffold.summary import what_was_seen
-from pipeline.scaffold.target import find_target
-from pipeline.scaffold.windows import choose_windows
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.pipeline.scaffold.dates import time_formats
+from trainworthy.pipeline.scaffold.found import Found, built, free_name
+from trainworthy.pipeline.scaffold.found_texts import find_texts_of_table
+from trainworthy.pipeline.scaffold.reading import Reading, find_reading
+from trainworthy.pipeline.scaffold.render import rendered
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.roles import column_roles, find_key
+from trainworthy.pipeline.scaffold.shares import choose_shares, find_group
+from trainworthy.pipeline.scaffold.source import Kind, column_kinds, read_source
+from trainworthy.pipeline.scaffold.summary import what_was_seen
+from trainworthy.pipeline.scaffold.target import find_target
+from trainworthy.pipeline.scaffold.windows import choose_windows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,21 +7,21 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.draft import ColumnDraft
-from lifecycle.errors import Problem
-from lifecycle.spec.task import TaskSpec
-from pipeline.scaffold.contents import Contents
-from pipeline.scaffold.folder import TEXTS, Folder
-from pipeline.scaffold.folder_files import PART, FoundFiles
-from pipeline.scaffold.found import Found, Plan, built, free_name, load_dataset
-from pipeline.scaffold.pieces import Cut, Names, are_apart, cut_of, of_pieces, piece_bytes
-from pipeline.scaffold.reading import Reading
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.request import Request
-from pipeline.scaffold.shares import are_groups, choose_shares, find_group
-from pipeline.scaffold.source import Kind
-from pipeline.scaffold.target import FoundTarget
-from pipeline.scaffold.windows import Windows, choose_windows
+from trainworthy.lifecycle.contract.draft import ColumnDraft
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.spec.task import TaskSpec
+from trainworthy.pipeline.scaffold.contents import Contents
+from trainworthy.pipeline.scaffold.folder import TEXTS, Folder
+from trainworthy.pipeline.scaffold.folder_files import PART, FoundFiles
+from trainworthy.pipeline.scaffold.found import Found, Plan, built, free_name, load_dataset
+from trainworthy.pipeline.scaffold.pieces import Cut, Names, are_apart, cut_of, of_pieces, piece_bytes
+from trainworthy.pipeline.scaffold.reading import Reading
+from trainworthy.pipeline.scaffold.render import rendered
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.shares import are_groups, choose_shares, find_group
+from trainworthy.pipeline.scaffold.source import Kind
+from trainworthy.pipeline.scaffold.target import FoundTarget
+from trainworthy.pipeline.scaffold.windows import Windows, choose_windows
 
 if TYPE_CHECKING:
     import pandas as pd

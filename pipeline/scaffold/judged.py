@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.scaffold.target import FoundTarget
+from trainworthy.pipeline.scaffold.target import FoundTarget
 
 if TYPE_CHECKING:
     import pandas as pd

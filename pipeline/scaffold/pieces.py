@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pipeline.scaffold.shares import LARGEST_GROUP, LEAST_GROUPS
-from pipeline.scaffold.windows import Windows
+from trainworthy.pipeline.scaffold.shares import LARGEST_GROUP, LEAST_GROUPS
+from trainworthy.pipeline.scaffold.windows import Windows
 
 # Bytes of a piece at most: a place of it costs as much as a row of other kinds.
 MOST_BYTES = 128

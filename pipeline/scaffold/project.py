@@ -8,18 +8,18 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from lifecycle.contract.draft import contract_text, draft_contract
-from lifecycle.cost.prices import load_prices
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.spec.task import KindName
-from lifecycle.storage.state import write_atomic
-from pipeline.scaffold.found import PARAMETERS, Found
-from pipeline.scaffold.judged import judged_by, unit_of
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.request import Request
-from pipeline.scaffold.stage_text import with_stage
-from pipeline.schema import COMMITTED
-from resources.settings import PROJECT, Settings
+from trainworthy.lifecycle.contract.draft import contract_text, draft_contract
+from trainworthy.lifecycle.cost.prices import load_prices
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.spec.task import KindName
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.pipeline.scaffold.found import PARAMETERS, Found
+from trainworthy.pipeline.scaffold.judged import judged_by, unit_of
+from trainworthy.pipeline.scaffold.render import rendered
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.stage_text import with_stage
+from trainworthy.pipeline.schema import COMMITTED
+from trainworthy.resources.settings import PROJECT, Settings
 
 # What each split has its exact share of, where it is by strata; of other kinds of each class.
 STRATA: dict[KindName, str] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.errors import Problem
+from trainworthy.lifecycle.errors import Problem
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 # Records that show the separator, and the share of them that must have as many fields as the header.

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lifecycle.contract.draft import inline
-from lifecycle.spec.use_case import NAME_PATTERN
+from trainworthy.lifecycle.contract.draft import inline
+from trainworthy.lifecycle.spec.use_case import NAME_PATTERN
 
 FOLDER = Path(__file__).parent / "templates"
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.errors import Problem
-from lifecycle.files.versions import read_versions
-from lifecycle.spec.task import KindName
-from lifecycle.spec.use_case import NAME_PATTERN, OWNER_PATTERN
-from pipeline.scaffold.folder import TEXTS
-from resources.settings import Settings
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.lifecycle.spec.task import KindName
+from trainworthy.lifecycle.spec.use_case import NAME_PATTERN, OWNER_PATTERN
+from trainworthy.pipeline.scaffold.folder import TEXTS
+from trainworthy.resources.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.draft import ColumnDraft
-from lifecycle.contract.model import Label, Role
-from lifecycle.data.snapshot import with_label
-from lifecycle.leakage.later_times import is_later, share_words
-from lifecycle.tasks.kind import Copy
-from lifecycle.tasks.probabilities import auc
+from trainworthy.lifecycle.contract.draft import ColumnDraft
+from trainworthy.lifecycle.contract.model import Label, Role
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.leakage.later_times import is_later, share_words
+from trainworthy.lifecycle.tasks.kind import Copy
+from trainworthy.lifecycle.tasks.probabilities import auc
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Label
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split.by_group import split_by_group
-from lifecycle.data.split.by_hash import split_by_hash
-from lifecycle.data.split.by_stratum import split_by_stratum
-from lifecycle.data.split.check import splits_check
-from lifecycle.errors import DatasetError, Problem
-from lifecycle.spec.split import GroupSplit, HashSplit, Shares, StratifiedSplit
-from pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, too_few, windows_of
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split.by_group import split_by_group
+from trainworthy.lifecycle.data.split.by_hash import split_by_hash
+from trainworthy.lifecycle.data.split.by_stratum import split_by_stratum
+from trainworthy.lifecycle.data.split.check import splits_check
+from trainworthy.lifecycle.errors import DatasetError, Problem
+from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, Shares, StratifiedSplit
+from trainworthy.pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, too_few, windows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lifecycle.errors import Problem
-from pipeline.scaffold.folder import TEXTS
-from pipeline.scaffold.reading import Reading, find_reading
+from trainworthy.lifecycle.errors import Problem
+from trainworthy.pipeline.scaffold.folder import TEXTS
+from trainworthy.pipeline.scaffold.reading import Reading, find_reading
 
 if TYPE_CHECKING:
     import pandas as pd

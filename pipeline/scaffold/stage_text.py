@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.errors import DatasetError
 
 HEADING = "# One stage a dataset, of the dataset's name, writing data/<name>; see docs/how-to/use-case.md.\nstages:\n"
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.scaffold.dates import format_of
-from pipeline.scaffold.reading import Reading
-from pipeline.scaffold.roles import NEARLY, numbers_among
-from pipeline.scaffold.source import DECIMAL_COMMA, Kind
+from trainworthy.pipeline.scaffold.dates import format_of
+from trainworthy.pipeline.scaffold.reading import Reading
+from trainworthy.pipeline.scaffold.roles import NEARLY, numbers_among
+from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind
 
 if TYPE_CHECKING:
     import pandas as pd

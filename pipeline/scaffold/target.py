@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lifecycle.contract.model import Label
-from lifecycle.errors import Problem, did_you_mean
-from lifecycle.spec.task import LABEL_TYPES, ClassValue, KindName, TaskSpec
-from pipeline.scaffold.pieces import piece_bytes
-from pipeline.scaffold.request import Request
-from pipeline.scaffold.roles import ID_NAME, NEARLY, numbers_among
-from pipeline.scaffold.several import SEPARATORS, Several, combine, separated
-from pipeline.scaffold.source import DECIMAL_COMMA, Kind
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.errors import Problem, did_you_mean
+from trainworthy.lifecycle.spec.task import LABEL_TYPES, ClassValue, KindName, TaskSpec
+from trainworthy.pipeline.scaffold.pieces import piece_bytes
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.roles import ID_NAME, NEARLY, numbers_among
+from trainworthy.pipeline.scaffold.several import SEPARATORS, Several, combine, separated
+from trainworthy.pipeline.scaffold.source import DECIMAL_COMMA, Kind
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Label, LabelType
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_by_time, splits_check
-from lifecycle.errors import DatasetError, Problem
-from lifecycle.spec.split import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
+from trainworthy.lifecycle.contract.model import Label, LabelType
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_by_time, splits_check
+from trainworthy.lifecycle.errors import DatasetError, Problem
+from trainworthy.lifecycle.spec.split import BenchmarkWindow, GroupSplit, HashSplit, StratifiedSplit, TimeSplit
 
 if TYPE_CHECKING:
     import pandas as pd

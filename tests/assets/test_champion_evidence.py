@@ -8,13 +8,13 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from assets import evidence
-from assets.evidence import champion_comparison, own_features
-from lifecycle.data.rows import read_rows
-from lifecycle.errors import ChampionError, DatasetError, WorkerError
-from lifecycle.protocol.jobs import Rows
-from lifecycle.worker import EXIT_BAD_INPUT
-from resources.mlflow import RegisteredModel
+from trainworthy.assets import evidence
+from trainworthy.assets.evidence import champion_comparison, own_features
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.errors import ChampionError, DatasetError, WorkerError
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.worker import EXIT_BAD_INPUT
+from trainworthy.resources.mlflow import RegisteredModel
 
 
 @pytest.fixture

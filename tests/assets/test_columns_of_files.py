@@ -2,10 +2,10 @@
 
 from types import SimpleNamespace
 
-from assets.training import _files
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.protocol.records import DatasetVersion
-from lifecycle.storage.state import StateFolder
+from trainworthy.assets.training import _files
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.storage.state import StateFolder
 
 
 def column(name: str, role: str, file: str | None = "picture") -> Column:

@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from assets import dataset as step
-from assets.dataset import dataset_is_whole
-from lifecycle.files.materialised import tree_here
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import DatasetVersion
-from lifecycle.storage.state import StateFolder
+from trainworthy.assets import dataset as step
+from trainworthy.assets.dataset import dataset_is_whole
+from trainworthy.lifecycle.files.materialised import tree_here
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.storage.state import StateFolder
 
 
 @pytest.fixture

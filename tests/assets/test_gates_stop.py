@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 
-from assets import announce, dataset, freshness, preflight, promotion, step, training
-from lifecycle import snapshot
-from lifecycle.cost.prices import Sku
-from lifecycle.data.file_rows import FileRows
-from lifecycle.errors import DatasetError
-from lifecycle.gates import host as host_looks
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Control, Cost, Forecast, StageSeconds
-from lifecycle.protocol.results import TrainResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.tasks.binary import BINARY
-from lifecycle.use_case import load_use_case
+from trainworthy.assets import announce, dataset, freshness, preflight, promotion, step, training
+from trainworthy.lifecycle import snapshot
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.data.file_rows import FileRows
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.gates import host as host_looks
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import Control, Cost, Forecast, StageSeconds
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.use_case import load_use_case
 
 TOY = load_use_case(Path(__file__).parents[1] / "toy" / "use_cases" / "toy")
 

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets import bound, snapshot, training
-from assets.contract import judged_contract
-from lifecycle.contract.kept import contract_is_kept, contract_of, keep_contract
-from lifecycle.contract.read import load_contract
-from lifecycle.errors import RecordError, UseCaseError
-from lifecycle.lineage import identity_of
-from lifecycle.protocol.records import DatasetVersion, Snapshot
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase, load_use_case
+from trainworthy.assets import bound, snapshot, training
+from trainworthy.assets.contract import judged_contract
+from trainworthy.lifecycle.contract.kept import contract_is_kept, contract_of, keep_contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.errors import RecordError, UseCaseError
+from trainworthy.lifecycle.lineage import identity_of
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Snapshot
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"
@@ -139,6 +139,6 @@ def test_contract_yaml_is_read_by_the_snapshot_and_by_freshness_alone():
         path.stem
         for path in (ROOT / "assets").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module == "lifecycle.contract.read"
+        if isinstance(node, ast.ImportFrom) and node.module == "trainworthy.lifecycle.contract.read"
     }
     assert readers == {"snapshot", "freshness"}

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets import mirror as mirrors
-from assets.mirror import Mirror
-from assets.training import _mirrored as mirrored
-from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
-from resources.mlflow import Tracking
+from trainworthy.assets import mirror as mirrors
+from trainworthy.assets.mirror import Mirror
+from trainworthy.assets.training import _mirrored as mirrored
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile, WindowSignals, windows_in
+from trainworthy.resources.mlflow import Tracking
 
 WAIT_SECONDS = 60
 

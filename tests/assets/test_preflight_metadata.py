@@ -3,11 +3,11 @@
 import dagster as dg
 import pytest
 
-from assets.metadata import check_result
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.spec.use_case import ComputeSpec
-from resources.launcher import Launcher
+from trainworthy.assets.metadata import check_result
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.use_case import ComputeSpec
+from trainworthy.resources.launcher import Launcher
 
 
 def test_family_check_shows_its_trials_as_a_table():

@@ -5,15 +5,15 @@ from typing import Any, cast
 
 import pytest
 
-from assets.rollback import roll_back
-from lifecycle.errors import ChampionError, RecordError
-from lifecycle.promotion import log
-from lifecycle.promotion.controls import ANSWER_TOLERANCE
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.records import Verdict
-from lifecycle.protocol.results import GoldenAnswers, VerifyResult
-from lifecycle.storage.state import StateFolder
-from resources.mlflow import RegisteredModel
+from trainworthy.assets.rollback import roll_back
+from trainworthy.lifecycle.errors import ChampionError, RecordError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.records import Verdict
+from trainworthy.lifecycle.protocol.results import GoldenAnswers, VerifyResult
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.resources.mlflow import RegisteredModel
 
 LATENCY = Latency(wall_ms=1, cpu_ms=1, least_ms=1, most_ms=1, rounds=1, load=0, cores=2)
 

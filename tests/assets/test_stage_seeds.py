@@ -5,16 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets import training
-from assets.training import _trainings
-from lifecycle.cost.meter import Meter
-from lifecycle.cost.prices import Sku
-from lifecycle.errors import WorkerError
-from lifecycle.gates import seeds
-from lifecycle.gates.seeds import lost_gpu_seconds, seed_results, seeds_check, spread
-from lifecycle.protocol.records import Attempt, StageSeconds
-from lifecycle.protocol.results import TrainResult
-from lifecycle.use_case import load_use_case
+from trainworthy.assets import training
+from trainworthy.assets.training import _trainings
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.gates import seeds
+from trainworthy.lifecycle.gates.seeds import lost_gpu_seconds, seed_results, seeds_check, spread
+from trainworthy.lifecycle.protocol.records import Attempt, StageSeconds
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.use_case import load_use_case
 
 TOY = training.Path(__file__).parents[1] / "toy" / "use_cases" / "toy"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.step import where_to_look
-from lifecycle.protocol.records import Alarm, StageReport
+from trainworthy.assets.step import where_to_look
+from trainworthy.lifecycle.protocol.records import Alarm, StageReport
 
 
 def alarm(step: int, severity: str, incident: str | None) -> Alarm:

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from benchmarks.flights_faults import COPY_OF_TARGET, FAULTS, offer_as_features, plant, plant_copy_of_target
-from expectations.validate import validate_frame
-from lifecycle.contract.availability import availability_check
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.result import contract_check
-from lifecycle.data.files import read_columns
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import combined, content_hash
-from lifecycle.files.versions import refuse_changes
+from trainworthy.expectations.validate import validate_frame
+from trainworthy.lifecycle.contract.availability import availability_check
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.result import contract_check
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import combined, content_hash
+from trainworthy.lifecycle.files.versions import refuse_changes
 from use_cases.flight_delays import dataset
 
 CONTRACT = Path(__file__).parents[2] / "use_cases" / "flight_delays" / "contract.yaml"

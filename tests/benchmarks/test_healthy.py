@@ -8,9 +8,9 @@ from benchmarks.healthy import CONSTANTS, HEALTHY
 from benchmarks.learned import constant_loss, held_out_loss, trained
 from benchmarks.planted import PLANTED
 from benchmarks.planted_held_back import HELD_BACK
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.loop import train_step
 
 # In `make test`, so that no change breaks all of them unseen; the others run in the slow lane (tests/slow.md).
 FAST = ("mlp", "lora", "classes_from_one", "one_nan")

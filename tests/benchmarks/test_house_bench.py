@@ -19,9 +19,12 @@ def test_circles_are_found_over_any_number_of_modules_and_apart():
 
 
 def test_import_in_a_function_and_for_types_alone_counts(monkeypatch):
-    text = "def f():\n    from lifecycle.errors import Problem\n\nif TYPE_CHECKING:\n    from lifecycle import plan\n"
+    text = "def f():\n    from trainworthy.lifecycle.errors import Problem\n\nif TYPE_CHECKING:\n    from trainworthy.lifecycle import plan\n"
     monkeypatch.setattr(house, "tree", lambda name: ast.parse(text))
-    assert list(house.imports("lifecycle.new")) == ["lifecycle.errors", "lifecycle.plan"]
+    assert list(house.imports("trainworthy.lifecycle.new")) == [
+        "trainworthy.lifecycle.errors",
+        "trainworthy.lifecycle.plan",
+    ]
 
 
 def test_decision_on_words_is_told_and_one_on_a_code_is_not(monkeypatch):
@@ -30,5 +33,5 @@ def test_decision_on_words_is_told_and_one_on_a_code_is_not(monkeypatch):
         'd = check.fix == ""\ne = trial.code == UNTRIED\nf = text.startswith("x")\n'
     )
     monkeypatch.setattr(house, "tree", lambda name: ast.parse(text))
-    monkeypatch.setattr(house, "modules", lambda: {"lifecycle.new": None})
+    monkeypatch.setattr(house, "modules", lambda: {"trainworthy.lifecycle.new": None})
     assert [place.rpartition(":")[2] for place in house.decided_by_words()] == ["1", "2", "3"]

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.protection_plugin import OFF, SWITCH, protection, switch_off
 from benchmarks.protection_sites import PROTECTION, ROOT, all_sites, marked, module_files, monitor_classes
 
-CONTROLS = "lifecycle.promotion.controls"
+CONTROLS = "trainworthy.lifecycle.promotion.controls"
 CONTRACT = f"{CONTROLS}.dataset_control:contract"
 BROKEN = {
     "published_content_hash": "a", "found_content_hash": "a", "contract_passed": False,
@@ -41,8 +41,8 @@ def test_new_check_is_a_protection_by_its_code_alone():
         "        return CheckResult(name='slow', status='pass')\n"
         "    return at_most('slow', seconds, 3.0)\n"
     )
-    found = [site.id for site in marked("lifecycle.new", source)[1]]
-    assert found == ["lifecycle.new.slow_check:slow", "lifecycle.new.slow_check:slow#2"]
+    found = [site.id for site in marked("trainworthy.lifecycle.new", source)[1]]
+    assert found == ["trainworthy.lifecycle.new.slow_check:slow", "trainworthy.lifecycle.new.slow_check:slow#2"]
 
 
 def test_protections_of_the_code_are_many_and_named_apart():
@@ -60,9 +60,9 @@ def test_plugin_takes_one_protection_away_and_only_its_test_fails(tmp_path):
     tests = tmp_path / "test_baselines.py"
     tests.write_text(
         "import pytest\n"
-        "from lifecycle.promotion.decide import _linear, _prior\n"
-        "from lifecycle.promotion.evidence import PromotionEvidence\n"
-        "from lifecycle.protocol.records import Comparison, Estimate\n\n"
+        "from trainworthy.lifecycle.promotion.decide import _linear, _prior\n"
+        "from trainworthy.lifecycle.promotion.evidence import PromotionEvidence\n"
+        "from trainworthy.lifecycle.protocol.records import Comparison, Estimate\n\n"
         "@pytest.mark.parametrize(('name', 'rule'), [('linear', _linear), ('prior', _prior)])\n"
         "def test_gain(name, rule):\n"
         "    gain = Estimate(value=0.0, low=-0.1, high=0.1, standard_error=0.05, groups=30)\n"
@@ -71,7 +71,7 @@ def test_plugin_takes_one_protection_away_and_only_its_test_fails(tmp_path):
         "    assert [finding.allows for finding in rule(evidence)] == ['shadow']\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "benchmarks.protection_plugin", "-p", "no:cacheprovider"]
-    off = os.environ | {OFF: "lifecycle.promotion.decide._linear:shadow"}
+    off = os.environ | {OFF: "trainworthy.lifecycle.promotion.decide._linear:shadow"}
     of_its_own = ["--rootdir", str(tmp_path), "-c", os.devnull, str(tests)]
     done = subprocess.run([*command, *of_its_own], cwd=ROOT, env=off, capture_output=True, text=True, check=False)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr

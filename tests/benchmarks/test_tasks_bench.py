@@ -58,8 +58,8 @@ from benchmarks.tasks_texts import (
     topics,
     topics_moved,
 )
-from lifecycle.protocol.checks import CheckResult
-from resources.settings import PROJECT
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.resources.settings import PROJECT
 
 TABLE = pd.DataFrame({"picture": range(10), "sheet": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], "digit": range(10)})
 ROWS = Rows(TABLE, {"training": TABLE.index[:6], "validation": TABLE.index[6:8], "benchmark": TABLE.index[8:]})

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.rule import LogicalType
-from lifecycle.data.files import SplitFiles
-from lifecycle.spec.split import BenchmarkWindow, TimeSplit
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.rule import LogicalType
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.spec.split import BenchmarkWindow, TimeSplit
 
 START = pd.Timestamp("2024-01-01")
 WINDOW = 28

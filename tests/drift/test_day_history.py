@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lifecycle.drift.days import measure_days
-from lifecycle.drift.history import history_check
-from lifecycle.protocol.records import DatasetVersion
-from lifecycle.storage.metrics import VersionMetrics
+from trainworthy.lifecycle.drift.days import measure_days
+from trainworthy.lifecycle.drift.history import history_check
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.lifecycle.storage.metrics import VersionMetrics
 
 FIRST = date(2024, 1, 1)
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from frames import SPLIT, contract, shop_rows, written
 
-from lifecycle.drift.check import drift_check
+from trainworthy.lifecycle.drift.check import drift_check
 
 ROWS = shop_rows()
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.data.files import SplitFiles
-from lifecycle.drift.nulls import nulls_between_splits
-from lifecycle.spec.split import SPLITS, GroupSplit, Shares
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.drift.nulls import nulls_between_splits
+from trainworthy.lifecycle.spec.split import SPLITS, GroupSplit, Shares
 
 SPLIT = GroupSplit(
     by="group", group="customer", salt="v1", shares=Shares(validation=0.15, calibration=0.1, benchmark=0.2),

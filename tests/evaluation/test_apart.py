@@ -5,12 +5,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from lifecycle.contract.read import load_contract
-from lifecycle.data.files import SplitFiles
-from lifecycle.data.split import SPLITS
-from lifecycle.evaluation.apart import candidate_apart, champion_apart, seen_tags
-from lifecycle.protocol.records import Snapshot, Split
-from lifecycle.spec.split import SplitSpec
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.data.split import SPLITS
+from trainworthy.lifecycle.evaluation.apart import candidate_apart, champion_apart, seen_tags
+from trainworthy.lifecycle.protocol.records import Snapshot, Split
+from trainworthy.lifecycle.spec.split import SplitSpec
 
 SHARES = {"validation": 0.15, "calibration": 0.1, "benchmark": 0.2}
 HASHED = {"salt": "v1", "shares": SHARES, "resample_by": "day"}

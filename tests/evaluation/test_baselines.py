@@ -2,10 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.errors import EvaluationError
-from lifecycle.tasks.baselines import fit_baselines
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.probabilities import auc
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.probabilities import auc
 
 NAMES = ("prior", "linear", "gradient_boosting")
 FEATURES = ("number", "carrier", "plane", "weekend", "sched", "empty", "nothing", "taxi")

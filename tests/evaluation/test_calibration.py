@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from lifecycle.errors import EvaluationError
-from lifecycle.tasks.platt import apply_platt, fit_platt
-from lifecycle.tasks.probabilities import calibration_error, log_loss
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.tasks.platt import apply_platt, fit_platt
+from trainworthy.lifecycle.tasks.probabilities import calibration_error, log_loss
 
 
 def overconfident(rows: int = 20_000) -> tuple[np.ndarray, np.ndarray]:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.comparison import paired_gain
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.comparison import paired_gain
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.metric import estimate
 
 
 def days(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

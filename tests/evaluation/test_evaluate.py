@@ -2,15 +2,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.evaluation.comparison import not_better_than_prior
-from lifecycle.evaluation.evaluate import evaluate
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.spec.task import Target
-from lifecycle.spec.use_case import BenchmarkSpec
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.kind import as_columns
+from trainworthy.lifecycle.evaluation.comparison import not_better_than_prior
+from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.spec.use_case import BenchmarkSpec
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.kind import as_columns
 
 SPEC = BenchmarkSpec.model_validate(
     {

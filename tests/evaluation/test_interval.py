@@ -4,12 +4,12 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.records import Estimate
-from lifecycle.tasks import probabilities as metrics
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.interval import jackknife_estimate, mean_estimate
-from lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.tasks import probabilities as metrics
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.interval import jackknife_estimate, mean_estimate
+from trainworthy.lifecycle.tasks.metric import estimate
 
 
 def grouped_estimate(metric: str, labels, probabilities, groups) -> Estimate:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
-from lifecycle.errors import EvaluationError
-from lifecycle.tasks import probabilities as metrics
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.tasks import probabilities as metrics
 
 
 def scored(rows: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

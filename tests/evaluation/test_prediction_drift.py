@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.evaluation.prediction_drift import prediction_drift_check
-from lifecycle.spec.task import Target
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.binary import BINARY
 
 
 def predictions(days, seed, shift=0.0, first=0, rows=200):
@@ -45,8 +45,8 @@ def test_prediction_drift_of_too_few_days_is_insufficient_and_holds_nothing_back
 
 
 def test_column_that_moved_beyond_what_it_may_is_told_before_one_with_a_larger_allowance(monkeypatch):
-    from lifecycle.evaluation import prediction_drift
-    from lifecycle.protocol.checks import CheckResult, Status
+    from trainworthy.lifecycle.evaluation import prediction_drift
+    from trainworthy.lifecycle.protocol.checks import CheckResult, Status
 
     found: dict[str, tuple[Status, float, float]] = {
         "a": ("pass", 0.233, 0.236),

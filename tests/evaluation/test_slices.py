@@ -2,10 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.slices import coded, is_coded, slice_codes, slice_metrics
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.probabilities import auc
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.slices import coded, is_coded, slice_codes, slice_metrics
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.probabilities import auc
 
 
 def predictions(rows: int = 3000) -> pd.DataFrame:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from expectations import validate as great_expectations
-from lifecycle.contract import fused
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.rule import make_rule
+from trainworthy.expectations import validate as great_expectations
+from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.rule import make_rule
 
 BIG = 2**53
 INTEGERS = st.sampled_from([0, 1, 2, 3, -1, 24, BIG, BIG + 1, -BIG - 1, 2**63 - 1, -(2**63)]) | st.integers(-5, 30)

@@ -2,7 +2,7 @@
 
 import multiprocessing
 
-from expectations.imported import import_great_expectations
+from trainworthy.expectations.imported import import_great_expectations
 
 
 def imported(told):

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from test_engines_agree import cases, contract, said, written
 
-from expectations import validate as great_expectations
-from lifecycle.contract import fused
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.rule import NO_ROW, make_rule
-from lifecycle.errors import SettingsError
+from trainworthy.expectations import validate as great_expectations
+from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
+from trainworthy.lifecycle.errors import SettingsError
 
 FLIGHTS = Path(__file__).parents[2] / "use_cases" / "flight_delays"
 
@@ -33,14 +33,14 @@ def spark():
         pytest.fail(f"{lacking} is missing; CI must install it")
     if lacking:
         pytest.skip(f"{lacking} is not installed")
-    from expectations.spark import spark_session
+    from trainworthy.expectations.spark import spark_session
 
     with spark_session() as session:
         yield session
 
 
 def on_spark(folder, wanted):
-    from expectations.spark import validate_files
+    from trainworthy.expectations.spark import validate_files
 
     return validate_files(folder, wanted)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from expectations import validate as great_expectations
-from lifecycle.contract import fused
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.result import contract_check
-from lifecycle.contract.rule import NO_ROW, make_rule
+from trainworthy.expectations import validate as great_expectations
+from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.result import contract_check
+from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
 ENGINES = [fused, great_expectations]
 ROWS = pd.DataFrame(

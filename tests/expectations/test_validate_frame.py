@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from expectations import validate as great_expectations
-from lifecycle.contract import fused
-from lifecycle.contract.logical_type import logical_type
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.result import contract_check
-from lifecycle.contract.rules import compile_rules, primary_key
+from trainworthy.expectations import validate as great_expectations
+from trainworthy.lifecycle.contract import fused
+from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.result import contract_check
+from trainworthy.lifecycle.contract.rules import compile_rules, primary_key
 
 ROWS = 60
 ENGINES = {"great_expectations": great_expectations.validate_files, "fused": fused.validate_files}

@@ -15,16 +15,16 @@ import pandas as pd
 import toy_jobs
 import yaml
 
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_rows
-from lifecycle.engine.train import run_stage
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.jobs import JobFile, PreflightJob, Rows, TrainJob
-from lifecycle.spec.task import target_of
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_rows
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.jobs import JobFile, PreflightJob, Rows, TrainJob
+from trainworthy.lifecycle.spec.task import target_of
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.use_case import load_use_case
 
 GRADES = ("low", "middle", "high", "top")
 TAGS = ("cheap", "new", "rare")

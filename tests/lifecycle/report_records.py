@@ -6,10 +6,10 @@ import hashlib
 import math
 from typing import Any
 
-from lifecycle.promotion.decide import decide
-from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import (
+from trainworthy.lifecycle.promotion.decide import decide
+from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import (
     PARENTS,
     STEPS,
     Comparison,
@@ -33,8 +33,8 @@ from lifecycle.protocol.records import (
     StoredFile,
     Verdict,
 )
-from lifecycle.spec.task import Target
-from lifecycle.tasks import kind_of
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
 
 RUN_ID = "6f1c2f0e-8f0a-4c7e-9a53-0f1f5b9f2f11"
 WALL = {"dataset": 1.2, "snapshot": 6.4, "preflight": 9.8, "smoke": 3.1, "pilot": 7.7, "full": 61.0, "evaluation": 14.5}

@@ -2,8 +2,17 @@
 
 import pytest
 
-from lifecycle.alert import Judged, after_telling, read_told, recovered, severity_of, unsent, what, write_told
-from lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.alert import (
+    Judged,
+    after_telling,
+    read_told,
+    recovered,
+    severity_of,
+    unsent,
+    what,
+    write_told,
+)
+from trainworthy.lifecycle.protocol.checks import CheckResult
 
 PUBLISHED = ("rows@v1", "rows@v2", "rows@v3")
 

@@ -6,14 +6,14 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.artifact import load_artifact, verify_artifact
-from lifecycle.engine.train import run_stage
-from lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
-from lifecycle.predict import run_predict
-from lifecycle.protocol.results import TrainResult
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.platt import apply_platt
-from lifecycle.tasks.probabilities import auc
+from trainworthy.lifecycle.artifact import load_artifact, verify_artifact
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.errors import CheckpointError, EvaluationError, UseCaseError
+from trainworthy.lifecycle.predict import run_predict
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.platt import apply_platt
+from trainworthy.lifecycle.tasks.probabilities import auc
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def test_reloaded_artifact_gives_the_trained_models_predictions(trained, splits)
 
     import torch
 
-    from lifecycle.scoring import predict_rows
-    from lifecycle.task import load_task
+    from trainworthy.lifecycle.scoring import predict_rows
+    from trainworthy.lifecycle.task import load_task
 
     rows = benchmark(splits)
     found = load_artifact(Path(trained.artifact), trained.artifact_sha256)(rows)

@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 
-from lifecycle.data.backfill import backfill_check, refuse_undeclared, to_keep
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import FileContent, combined, content_hash
-from lifecycle.files.contents import add_contents, contents_path, published_files, read_contents, times_of
-from lifecycle.files.versions import PublishedVersion, add_version, read_versions, versions_path
+from trainworthy.lifecycle.data.backfill import backfill_check, refuse_undeclared, to_keep
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import FileContent, combined, content_hash
+from trainworthy.lifecycle.files.contents import add_contents, contents_path, published_files, read_contents, times_of
+from trainworthy.lifecycle.files.versions import PublishedVersion, add_version, read_versions, versions_path
 
 
 def content(**files):
@@ -169,7 +169,7 @@ def test_entry_with_a_backfill_or_a_source_reads_back_equal(tmp_path):
     ids=str,
 )  # fmt: skip
 def test_entry_with_credentials_two_origins_or_no_reason_is_refused(tmp_path, entry):
-    from lifecycle.files.versions import check_entry
+    from trainworthy.lifecycle.files.versions import check_entry
 
     with pytest.raises(DatasetError, match="can't be published"):
         check_entry("shop", "v2", entry)

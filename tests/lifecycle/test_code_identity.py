@@ -1,6 +1,6 @@
 """A process that lives on must notice code that changes on disk."""
 
-from lifecycle.identity import step_code_sha256
+from trainworthy.lifecycle.identity import step_code_sha256
 
 
 def test_code_changed_while_the_process_lives_is_noticed(tmp_path):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import combined, content_hash
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import combined, content_hash
 
 
 def table(**changes):

@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lifecycle.contract.model import Label
-from lifecycle.data.added_rows import shifts
-from lifecycle.data.changed_rows import changed_rows
-from lifecycle.data.difference import VersionFiles, compare
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import content_hash
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.added_rows import shifts
+from trainworthy.lifecycle.data.changed_rows import changed_rows
+from trainworthy.lifecycle.data.difference import VersionFiles, compare
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import content_hash
 
 LATE = Label(name="late", version=1, column="delay", greater_than=15)
 

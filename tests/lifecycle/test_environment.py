@@ -3,8 +3,8 @@
 from importlib import metadata
 from pathlib import Path
 
-from lifecycle.identity import sha256_json
-from lifecycle.provenance import environment_sha256
+from trainworthy.lifecycle.identity import sha256_json
+from trainworthy.lifecycle.provenance import environment_sha256
 
 
 def test_environment_hash_equals_that_of_fully_parsed_metadata():

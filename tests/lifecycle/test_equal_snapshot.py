@@ -9,15 +9,15 @@ import pytest
 import toy_jobs
 from test_record_store import common, dataset
 
-from assets.snapshot import snapshot_rows
-from lifecycle.data.snapshot import snapshot_is_whole
-from lifecycle.lineage import identity_of
-from lifecycle.protocol.checks import stopping
-from lifecycle.protocol.records import DatasetVersion, Record, Snapshot, Step
-from lifecycle.storage.metrics import add_metrics, metrics_of, metrics_path
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase, load_use_case
+from trainworthy.assets.snapshot import snapshot_rows
+from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
+from trainworthy.lifecycle.lineage import identity_of
+from trainworthy.lifecycle.protocol.checks import stopping
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, Step
+from trainworthy.lifecycle.storage.metrics import add_metrics, metrics_of, metrics_path
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase, load_use_case
 
 VERSION = dataset().model_copy(update={"rows": 9_600})
 
@@ -74,7 +74,7 @@ MODEL = ("Dropout(0.1)", "Dropout(0.2)")
 
 def test_equal_snapshot_of_another_use_case_is_taken_over_under_the_own_name(state, toy, tmp_path, monkeypatch):
     first = made(state, toy)
-    monkeypatch.setattr("lifecycle.snapshot.make_snapshot", refuse)
+    monkeypatch.setattr("trainworthy.lifecycle.snapshot.make_snapshot", refuse)
     second = made(state, renamed(toy, tmp_path, MODEL))
     assert second.checks[0].evidence.endswith(
         "Taken over from the snapshot of use case toy: the same rows, rules and split"
@@ -97,7 +97,7 @@ def test_equal_snapshot_of_another_use_case_is_taken_over_under_the_own_name(sta
 
 def test_own_snapshot_is_taken_over_after_a_change_of_the_model(state, toy, monkeypatch):
     first = made(state, toy)
-    monkeypatch.setattr("lifecycle.snapshot.make_snapshot", refuse)
+    monkeypatch.setattr("trainworthy.lifecycle.snapshot.make_snapshot", refuse)
     source = (toy.folder / "model.py").read_text()
     (toy.folder / "model.py").write_text(source.replace(*MODEL))
     second = made(state, toy)
@@ -160,6 +160,6 @@ def record_gone(state: StateFolder, toy: UseCase) -> DatasetVersion:
 def test_snapshot_that_differs_in_anything_is_made_anew(state, toy, monkeypatch, change):
     made(state, toy)
     version = change(state, toy)
-    monkeypatch.setattr("lifecycle.snapshot.make_snapshot", refuse)
+    monkeypatch.setattr("trainworthy.lifecycle.snapshot.make_snapshot", refuse)
     with pytest.raises(AssertionError, match="judged again"):
         made(state, load_use_case(toy.folder), version)

@@ -14,26 +14,26 @@ import numpy as np
 import pytest
 import torch
 
-from lifecycle import failure
-from lifecycle.cost.prices import load_prices
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import Recipe, TrainData, TrainState
-from lifecycle.errors import TrainworthyError
-from lifecycle.files.versions import published_version
-from lifecycle.folder_lock import Lease, locked
-from lifecycle.incidents.incident import read_incident, write_manifest
-from lifecycle.promotion import log
-from lifecycle.promotion.champion import agreed_champion
-from lifecycle.storage.checkpoints import verify_checkpoint
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from lifecycle.storage.upstream import upstream_records
-from lifecycle.tasks.probabilities import require_both_classes
-from lifecycle.use_case import load_use_case
-from resources.notifier import webhook
-from resources.process_group import run_group
-from resources.settings import read_settings
-from resources.worker_process import worker_error as error_of_worker
+from trainworthy.lifecycle import failure
+from trainworthy.lifecycle.cost.prices import load_prices
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.files.versions import published_version
+from trainworthy.lifecycle.folder_lock import Lease, locked
+from trainworthy.lifecycle.incidents.incident import read_incident, write_manifest
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.champion import agreed_champion
+from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.upstream import upstream_records
+from trainworthy.lifecycle.tasks.probabilities import require_both_classes
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.notifier import webhook
+from trainworthy.resources.process_group import run_group
+from trainworthy.resources.settings import read_settings
+from trainworthy.resources.worker_process import worker_error as error_of_worker
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests" / "toy"

@@ -14,21 +14,21 @@ from file_datasets import picture, picture_dataset
 from PIL import Image
 from test_record_store import dataset
 
-from lifecycle.contract.model import Column, Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.data import file_rows
-from lifecycle.data.file_rows import look_at, look_at_files, sha_column
-from lifecycle.data.files import SplitFiles
-from lifecycle.data.rows import read_rows
-from lifecycle.errors import UseCaseError
-from lifecycle.files import decode
-from lifecycle.identity import sha256_file
-from lifecycle.leakage.equal_files import equal_files
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.jobs import Rows
-from lifecycle.snapshot import make_snapshot
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data import file_rows
+from trainworthy.lifecycle.data.file_rows import look_at, look_at_files, sha_column
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.files import decode
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.leakage.equal_files import equal_files
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.snapshot import make_snapshot
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
 
 AT_ONCE = {"property": "availableAt", "value": "PT0S"}
 

@@ -4,14 +4,14 @@ import pandas as pd
 import pytest
 from file_datasets import picture_dataset
 
-from lifecycle.data.difference import VersionFiles, compare
-from lifecycle.data.rows import read_rows
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import FileContent, combined, content_hash, parquet_files
-from lifecycle.files.materialised import files_folder, install, intact
-from lifecycle.files.values import is_file_column
-from lifecycle.files.versions import changed_files
-from lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.data.difference import VersionFiles, compare
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import FileContent, combined, content_hash, parquet_files
+from trainworthy.lifecycle.files.materialised import files_folder, install, intact
+from trainworthy.lifecycle.files.values import is_file_column
+from trainworthy.lifecycle.files.versions import changed_files
+from trainworthy.lifecycle.protocol.jobs import Rows
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from lifecycle.cost.meter import Meter
-from lifecycle.cost.prices import Sku
-from lifecycle.folder_lock import locked
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.folder_lock import locked
 
 
 def is_free(folder) -> bool:
@@ -45,7 +45,7 @@ def test_wait_for_an_equal_run_is_told_and_counted_apart_from_the_bill(tmp_path)
 
 
 def test_wait_that_is_ended_by_an_exception_is_counted_too(tmp_path):
-    from lifecycle.cost.meter import queued
+    from trainworthy.lifecycle.cost.meter import queued
 
     meter = Meter()
     with pytest.raises(KeyboardInterrupt), queued():

@@ -1,10 +1,10 @@
 import pytest
 import report_records
 
-from lifecycle.cost.forecast_error import error_figures, reckonings
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.forecasts import StepTime
-from lifecycle.protocol.records import Attempt, Cost, StageSeconds
+from trainworthy.lifecycle.cost.forecast_error import error_figures, reckonings
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.protocol.records import Attempt, Cost, StageSeconds
 
 
 def stages(**changed):

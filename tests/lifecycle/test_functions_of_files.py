@@ -10,12 +10,12 @@ from PIL import Image
 from test_file_rows import CONTRACT
 from test_golden_files import MODEL
 
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.sample import sample_rows
-from lifecycle.contract.sample_files import with_sample_files
-from lifecycle.data.file_rows import look_at
-from lifecycle.engine.preflight.functions import try_functions
-from lifecycle.protocol.jobs import FunctionsJob, Rows
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.sample import sample_rows
+from trainworthy.lifecycle.contract.sample_files import with_sample_files
+from trainworthy.lifecycle.data.file_rows import look_at
+from trainworthy.lifecycle.engine.preflight.functions import try_functions
+from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 
 
 def contract_of(folder, **properties):

@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.artifact import artifact_sha256
-from lifecycle.engine.train import run_stage
-from lifecycle.errors import CheckpointError
-from lifecycle.golden import FILE, REQUESTS, draw_requests, read_golden
-from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.predict import run_predict, run_verify
-from lifecycle.promotion.controls import ANSWER_TOLERANCE
-from lifecycle.protocol.jobs import VerifyJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.storage.state import write_atomic
-from lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.artifact import artifact_sha256
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.golden import FILE, REQUESTS, draw_requests, read_golden
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.predict import run_predict, run_verify
+from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
+from trainworthy.lifecycle.protocol.jobs import VerifyJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.tasks.binary import BINARY
 
 FEATURES = list(toy_jobs.ROWS.features)
 

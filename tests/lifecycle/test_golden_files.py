@@ -11,15 +11,21 @@ import torch
 from file_datasets import picture_dataset
 from PIL import Image
 
-from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact, verify_artifact, write_artifact
-from lifecycle.errors import CheckpointError, EvaluationError
-from lifecycle.files.kind import FileKind
-from lifecycle.files.values import of_strangers, opened_files, with_paths
-from lifecycle.golden import answer_golden, draw_requests, file_columns, read_golden
-from lifecycle.golden_files import made_files
-from lifecycle.spec.task import Target
-from lifecycle.task import load_task
-from lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.artifact import (
+    artifact_kind,
+    artifact_sha256,
+    load_artifact,
+    verify_artifact,
+    write_artifact,
+)
+from trainworthy.lifecycle.errors import CheckpointError, EvaluationError
+from trainworthy.lifecycle.files.kind import FileKind
+from trainworthy.lifecycle.files.values import of_strangers, opened_files, with_paths
+from trainworthy.lifecycle.golden import answer_golden, draw_requests, file_columns, read_golden
+from trainworthy.lifecycle.golden_files import made_files
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.task import load_task
+from trainworthy.lifecycle.tasks.binary import BINARY
 
 MODEL = """
 import numpy as np

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from lifecycle.identity import canonical_json
-from lifecycle.promotion import log
-from lifecycle.protocol.records import FORM, PARENTS, STEPS, Body, Record, StageReport, part_of, record_of
-from lifecycle.storage.records import FileRecordStore, record_bytes, record_sha256
-from lifecycle.storage.state import StateFolder
-from lifecycle.storage.upstream import parent_hashes, upstream_records
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import FORM, PARENTS, STEPS, Body, Record, StageReport, part_of, record_of
+from trainworthy.lifecycle.storage.records import FileRecordStore, record_bytes, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
 
 GOLDEN = Path(__file__).parent / "golden_records"
 (RUN_ID,) = (path.name for path in (GOLDEN / "records" / "toy" / "runs").iterdir())

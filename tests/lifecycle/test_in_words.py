@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import report_records as example
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import StoppedStep
-from lifecycle.report import in_words
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import StoppedStep
+from trainworthy.lifecycle.report import in_words
 
 
 def test_reasons_of_a_judged_run_tell_every_step_in_figures() -> None:

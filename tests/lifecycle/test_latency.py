@@ -2,7 +2,7 @@
 
 import pytest
 
-from lifecycle.latency import CALLS, ROUNDS, WARM_UP, Clocks, measure_latency
+from trainworthy.lifecycle.latency import CALLS, ROUNDS, WARM_UP, Clocks, measure_latency
 
 LIMIT = 50.0
 

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from lifecycle.leakage.battery import leakage
-from lifecycle.leakage.later_times import is_later, later_times
+from trainworthy.lifecycle.leakage.battery import leakage
+from trainworthy.lifecycle.leakage.later_times import is_later, later_times
 
 
 def judged(folder, after: pd.Timedelta, share: float, **changes):

@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from lifecycle.contract.model import Column, Contract
-from lifecycle.data.files import SplitFiles
-from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.cells import cells_of
-from lifecycle.leakage.duplicates import duplicates
-from lifecycle.leakage.entities import entity_overlap
-from lifecycle.leakage.label_window import label_window
-from lifecycle.protocol.leak import Leak, leakage_check
-from lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.leakage.battery import leakage_findings
+from trainworthy.lifecycle.leakage.cells import cells_of
+from trainworthy.lifecycle.leakage.duplicates import duplicates
+from trainworthy.lifecycle.leakage.entities import entity_overlap
+from trainworthy.lifecycle.leakage.label_window import label_window
+from trainworthy.lifecycle.protocol.leak import Leak, leakage_check
+from trainworthy.lifecycle.tasks.binary import BINARY
 
 SEED = 5
 

@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.engine import leakage
-from lifecycle.engine.leakage import leakage_in_training
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.leakage import own_rows
-from lifecycle.leakage.split_gap import split_gap
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.engine import leakage
+from trainworthy.lifecycle.engine.leakage import leakage_in_training
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.leakage import own_rows
+from trainworthy.lifecycle.leakage.split_gap import split_gap
+from trainworthy.lifecycle.protocol.leak import Leak
 
 FIT = "def fit_preprocessing(training, hyperparameters):\n"
 TENSORS = "def to_tensors(rows, preprocessing):\n"

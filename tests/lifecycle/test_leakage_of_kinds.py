@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from lifecycle.contract.model import Label
-from lifecycle.leakage.battery import leakage_findings
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.leakage.battery import leakage_findings
 
 NUMBER = Label(name="label", version=1, column="label", type="number")
 LABELS = Label(name="label", version=1, column="label", type="labels", classes=("jazz", "live", "rare"), separator="|")

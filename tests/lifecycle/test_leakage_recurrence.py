@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from lifecycle.leakage.recurrence import GROWTH, PARTS, Views, by_nature, known_rows, parts_of
-from lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.leakage.recurrence import GROWTH, PARTS, Views, by_nature, known_rows, parts_of
+from trainworthy.lifecycle.protocol.leak import Leak
 
 ROWS, FIRST_HELD = 12_000, 8_400
 FAMILIES = ("duplicates", "near_duplicates")

@@ -5,15 +5,15 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from lifecycle.contract.batches import BATCH_ROWS
-from lifecycle.data.files import SplitFiles
-from lifecycle.files.few_rows import evenly_spread
-from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
-from lifecycle.leakage.duplicates import duplicates
-from lifecycle.leakage.power import power
-from lifecycle.protocol.leak import Leak
-from lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.contract.batches import BATCH_ROWS
+from trainworthy.lifecycle.data.files import SplitFiles
+from trainworthy.lifecycle.files.few_rows import evenly_spread
+from trainworthy.lifecycle.leakage.battery import leakage_findings
+from trainworthy.lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
+from trainworthy.lifecycle.leakage.duplicates import duplicates
+from trainworthy.lifecycle.leakage.power import power
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.tasks.binary import BINARY
 
 ROWS = 400_000
 

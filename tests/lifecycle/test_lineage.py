@@ -5,13 +5,13 @@ import toy_jobs
 from test_record_store import dataset
 from test_upstream_records import snapshot
 
-from lifecycle.errors import RecordError
-from lifecycle.identity import canonical_json, step_code_sha256, step_identity
-from lifecycle.lineage import declared_sections, identity_of, refuse_outdated, training_run_id
-from lifecycle.protocol.records import STEPS
-from lifecycle.storage.records import FileRecordStore, record_sha256
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.identity import canonical_json, step_code_sha256, step_identity
+from trainworthy.lifecycle.lineage import declared_sections, identity_of, refuse_outdated, training_run_id
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import UseCase
 
 STAGE_STEPS = {"preflight", "smoke", "pilot", "full"}
 
@@ -123,7 +123,7 @@ def test_identity_stays_with_the_words_of_the_contract(tmp_path):
 def test_identity_changes_with_a_deciding_package(monkeypatch):
     arguments: dict[str, Any] = {"sections": {}, "inputs": {}, "code_sha256": "c"}
     before = step_identity("full", **arguments)
-    monkeypatch.setattr("lifecycle.identity.deciding_packages", lambda: {"torch": "0.1"})
+    monkeypatch.setattr("trainworthy.lifecycle.identity.deciding_packages", lambda: {"torch": "0.1"})
     assert step_identity("full", **arguments) != before
 
 

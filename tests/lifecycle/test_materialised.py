@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import content_hash
-from lifecycle.files.materialised import files_folder, install, intact
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import content_hash
+from trainworthy.lifecycle.files.materialised import files_folder, install, intact
 
 
 @pytest.fixture

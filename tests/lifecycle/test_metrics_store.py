@@ -5,9 +5,9 @@ from datetime import date
 
 import pytest
 
-from lifecycle.errors import RecordError
-from lifecycle.storage.metrics import VersionMetrics, add_metrics, metrics_of, metrics_path
-from lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.storage.metrics import VersionMetrics, add_metrics, metrics_of, metrics_path
+from trainworthy.lifecycle.storage.state import StateFolder
 
 
 def metrics(content_hash, day_column="day"):

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from lifecycle.data.rows import read_rows
-from lifecycle.protocol.jobs import Rows
-from lifecycle.spec.task import Target
-from lifecycle.tasks.own import TRIED_ROWS, try_own
-from lifecycle.tasks.segmentation import Segmentation
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks.own import TRIED_ROWS, try_own
+from trainworthy.lifecycle.tasks.segmentation import Segmentation
 
 CLASSES, SIDE = ("ground", "square"), 12
 METRICS = """

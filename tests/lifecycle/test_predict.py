@@ -5,17 +5,17 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.errors import UseCaseError
-from lifecycle.evaluation.evaluate import evaluate
-from lifecycle.evaluation.prediction_drift import prediction_drift_check
-from lifecycle.predict import run_predict
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.results import TrainResult
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.metric import estimate
-from lifecycle.tasks.platt import fit_platt
-from lifecycle.tasks.probabilities import log_loss
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.evaluation.evaluate import evaluate
+from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
+from trainworthy.lifecycle.predict import run_predict
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.tasks.platt import fit_platt
+from trainworthy.lifecycle.tasks.probabilities import log_loss
 
 # The toy's network, with its answer replaced by one number for every row.
 CONSTANT = ("return torch.sigmoid(outputs)", "return torch.sigmoid(outputs * 0.0 - 2.0)")

@@ -6,20 +6,20 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.cost.prices import Sku
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.preflight.run import run_preflight
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.preflight.throughput.seconds import run_time
-from lifecycle.engine.training.loop import DENSE
-from lifecycle.engine.training.loop import SPARSE_TOLD as SPARSE_GRADIENTS
-from lifecycle.errors import UseCaseError
-from lifecycle.gates.preflight import CHECKS, cost_forecast, preflight_checks
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.forecasts import StepTime
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.worker import read_result
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.preflight.throughput.seconds import run_time
+from trainworthy.lifecycle.engine.training.loop import DENSE
+from trainworthy.lifecycle.engine.training.loop import SPARSE_TOLD as SPARSE_GRADIENTS
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.gates.preflight import CHECKS, cost_forecast, preflight_checks
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.worker import read_result
 
 LIMIT = 4 * 2**30
 SKU = Sku(usd_per_hour=0.1)
@@ -252,7 +252,7 @@ def test_update_that_raises_while_it_is_timed_leaves_all_trials(splits, tmp_path
     def broken(subject):
         raise ValueError("no time today")
 
-    monkeypatch.setattr("lifecycle.engine.preflight.run.step_time", broken)
+    monkeypatch.setattr("trainworthy.lifecycle.engine.preflight.run.step_time", broken)
     result = run_preflight(toy_jobs.preflight_job(splits, tmp_path))
     assert (result.seconds, result.step, result.time) == (None, None, None)
     checks = checks_of(result)

@@ -1,9 +1,9 @@
 import pytest
 import toy_jobs
 
-from lifecycle.cost.meter import Meter
-from lifecycle.cost.prices import Sku, load_prices
-from lifecycle.errors import PriceError
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku, load_prices
+from trainworthy.lifecycle.errors import PriceError
 
 GOOD = "dated: 2026-01-01\nskus:\n  local-2cpu: {usd_per_hour: 0.1}\n"
 

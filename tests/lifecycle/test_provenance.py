@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from lifecycle import provenance
-from lifecycle.provenance import (
+from trainworthy.lifecycle import provenance
+from trainworthy.lifecycle.provenance import (
     OUR_CODE,
     changed_files,
     commit_url,

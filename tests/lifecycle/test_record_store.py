@@ -2,11 +2,19 @@ import json
 
 import pytest
 
-from lifecycle.errors import RecordError, SettingsError
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import FORM, Cost, DatasetVersion, PreflightReport, Provenance, Record, StoppedStep
-from lifecycle.storage.records import FileRecordStore, record_sha256
-from lifecycle.storage.state import StateFolder, write_atomic
+from trainworthy.lifecycle.errors import RecordError, SettingsError
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import (
+    FORM,
+    Cost,
+    DatasetVersion,
+    PreflightReport,
+    Provenance,
+    Record,
+    StoppedStep,
+)
+from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder, write_atomic
 
 PROVENANCE = Provenance(
     git_commit=None, git_dirty=None, code_sha256="c", environment_sha256="e", run_id="r1", created_at="2024-01-01"

@@ -14,10 +14,19 @@ import pytest
 import report_records as example
 from PIL import Image
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import STEPS, Attempt, Cost, Estimate, EvaluationReport, Metric, Record, StoppedStep
-from lifecycle.protocol.words import Words
-from lifecycle.report import figures, formatting, outcome, pictures, render, sections
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import (
+    STEPS,
+    Attempt,
+    Cost,
+    Estimate,
+    EvaluationReport,
+    Metric,
+    Record,
+    StoppedStep,
+)
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.report import figures, formatting, outcome, pictures, render, sections
 
 LINKS = {"Dagster run": "http://localhost:3000/runs/1", "Commit": "https://example.org/c/1"}
 VOID = {"meta", "link", "br", "img"}

@@ -4,9 +4,9 @@ import re
 
 import report_records as example
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.report.render import render
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.report.render import render
 
 EVIL = "<script>alert(1)</script>"
 TRIALS = (

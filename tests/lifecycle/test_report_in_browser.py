@@ -10,8 +10,8 @@ import pytest
 import report_records as example
 from PIL import Image
 
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.report.render import render
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.report.render import render
 
 pytestmark = pytest.mark.slow
 

@@ -2,11 +2,11 @@
 
 import report_records as example
 
-from lifecycle.cost.forecast_error import error_figures
-from lifecycle.protocol.records import DataCurve, Forecast, SeedResult, StageReport
-from lifecycle.report import in_words
-from lifecycle.report.render import render
-from lifecycle.report.scaling import curve_sentences, score_name, seed_rows
+from trainworthy.lifecycle.cost.forecast_error import error_figures
+from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult, StageReport
+from trainworthy.lifecycle.report import in_words
+from trainworthy.lifecycle.report.render import render
+from trainworthy.lifecycle.report.scaling import curve_sentences, score_name, seed_rows
 
 CURVE = DataCurve(
     told="doubling the rows lowers the validation loss by 0.0000 to 0.0170",

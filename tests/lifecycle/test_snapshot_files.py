@@ -8,14 +8,14 @@ import pytest
 import toy_jobs
 from test_record_store import dataset
 
-from lifecycle.contract.read import load_contract
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, written_splits
-from lifecycle.data.split import SPLITS
-from lifecycle.errors import DatasetError
-from lifecycle.protocol.records import SnapshotBody
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.data.snapshot import install_snapshot, snapshot_is_whole, written_splits
+from trainworthy.lifecycle.data.split import SPLITS
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.protocol.records import SnapshotBody
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
 
 
 def write(state: StateFolder, splits: Path) -> SnapshotBody:
@@ -86,7 +86,7 @@ def test_failed_write_leaves_nothing(state, splits, monkeypatch):
     def fails(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr("lifecycle.data.snapshot.content_hash", fails)
+    monkeypatch.setattr("trainworthy.lifecycle.data.snapshot.content_hash", fails)
     with pytest.raises(OSError, match="disk full"):
         write(state, splits)
     assert folders(state) == []

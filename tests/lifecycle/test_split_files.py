@@ -10,17 +10,17 @@ import pytest
 import toy_jobs
 from test_record_store import dataset
 
-from lifecycle.contract.model import Column, Label
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.table import read_table
-from lifecycle.data.days import day_of
-from lifecycle.data.files import SplitFiles, read_columns, write_split_files
-from lifecycle.data.snapshot import with_label, written_splits
-from lifecycle.errors import DatasetError
-from lifecycle.protocol.checks import CheckResult, stopping
-from lifecycle.snapshot import make_snapshot
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.model import Column, Label
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.table import read_table
+from trainworthy.lifecycle.data.days import day_of
+from trainworthy.lifecycle.data.files import SplitFiles, read_columns, write_split_files
+from trainworthy.lifecycle.data.snapshot import with_label, written_splits
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
+from trainworthy.lifecycle.snapshot import make_snapshot
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
 
 WORDS = pa.array(["a", "b", "a"])
 INSTANTS = pd.to_datetime(["2024-03-01 22:30", "2024-03-02 12:00", "2024-03-03 23:30"], utc=True)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lifecycle.errors import SettingsError
-from lifecycle.storage import state
-from lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.lifecycle.storage import state
+from trainworthy.lifecycle.storage.state import StateFolder
 
 
 def test_state_folder_with_room_is_accepted_and_a_nearly_full_disk_refused(tmp_path, monkeypatch):

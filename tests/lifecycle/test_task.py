@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.artifact import load_artifact
-from lifecycle.engine.train import run_stage
-from lifecycle.task import line_of, load_task
+from trainworthy.lifecycle.artifact import load_artifact
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.task import line_of, load_task
 
 
 def two_modules(folder: Path, shops: str = '["north", "south", "west"]') -> Path:

@@ -7,17 +7,17 @@ import pytest
 import toy_jobs
 import yaml
 
-from lifecycle.contract.model import Label
-from lifecycle.spec.task import KINDS, TaskSpec
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.kind import Kind
-from lifecycle.tasks.language_model import LanguageModel
-from lifecycle.tasks.multiclass import Multiclass
-from lifecycle.tasks.multilabel import Multilabel
-from lifecycle.tasks.regression import Regression
-from pipeline.scaffold.pieces import MOST_BYTES, MOST_PIECES, PIECES_A_PASSAGE
-from pipeline.scaffold.shares import LEAST_GROUPS
-from pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, LONG_BYTES, MOST_TEXTS, NEARLY_ALL, ROWS_A_TEXT
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.spec.task import KINDS, TaskSpec
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.language_model import LanguageModel
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.multilabel import Multilabel
+from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.pipeline.scaffold.pieces import MOST_BYTES, MOST_PIECES, PIECES_A_PASSAGE
+from trainworthy.pipeline.scaffold.shares import LEAST_GROUPS
+from trainworthy.pipeline.scaffold.target import FEW, LEAST_CLASS_ROWS, LONG_BYTES, MOST_TEXTS, NEARLY_ALL, ROWS_A_TEXT
 
 TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "tasks.md").read_text()
 SECTIONS: dict[str, Any] = {

@@ -7,13 +7,13 @@ import pytest
 import report_records as example
 from matplotlib.figure import Figure
 
-from lifecycle.protocol.records import Alarm, StageReport, StageSeconds
-from lifecycle.report import sections
-from lifecycle.report.alarms import alarm_rows
-from lifecycle.report.loss_axis import clipped_at
-from lifecycle.report.pictures import learning_curve
-from lifecycle.report.render import render
-from lifecycle.report.training_curve import told, training_curve
+from trainworthy.lifecycle.protocol.records import Alarm, StageReport, StageSeconds
+from trainworthy.lifecycle.report import sections
+from trainworthy.lifecycle.report.alarms import alarm_rows
+from trainworthy.lifecycle.report.loss_axis import clipped_at
+from trainworthy.lifecycle.report.pictures import learning_curve
+from trainworthy.lifecycle.report.render import render
+from trainworthy.lifecycle.report.training_curve import told, training_curve
 
 
 def full_of_four_passes() -> StageReport:

@@ -1,12 +1,12 @@
 import pytest
 from test_record_store import PROVENANCE, common, dataset
 
-from lifecycle.errors import RecordError
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import PreflightReport, Snapshot, StoppedStep
-from lifecycle.storage.records import FileRecordStore, record_sha256
-from lifecycle.storage.state import StateFolder
-from lifecycle.storage.upstream import parent_hashes, upstream_records
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import PreflightReport, Snapshot, StoppedStep
+from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import pytest
 import toy_jobs
 import yaml
 
-from lifecycle.contract.read import load_contract
-from lifecycle.errors import UseCaseError
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.spec_problems import spec_problem
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.spec_problems import spec_problem
+from trainworthy.lifecycle.use_case import load_use_case
 
 
 @pytest.fixture

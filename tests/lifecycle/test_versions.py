@@ -2,9 +2,9 @@
 
 import pytest
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.content import FileContent, combined
-from lifecycle.files.versions import (
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.content import FileContent, combined
+from trainworthy.lifecycle.files.versions import (
     PublishedVersion,
     add_version,
     check_entry,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lifecycle.tasks import is_better_higher, words_of
-from lifecycle.tasks.multiclass import Multiclass
-from lifecycle.tasks.regression import Regression
-from lifecycle.wording import figures, metric_name, stage_metric_name
+from trainworthy.lifecycle.tasks import is_better_higher, words_of
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.wording import figures, metric_name, stage_metric_name
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.protocol.results import PredictResult, TrainResult
-from lifecycle.worker import (
+from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
+from trainworthy.lifecycle.worker import (
     EXIT_BAD_INPUT,
     EXIT_DISK_FULL,
     EXIT_INTERNAL,
@@ -45,7 +45,7 @@ def test_worker_alone_answers_its_job_with_files_that_are_whole(done):
 
 
 def test_worker_module_loads_without_dagster_and_torch():
-    code = "import sys, lifecycle.worker; sys.exit(bool({'dagster', 'mlflow', 'dvc', 'torch'} & set(sys.modules)))"
+    code = "import sys, trainworthy.lifecycle.worker; sys.exit(bool({'dagster', 'mlflow', 'dvc', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=toy_jobs.ROOT, env={**os.environ, "PYTHONPATH": "."})
     assert done.returncode == 0
 

@@ -14,17 +14,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lifecycle.contract.read import load_contract
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import SPLITS, split_rows
-from lifecycle.engine.training.state import TrainState
-from lifecycle.folder_lock import locked
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.use_case import load_use_case
-from lifecycle.worker import main
-from resources import fork_server
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import SPLITS, split_rows
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.folder_lock import locked
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.jobs import AnyJob, JobFile, PredictJob, PreflightJob, Rows, TrainJob
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.worker import main
+from trainworthy.resources import fork_server
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"
@@ -159,7 +159,7 @@ def error_of(job: AnyJob) -> dict[str, Any]:
 def start_worker(job: AnyJob, *, start_new_session: bool = False) -> subprocess.Popen[str]:
     """The worker as a real process on the job; its lines are read from stderr."""
     return subprocess.Popen(
-        [sys.executable, "-m", "lifecycle.worker", "--job", str(write_job(job))],
+        [sys.executable, "-m", "trainworthy.lifecycle.worker", "--job", str(write_job(job))],
         cwd=ROOT,
         env=environment(),
         stderr=subprocess.PIPE,

@@ -90,7 +90,9 @@ def test_input_state_folder_below_a_file_is_refused(fresh, tmp_path, command):
         assert refused(done, "state folder cannot be written", str(tmp_path / "file"), "TRAINWORTHY_VAR")
     else:
         publish = ("datasets", "publish", "toy_rows", "v3", "days=10", "seed=1")
-        assert refused(fresh.call("-m", "pipeline.cli", *publish, **variables), str(tmp_path / "file"), "fix:")
+        assert refused(
+            fresh.call("-m", "trainworthy.pipeline.cli", *publish, **variables), str(tmp_path / "file"), "fix:"
+        )
     assert (tmp_path / "file").read_text() == ""
 
 
@@ -99,7 +101,7 @@ def test_input_folder_of_use_cases_that_is_missing_is_refused(fresh, tmp_path, c
     variables = {"TRAINWORTHY_USE_CASES": str(tmp_path / "nowhere")}
     job = fresh.command(intent=FIRST)
     start = fresh.start(job, **variables) if command == "job" else None
-    done = fresh.finish(start) if start else fresh.call("-m", "pipeline.cli", "verdict", "toy", **variables)
+    done = fresh.finish(start) if start else fresh.call("-m", "trainworthy.pipeline.cli", "verdict", "toy", **variables)
     assert refused(done, "does not exist", "nowhere", "TRAINWORTHY_USE_CASES")
     assert written(fresh) == []
 

@@ -8,14 +8,14 @@ import psutil
 import pytest
 from toy_project import Toy, plant, product, until
 
-from pipeline.console import INTERRUPTED
+from trainworthy.pipeline.console import INTERRUPTED
 
 # Slow steps while the file exists, and a process of the model's own.
 SLOW = """time.sleep(0.2 if os.path.exists({flag!r}) else 0)
         if os.path.exists({flag!r}) and not os.path.exists({flag!r} + ".child"):
             open({flag!r} + ".child", "w").close()
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", sys.argv[-1]])"""
-MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select")
+MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "trainworthy.pipeline.definitions", "--select")
 DEV = ("-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1")
 LAUNCH = ("-m", "dagster", "job", "launch", "-w", "workspace.yaml", "-j", "experiment_toy")
 
@@ -102,7 +102,7 @@ def test_kill_under_dagster_dev_while_training_leaves_nobody(slow_from_scratch, 
         assert launched.code == 0, launched.out
         until(lambda: training(toy, flag, set()), 400, "until the smoke stage trains")
         workers = toy.workers()
-        (trainer,) = [process for process in workers if "lifecycle.worker" in process.cmdline()]
+        (trainer,) = [process for process in workers if "trainworthy.lifecycle.worker" in process.cmdline()]
         # Its parent is the server that forked it.
         run_worker, started = trainer.parents()[1], psutil.Process(server.pid).children(recursive=True)
         assert run_worker in started
@@ -136,9 +136,9 @@ def test_cancel_by_kill_with_a_gpu_slot_lets_the_next_run_wait_and_say_so_until_
     waiting = toy.start(toy.command("experiment_toy"))
     assert waiting.stdout is not None
     assert any("waiting for a slot of the pool gpu" in line for line in waiting.stdout)
-    told = toy.call("-m", "pipeline.cli", "doctor")
+    told = toy.call("-m", "trainworthy.pipeline.cli", "doctor")
     assert (told.code, "✗ pool slots" in told.out, "! stuck runs: " in told.out) == (1, True, True), told.out
-    mended = toy.call("-m", "pipeline.cli", "doctor", "--mend")
+    mended = toy.call("-m", "trainworthy.pipeline.cli", "doctor", "--mend")
     assert (mended.code, "is marked as failed" in mended.out) == (0, True), mended.out
     done = toy.finish(waiting)
     assert done.code == 0, done.out

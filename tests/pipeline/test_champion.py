@@ -5,10 +5,10 @@ import shutil
 import pytest
 from toy_project import FIRST
 
-from assets.promotion import entry_is_committed
-from lifecycle.protocol.records import STEPS
-from lifecycle.storage.records import record_sha256
-from lifecycle.use_case import load_use_case
+from trainworthy.assets.promotion import entry_is_committed
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.use_case import load_use_case
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_champion_after_a_crash_before_the_alias_moved_is_mended_by_the_doctor(t
     assert done.code == 1
     assert "Traceback" not in done.out, done.out
     assert "trainworthy doctor --mend" in done.out
-    toy.call("-m", "pipeline.cli", "doctor", "--mend")
+    toy.call("-m", "trainworthy.pipeline.cli", "doctor", "--mend")
     assert toy.champion() == "1"
     mended = toy.run(intent=FIRST)
     assert mended.code == 0, mended.out

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from pipeline.cli import main
-from pipeline.mend import with_line
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.mend import with_line
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_check_of_an_unknown_use_case_offers_the_near_one(toy, capsys):
 def test_check_and_new_import_neither_torch_nor_dagster_nor_mlflow():
     heavy = ("torch", "dagster", "mlflow", "great_expectations")
     code = (
-        "import sys, pipeline.check, pipeline.scaffold.create, pipeline.schema; "
+        "import sys, trainworthy.pipeline.check, trainworthy.pipeline.scaffold.create, trainworthy.pipeline.schema; "
         f"print([name for name in {heavy} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

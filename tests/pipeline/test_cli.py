@@ -11,11 +11,11 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from pipeline import cli
+from trainworthy.pipeline import cli
 
 
 def test_cli_verdict_of_a_trained_use_case_tells_decision_reasons_cost_and_links(trained):
-    done = trained.toy.call("-m", "pipeline.cli", "verdict", "toy")
+    done = trained.toy.call("-m", "trainworthy.pipeline.cli", "verdict", "toy")
     assert done.code == 0, done.out
     assert "toy: PROMOTE (model version 1)" in done.out
     for reason in trained.toy.verdict(trained.done.run_id).reasons:
@@ -25,18 +25,18 @@ def test_cli_verdict_of_a_trained_use_case_tells_decision_reasons_cost_and_links
 
 
 def test_cli_verdict_of_an_unknown_use_case_offers_the_near_one(fresh):
-    done = fresh.call("-m", "pipeline.cli", "verdict", "toi")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "verdict", "toi")
     assert (done.code, "did you mean 'toy'?" in done.out, "Traceback" in done.out) == (1, True, False)
 
 
 def test_cli_verdict_before_any_run_says_what_to_run_and_writes_nothing(fresh):
-    done = fresh.call("-m", "pipeline.cli", "verdict", "toy")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "verdict", "toy")
     assert (done.code, "-j train_toy" in done.out, "Traceback" in done.out) == (1, True, False)
     assert not fresh.var.exists()
 
 
 def test_verdict_without_a_champion_names_the_run_config_of_the_first_model_if_there_is_one(monkeypatch):
-    from pipeline import show
+    from trainworthy.pipeline import show
 
     folder = Path(__file__).parents[2] / "use_cases" / "flight_delays"
     monkeypatch.setattr(show, "use_case_folder", lambda settings, name: folder)
@@ -45,22 +45,22 @@ def test_verdict_without_a_champion_names_the_run_config_of_the_first_model_if_t
 
 
 def test_cli_champion_prints_the_version_of_the_log_without_mlflow(trained):
-    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "champion", "toy")
+    done = trained.toy.call("-X", "importtime", "-m", "trainworthy.pipeline.cli", "champion", "toy")
     assert (done.code, done.out.splitlines()[-1]) == (0, "1")
     imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
-    assert "pipeline.show" in imported
+    assert "trainworthy.pipeline.show" in imported
     assert not {"mlflow", "dagster", "torch"} & imported
 
 
 def test_cli_champion_that_does_not_exist_exits_with_3_and_one_that_cannot_be_known_with_1(fresh):
-    done = fresh.call("-m", "pipeline.cli", "champion", "toy")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "champion", "toy")
     assert (done.code, done.out) == (3, "toy has no champion yet\n")
     assert not fresh.var.exists()
-    wrong = fresh.call("-m", "pipeline.cli", "champion", "toi")
+    wrong = fresh.call("-m", "trainworthy.pipeline.cli", "champion", "toi")
     assert (wrong.code, "did you mean 'toy'?" in wrong.out) == (1, True)
     (fresh.var / "verdicts").mkdir(parents=True)
     (fresh.var / "verdicts" / "toy.jsonl").write_text("{")
-    broken = fresh.call("-m", "pipeline.cli", "champion", "toy")
+    broken = fresh.call("-m", "trainworthy.pipeline.cli", "champion", "toy")
     assert (broken.code, "verdict log" in broken.out, "Traceback" in broken.out) == (1, True, False)
 
 
@@ -91,7 +91,7 @@ CONFIG = '{"resources": {"intent": {"config": {"dataset_version": "v10"}}}}'
 )
 def test_make_demo_declares_the_first_model_or_trains_on_the_champions_version(tmp_path, champion, told):
     done = make("demo", tmp_path, f'test "$1" = champion || exit 0\n{champion}')
-    assert done == (0, f"told: job execute -m pipeline.definitions -j train_flight_delays {told}")
+    assert done == (0, f"told: job execute -m trainworthy.pipeline.definitions -j train_flight_delays {told}")
 
 
 def test_make_demo_with_a_champion_that_cannot_be_known_stops_before_any_run(tmp_path):
@@ -106,17 +106,17 @@ def test_make_next_trains_the_next_version_and_shows_the_verdict(tmp_path):
 
 
 def test_cli_champion_tells_its_dataset_and_the_run_config_of_a_run_on_it(trained):
-    champion = ("-m", "pipeline.cli", "champion", "toy")
+    champion = ("-m", "trainworthy.pipeline.cli", "champion", "toy")
     assert trained.toy.call(*champion, "--dataset").out == "toy_rows@v1\n"
     config = json.loads(trained.toy.call(*champion, "--run-config").out)
     assert config == {"resources": {"intent": {"config": {"dataset_version": "v1"}}}, "loggers": {"console": {}}}
 
 
 def test_cli_next_without_a_champion_says_how_to_train_the_first_and_writes_nothing(fresh):
-    done = fresh.call("-m", "pipeline.cli", "next", "toy")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "next", "toy")
     assert (done.code, "no champion" in done.out, '"first_model": true' in done.out) == (1, True, True)
     assert not fresh.var.exists()
-    wrong = fresh.call("-m", "pipeline.cli", "next", "toi")
+    wrong = fresh.call("-m", "trainworthy.pipeline.cli", "next", "toi")
     assert (wrong.code, "did you mean 'toy'?" in wrong.out, "Traceback" in wrong.out) == (1, True, False)
 
 
@@ -124,7 +124,7 @@ def test_cli_next_with_nothing_newer_says_so_and_writes_nothing(toy):
     path = toy.root / "data" / "versions.yaml"
     path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("  v2")))
     before = sorted(toy.var.rglob("*"))
-    done = toy.call("-m", "pipeline.cli", "next", "toy")
+    done = toy.call("-m", "trainworthy.pipeline.cli", "next", "toy")
     assert done.code == 0, done.out
     assert "champion: version 1, trained on toy_rows@v1; nothing newer: v1 has its verdict" in done.out
     assert "trainworthy datasets publish" in done.out
@@ -133,7 +133,7 @@ def test_cli_next_with_nothing_newer_says_so_and_writes_nothing(toy):
 
 def test_cli_next_of_a_version_that_is_not_published_offers_the_near_one(toy):
     before = sorted(toy.var.rglob("*"))
-    done = toy.call("-m", "pipeline.cli", "next", "toy", "v22")
+    done = toy.call("-m", "trainworthy.pipeline.cli", "next", "toy", "v22")
     assert (done.code, "did you mean 'v2'?" in done.out, "Traceback" in done.out) == (1, True, False)
     assert sorted(toy.var.rglob("*")) == before
 
@@ -169,24 +169,24 @@ def test_cli_next_takes_the_version_that_is_named_and_resolved_folders(toy, monk
 
 
 def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):
-    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "history", "toy")
+    done = trained.toy.call("-X", "importtime", "-m", "trainworthy.pipeline.cli", "history", "toy")
     assert done.code == 0, done.out
     assert "version 1  toy_rows@v1  promote" in done.out.splitlines()[-1]
     imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
-    assert "pipeline.history" in imported
+    assert "trainworthy.pipeline.history" in imported
     assert not {"mlflow", "dagster", "torch", "pandas"} & imported
 
 
 def test_cli_history_before_any_verdict_or_of_an_unknown_use_case_is_told(fresh):
-    done = fresh.call("-m", "pipeline.cli", "history", "toy")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "history", "toy")
     assert (done.code, "toy was never judged" in done.out, "-j train_toy" in done.out) == (0, True, True)
     assert not fresh.var.exists()
-    wrong = fresh.call("-m", "pipeline.cli", "history", "toi")
+    wrong = fresh.call("-m", "trainworthy.pipeline.cli", "history", "toi")
     assert (wrong.code, "did you mean 'toy'?" in wrong.out, "Traceback" in wrong.out) == (1, True, False)
 
 
 def test_cli_datasets_lists_the_versions_of_the_project_of_the_use_cases(fresh):
-    done = fresh.call("-m", "pipeline.cli", "datasets")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "datasets")
     assert done.code == 0, done.out
     lines = done.out.splitlines()
     assert [line.split()[0] for line in lines] == ["toy_rows@v1", "toy_rows@v2"]
@@ -195,7 +195,7 @@ def test_cli_datasets_lists_the_versions_of_the_project_of_the_use_cases(fresh):
 
 
 def test_cli_datasets_publish_writes_to_the_project_of_the_use_cases(toy):
-    publish = ("-m", "pipeline.cli", "datasets", "publish", "toy_rows")
+    publish = ("-m", "trainworthy.pipeline.cli", "datasets", "publish", "toy_rows")
     done = toy.call(*publish, "v3", "days=160", "seed=1")
     assert done.code == 0, done.out
     assert "toy_rows@v3" in done.out
@@ -208,7 +208,7 @@ def test_cli_datasets_publish_writes_to_the_project_of_the_use_cases(toy):
 
 def test_cli_datasets_without_a_published_version_says_so(fresh):
     shutil.rmtree(fresh.root / "data")
-    done = fresh.call("-m", "pipeline.cli", "datasets")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "datasets")
     assert (done.code, "no dataset version is published yet" in done.out) == (0, True)
 
 
@@ -218,25 +218,28 @@ def test_cli_unknown_command_is_answered_with_the_near_one_and_exit_code_2(fresh
         (("datasets", "publsh"), "no such command: publsh; did you mean 'publish'?"),
         (("verdict",), "trainworthy verdict: the following arguments are required: use_case"),
     ):
-        done = fresh.call("-m", "pipeline.cli", *words)
+        done = fresh.call("-m", "trainworthy.pipeline.cli", *words)
         assert (done.code, told in done.out, "--help" in done.out) == (2, True, True), done.out
 
 
 def test_cli_without_arguments_shows_the_help_and_exit_code_2(fresh):
-    nothing, asked = fresh.call("-m", "pipeline.cli"), fresh.call("-m", "pipeline.cli", "--help")
+    nothing, asked = (
+        fresh.call("-m", "trainworthy.pipeline.cli"),
+        fresh.call("-m", "trainworthy.pipeline.cli", "--help"),
+    )
     assert (nothing.code, asked.code) == (2, 0)
     assert nothing.out == asked.out
     assert "examples:" in asked.out
 
 
 def test_cli_output_that_nobody_reads_to_its_end_is_no_traceback(fresh):
-    script = f"{sys.executable} -m pipeline.cli datasets | true"
+    script = f"{sys.executable} -m trainworthy.pipeline.cli datasets | true"
     done = fresh.finish(fresh.start(["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"]))
     assert (done.code, done.out) in ((0, ""), (1, ""))
 
 
 def test_cli_error_says_where_its_kind_is_explained(fresh):
-    done = fresh.call("-m", "pipeline.cli", "verdict", "toi")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "verdict", "toi")
     assert done.out.splitlines()[-1] == "  more: docs/errors.md#settingserror"
 
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from expectations.validate import validate_frame
-from lifecycle.contract.read import load_contract
-from pipeline.cli import main
+from trainworthy.expectations.validate import validate_frame
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.pipeline.cli import main
 
 PINNED = (
     "{type: custom, engine: trainworthy, "

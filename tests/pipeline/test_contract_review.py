@@ -7,10 +7,10 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.review import answer_values, with_answers
-from pipeline.check import _file
-from pipeline.cli import main
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.review import answer_values, with_answers
+from trainworthy.pipeline.check import _file
+from trainworthy.pipeline.cli import main
 
 FLOW = """\
 # A remark that stays.

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from toy_project import git
 
-from lifecycle.files.versions import read_versions, versions_path
-from lifecycle.protocol.records import DatasetVersion
-from pipeline.cli import main
+from trainworthy.lifecycle.files.versions import read_versions, versions_path
+from trainworthy.lifecycle.protocol.records import DatasetVersion
+from trainworthy.pipeline.cli import main
 
 # Rewrites the labels of days 60 to 89 (March) as a vendor's correction would.
 CORRECTION = ("    date = pd.Timestamp(", "    score = score * (-1 if 60 <= day < 90 else 1)\n    date = pd.Timestamp(")
@@ -24,7 +24,7 @@ def here(toy, monkeypatch):
 
 
 def test_datasets_list_tells_dates_and_who_trained_without_heavy_imports(trained):
-    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "datasets")
+    done = trained.toy.call("-X", "importtime", "-m", "trainworthy.pipeline.cli", "datasets")
     assert done.code == 0, done.out
     lines = [line for line in done.out.splitlines() if "import time:" not in line]
     assert "9,600 rows  2024-01-01 to 2024-04-29" in lines[0]
@@ -141,7 +141,7 @@ def test_datasets_and_preflight_work_without_git_and_in_a_shallow_clone(toy, tmp
     # An image's first run: nothing but DVC's objects is there.
     for name in ("datasets", "snapshots", "records", "preflight"):
         shutil.rmtree(toy.var / name, ignore_errors=True)
-    listed = toy.call("-m", "pipeline.cli", "datasets")
+    listed = toy.call("-m", "trainworthy.pipeline.cli", "datasets")
     assert (listed.code, "toy_rows@v1" in listed.out) == (0, True), listed.out
     done = toy.run("preflight_toy")
     assert done.code == 0, done.out

@@ -8,10 +8,10 @@ import dagster as dg
 import pytest
 from toy_project import ROOT
 
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.protocol.records import STEPS
-from lifecycle.use_case import load_use_case
-from pipeline.definitions import build_defs, load_all
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.definitions import build_defs, load_all
 
 HEAVY = ("torch", "mlflow", "great_expectations", "dvc", "pandas", "numpy", "sklearn", "pyarrow", "matplotlib")
 
@@ -23,7 +23,7 @@ def definitions():
 
 
 def test_definitions_loading_imports_nothing_heavy():
-    code = f"import sys, pipeline.definitions; print([name for name in {HEAVY} if name in sys.modules])"
+    code = f"import sys, trainworthy.pipeline.definitions; print([name for name in {HEAVY} if name in sys.modules])"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -140,7 +140,7 @@ def test_definitions_broken_use_case_whose_name_no_job_can_have_has_none(name):
 
 
 def test_definitions_resources_can_be_replaced(definitions):
-    from resources.launcher import Launcher
+    from trainworthy.resources.launcher import Launcher
 
     use_case = load_use_case(ROOT / "tests" / "toy" / "use_cases" / "toy")
     replaced = build_defs([use_case], {"launcher": Launcher(grace_seconds=1.5)})

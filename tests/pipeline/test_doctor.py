@@ -18,12 +18,12 @@ import sqlalchemy
 from dagster._core.events import EngineEventData
 from toy_project import ROOT, git, until
 
-from lifecycle.promotion import log
-from lifecycle.worker import NOTICE
-from pipeline.doctor import copies, examine, machine, ports, project, runs, sensitive, stores
-from resources.mlflow import Tracking
-from resources.mlflow_folder import champion_alias
-from resources.settings import Settings, read_settings
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.worker import NOTICE
+from trainworthy.pipeline.doctor import copies, examine, machine, ports, project, runs, sensitive, stores
+from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.mlflow_folder import champion_alias
+from trainworthy.resources.settings import Settings, read_settings
 
 
 @pytest.fixture
@@ -517,7 +517,7 @@ def test_doctor_mend_of_a_stuck_run_ends_it_in_mlflow_too(place, trained):
 
 def test_doctor_process_with_the_number_of_a_dead_one_is_another(instance, monkeypatch):
     started_run(instance, "3" * 32, os.getpid())
-    monkeypatch.setattr("resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
+    monkeypatch.setattr("trainworthy.resources.stuck_runs.psutil.Process.create_time", lambda process: 9e9)
     only(runs.stuck, "33333333")
 
 
@@ -530,7 +530,7 @@ def test_doctor_run_that_never_named_a_process_is_stuck_only_a_while_after_its_l
     with instance.run_storage.connect() as connection:  # It waited in the queue.
         connection.execute(sqlalchemy.text("UPDATE runs SET create_timestamp = '2020-01-01 00:00:00'"))
     assert bad(runs.stuck) == []
-    monkeypatch.setattr("resources.stuck_runs.STARTING_SECONDS", 0)
+    monkeypatch.setattr("trainworthy.resources.stuck_runs.STARTING_SECONDS", 0)
     only(runs.stuck, "train_toy 66666666 (it named none)")
     assert list(runs.mend_runs(read_settings())) == ["run 66666666 (train_toy) is marked as failed"]
     assert instance.get_run_by_id("6" * 32).status == dg.DagsterRunStatus.FAILURE
@@ -548,7 +548,7 @@ def test_doctor_slot_of_a_deleted_run_is_freed(instance):
 def test_doctor_worker_that_nobody_started_is_told(place):
     assert bad(runs.workers) == []
     script = "import time; time.sleep(600)"
-    command = [sys.executable, "-c", script, "lifecycle.worker", f"{place}/state/training/job.json"]
+    command = [sys.executable, "-c", script, "trainworthy.lifecycle.worker", f"{place}/state/training/job.json"]
     with subprocess.Popen(command) as process:
         try:
             until(lambda: bad(runs.workers))
@@ -570,22 +570,22 @@ def test_doctor_check_that_breaks_is_told_and_hides_no_other(place, monkeypatch)
 
 def test_doctor_command_on_a_trained_state_is_well_and_changes_nothing(trained):
     before = {path: path.stat().st_mtime_ns for path in trained.toy.var.glob("[!d]*/**/*") if path.is_file()}
-    done = trained.toy.call("-X", "importtime", "-m", "pipeline.cli", "doctor")
+    done = trained.toy.call("-X", "importtime", "-m", "trainworthy.pipeline.cli", "doctor")
     assert done.code == 0, done.out
     assert "✗" not in done.out
     imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
-    assert "pipeline.doctor.examine" in imported
+    assert "trainworthy.pipeline.doctor.examine" in imported
     assert not {"mlflow", "torch", "pandas", "numpy"} & imported
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_doctor_command_before_any_run_writes_nothing_and_a_failure_is_exit_code_1(fresh):
-    assert fresh.call("-m", "pipeline.cli", "doctor").code == 0
+    assert fresh.call("-m", "trainworthy.pipeline.cli", "doctor").code == 0
     assert not fresh.var.exists()
     fresh.edit("use_case.yaml", "version: v1", "version: v7")
-    done = fresh.call("-m", "pipeline.cli", "doctor")
+    done = fresh.call("-m", "trainworthy.pipeline.cli", "doctor")
     assert (done.code, "1 failed" in done.out, "Traceback" in done.out) == (1, True, False)
-    nothing = fresh.call("-m", "pipeline.cli", "doctor", "--mend")
+    nothing = fresh.call("-m", "trainworthy.pipeline.cli", "doctor", "--mend")
     assert (nothing.code, nothing.out.splitlines()[0]) == (1, "nothing to repair")
     assert not fresh.var.exists()
 

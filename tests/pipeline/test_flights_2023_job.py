@@ -9,7 +9,7 @@ import pytest
 import yaml
 from toy_project import ROOT, Toy, committed, git
 
-from lifecycle.protocol.records import STEPS, Snapshot, StoppedStep
+from trainworthy.lifecycle.protocol.records import STEPS, Snapshot, StoppedStep
 
 # On a busy machine it took 4 minutes.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Toy:
 
 def publish(project: Toy, clock: str) -> None:
     values = [f"{name}={value}" for name, value in {**LATER, "time_hour_clock_2023": clock}.items()]
-    done = project.call("-m", "pipeline.cli", "datasets", "publish", "flights", "v2", *values)
+    done = project.call("-m", "trainworthy.pipeline.cli", "datasets", "publish", "flights", "v2", *values)
     assert done.code == 0, done.out
 
 

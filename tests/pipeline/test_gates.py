@@ -8,7 +8,7 @@ import pytest
 from test_train_job import COST, SHARED
 from toy_project import FIRST, Done, Toy, plant
 
-from lifecycle.protocol.records import STEPS, StageReport
+from trainworthy.lifecycle.protocol.records import STEPS, StageReport
 
 
 def stops_at(toy: Toy, step: str, check: str, done: Done) -> str:
@@ -54,7 +54,7 @@ def failed_checks(toy: Toy, run_id: str) -> set[str]:
 
 def publish(toy: Toy, old: str, new: str, version: str = "v8") -> None:
     """A dataset version with a fault that a build of the data would have, declared by the use case."""
-    from resources.dvc import DatasetStore
+    from trainworthy.resources.dvc import DatasetStore
 
     toy.edit("dataset.py", old, new)
     # Its own name: a next version of toy_rows may only add files, and these rows differ.

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from benchmarks.messy_files import FILES, write
-from pipeline.scaffold.found_table import find_out
-from pipeline.scaffold.request import Request
+from trainworthy.pipeline.scaffold.found_table import find_out
+from trainworthy.pipeline.scaffold.request import Request
 
 # Each costs a third of a second; all of them are read in `make bench NAME=evening`.
 CHOSEN = (

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lifecycle.protocol.records import STEPS
-from lifecycle.use_case import load_use_case
-from pipeline.definitions import build_defs
-from resources.mlflow import Tracking
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.definitions import build_defs
+from trainworthy.resources.mlflow import Tracking
 
 # An experiment's steps end with the last stage.
 EXPERIMENT = STEPS[: STEPS.index("full") + 1]

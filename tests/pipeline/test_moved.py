@@ -5,7 +5,7 @@ import subprocess
 
 from toy_project import FIRST, product
 
-from lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.protocol.records import STEPS
 
 
 def test_moved_checkout_reuses_every_step_and_reads_its_own_registry(trained, tmp_path):

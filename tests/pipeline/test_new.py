@@ -15,16 +15,16 @@ import yaml
 from shop_rows import table
 from toy_project import ROOT
 
-from expectations.validate import validate_frame
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.result import contract_check
-from lifecycle.errors import TrainworthyError
-from lifecycle.spec.task import TaskSpec
-from lifecycle.use_case import load_use_case
-from pipeline.cli import main
-from pipeline.scaffold.project import lay_out
-from pipeline.scaffold.render import rendered
-from pipeline.scaffold.target import FoundTarget
+from trainworthy.expectations.validate import validate_frame
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.result import contract_check
+from trainworthy.lifecycle.errors import TrainworthyError
+from trainworthy.lifecycle.spec.task import TaskSpec
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.scaffold.project import lay_out
+from trainworthy.pipeline.scaffold.render import rendered
+from trainworthy.pipeline.scaffold.target import FoundTarget
 
 HOSTILE = (
     "two words",
@@ -164,7 +164,7 @@ def test_new_that_fails_on_its_last_file_leaves_nothing(project, monkeypatch, ca
     def full(*_):
         raise TrainworthyError("the disk is full", fix="free some space")
 
-    monkeypatch.setattr("pipeline.scaffold.create.add_version", full)
+    monkeypatch.setattr("trainworthy.pipeline.scaffold.create.add_version", full)
     assert new(project, table()) == 1
     assert "the disk is full" in capsys.readouterr().err
     assert files(project) == before
@@ -174,11 +174,11 @@ def test_new_that_fails_on_its_last_file_leaves_nothing(project, monkeypatch, ca
 
 def test_new_of_a_name_that_another_call_takes_meanwhile_is_refused_and_the_other_stays(project, monkeypatch, capsys):
     def overtaken(*arguments):
-        monkeypatch.setattr("pipeline.scaffold.create.lay_out", lay_out)
+        monkeypatch.setattr("trainworthy.pipeline.scaffold.create.lay_out", lay_out)
         assert new(project, table()) == 0
         return lay_out(*arguments)
 
-    monkeypatch.setattr("pipeline.scaffold.create.lay_out", overtaken)
+    monkeypatch.setattr("trainworthy.pipeline.scaffold.create.lay_out", overtaken)
     assert new(project, None) == 1
     assert "meanwhile" in capsys.readouterr().err
     assert load_use_case(project / "use_cases" / "shop").spec.target == "bought"
@@ -195,7 +195,7 @@ def test_new_removes_nothing_that_came_into_its_way_after_its_questions(project,
         rows.write_text("of somebody else")
         return lay_out(*arguments)
 
-    monkeypatch.setattr("pipeline.scaffold.create.lay_out", overtaken)
+    monkeypatch.setattr("trainworthy.pipeline.scaffold.create.lay_out", overtaken)
     assert new(project, table()) == 1
     assert "meanwhile" in capsys.readouterr().err
     assert files(project) == {"data/shop_source/part-0001.csv": b"of somebody else"}

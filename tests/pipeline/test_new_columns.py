@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from shop_rows import found, roles, table, told
 
-from pipeline.scaffold.windows import updates
+from trainworthy.pipeline.scaffold.windows import updates
 
 
 @pytest.mark.parametrize(

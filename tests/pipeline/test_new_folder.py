@@ -14,24 +14,24 @@ from PIL import Image
 from test_new import set_up
 from toy_project import ROOT
 
-from lifecycle.contract.read import load_contract
-from lifecycle.data.file_rows import look_at_files
-from lifecycle.engine.preflight.functions import try_functions
-from lifecycle.protocol.jobs import FunctionsJob, Rows
-from lifecycle.protocol.results import TriedFunction
-from lifecycle.spec.training import TrainingSpec
-from lifecycle.task import load_module
-from lifecycle.use_case import load_use_case
-from pipeline.cli import main
-from pipeline.review import Strength, strongest_first
-from pipeline.scaffold import folder as folders
-from pipeline.scaffold import found_files, shares
-from pipeline.scaffold.folder import read_folder
-from pipeline.scaffold.found import load_dataset
-from pipeline.scaffold.found_files import find_files
-from pipeline.scaffold.project import lay_out
-from pipeline.scaffold.request import Request
-from resources.settings import read_settings
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.file_rows import look_at_files
+from trainworthy.lifecycle.engine.preflight.functions import try_functions
+from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
+from trainworthy.lifecycle.protocol.results import TriedFunction
+from trainworthy.lifecycle.spec.training import TrainingSpec
+from trainworthy.lifecycle.task import load_module
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.review import Strength, strongest_first
+from trainworthy.pipeline.scaffold import folder as folders
+from trainworthy.pipeline.scaffold import found_files, shares
+from trainworthy.pipeline.scaffold.folder import read_folder
+from trainworthy.pipeline.scaffold.found import load_dataset
+from trainworthy.pipeline.scaffold.found_files import find_files
+from trainworthy.pipeline.scaffold.project import lay_out
+from trainworthy.pipeline.scaffold.request import Request
+from trainworthy.resources.settings import read_settings
 
 RED, SPACED = "größe 1", "a b"
 

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from toy_project import FIRST, Toy, committed
 
-from lifecycle.protocol.records import EvaluationReport, Verdict
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
 
 EACH, SIDE = 350, 12
 
@@ -33,10 +33,10 @@ def test_folder_of_pictures_ends_in_a_verdict_on_a_network_that_sees_what_thumbn
     root = tmp_path / "project"
     (root / "use_cases").mkdir(parents=True)
     toy = Toy(root, tmp_path / "state")
-    made = toy.call("-m", "pipeline.cli", "new", "stripes", "--data", str(stripes(tmp_path / "data")))
+    made = toy.call("-m", "trainworthy.pipeline.cli", "new", "stripes", "--data", str(stripes(tmp_path / "data")))
     assert made.code == 0, made.out
     committed(root)
-    checked = toy.call("-m", "pipeline.cli", "check", "stripes")
+    checked = toy.call("-m", "trainworthy.pipeline.cli", "check", "stripes")
     assert checked.code == 0, checked.out
     done = toy.execute("train_stripes", FIRST)
     assert done.run_id, done.out

@@ -9,14 +9,14 @@ import yaml
 from shop_rows import found, table, told
 from test_new import new, set_up
 
-from lifecycle.contract.read import load_contract
-from lifecycle.spec.task import KINDS
-from lifecycle.tasks.regression import Regression
-from lifecycle.use_case import load_use_case
-from pipeline.cli import main
-from pipeline.commands import new as new_command
-from pipeline.scaffold.judged import rounded
-from pipeline.scaffold.roles import least_alone_auc
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.spec.task import KINDS
+from trainworthy.lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.commands import new as new_command
+from trainworthy.pipeline.scaffold.judged import rounded
+from trainworthy.pipeline.scaffold.roles import least_alone_auc
 
 ROWS = len(table())
 X = table()["x"].to_numpy()

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 from toy_project import FIRST, Toy, committed, product
 
-from lifecycle.protocol.records import EvaluationReport, Verdict
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
 
 ROWS, NAMES = 3_000, ("jazz", "live", "loud", "rare")
 # What a service does with the files: loads them by their hash, and answers the requests that lie beside them.
 ANSWERS = """
 import json, sys
 from pathlib import Path
-from lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
-from lifecycle.golden import answer_golden, read_golden
+from trainworthy.lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
+from trainworthy.lifecycle.golden import answer_golden, read_golden
 
 folder = Path(sys.argv[1])
 kind, score = artifact_kind(folder), load_artifact(folder, artifact_sha256(folder))
@@ -57,11 +57,13 @@ def test_table_of_several_labels_ends_in_a_verdict_and_its_artifact_answers_in_a
     (root / "use_cases").mkdir()
     songs().to_parquet(tmp_path / "songs.parquet", index=False)
     toy = Toy(root, tmp_path / "state")
-    made = toy.call("-m", "pipeline.cli", "new", "songs", "--data", str(tmp_path / "songs.parquet"), "--target", "tags")
+    made = toy.call(
+        "-m", "trainworthy.pipeline.cli", "new", "songs", "--data", str(tmp_path / "songs.parquet"), "--target", "tags"
+    )
     assert made.code == 0, made.out
     assert "made of 4 names with '|' between them: kind multilabel" in made.out
     committed(root)
-    checked = toy.call("-m", "pipeline.cli", "check", "songs")
+    checked = toy.call("-m", "trainworthy.pipeline.cli", "check", "songs")
     assert checked.code == 0, checked.out
     done = toy.execute("train_songs", FIRST)
     assert done.run_id, done.out

@@ -14,11 +14,11 @@ from test_new_folder import found as found_folder
 from test_new_folder import is_tidy
 from test_new_folder import told as told_folder
 
-from lifecycle.contract.read import load_contract
-from lifecycle.use_case import load_use_case
-from pipeline.cli import main
-from pipeline.scaffold import pieces, shares
-from pipeline.scaffold.found import load_dataset
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.scaffold import pieces, shares
+from trainworthy.pipeline.scaffold.found import load_dataset
 
 WORDS = [
     "the",

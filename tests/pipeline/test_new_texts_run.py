@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from toy_project import FIRST, ROOT, Toy, committed
 
-from lifecycle.protocol.records import EvaluationReport, Verdict
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Verdict
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
 
 
 @pytest.mark.slow
@@ -19,11 +19,11 @@ def test_folder_of_texts_ends_in_a_verdict_on_a_network_that_has_learned_to_go_o
     for page in sorted((ROOT / "docs" / "how-to").glob("*.md")):
         (data / f"{page.stem}.txt").write_bytes(page.read_bytes())
     toy = Toy(root, tmp_path / "state")
-    made = toy.call("-m", "pipeline.cli", "new", "pages", "--data", str(data))
+    made = toy.call("-m", "trainworthy.pipeline.cli", "new", "pages", "--data", str(data))
     assert made.code == 0, made.out
     assert "texts without classes: kind language_model" in made.out
     committed(root)
-    checked = toy.call("-m", "pipeline.cli", "check", "pages")
+    checked = toy.call("-m", "trainworthy.pipeline.cli", "check", "pages")
     assert checked.code == 0, checked.out
     done = toy.run("train_pages", FIRST)
     assert done.run_id, done.out

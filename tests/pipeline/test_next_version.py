@@ -7,11 +7,20 @@ from dataclasses import dataclass
 import pytest
 from toy_project import Done, Toy
 
-from lifecycle.protocol.records import STEPS, DatasetVersion
+from trainworthy.lifecycle.protocol.records import STEPS, DatasetVersion
 
 pytestmark = pytest.mark.slow
-NEXT = ("-m", "pipeline.cli", "next", "toy")
-MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select", "toy/full")
+NEXT = ("-m", "trainworthy.pipeline.cli", "next", "toy")
+MATERIALIZE = (
+    "-m",
+    "dagster",
+    "asset",
+    "materialize",
+    "-m",
+    "trainworthy.pipeline.definitions",
+    "--select",
+    "toy/full",
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ def test_lone_step_of_another_version_is_refused_until_the_run_config_names_it(l
     refused = later.toy.call(*MATERIALIZE)
     assert refused.code == 1
     assert "the newest dataset is stale: it is toy_rows@v2, and this run works with toy_rows@v1" in refused.out
-    config = later.toy.call("-m", "pipeline.cli", "champion", "toy", "--run-config").out.strip()
+    config = later.toy.call("-m", "trainworthy.pipeline.cli", "champion", "toy", "--run-config").out.strip()
     done = later.toy.call(*MATERIALIZE, "--config-json", config)
     assert done.code == 0, done.out
     assert later.toy.materialized(done.run_id)["full"]["lineage/dataset_version"] == "toy_rows@v2"

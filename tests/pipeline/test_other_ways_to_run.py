@@ -3,9 +3,9 @@
 import pytest
 from toy_project import FIRST
 
-from lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.protocol.records import STEPS
 
-MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "pipeline.definitions", "--select")
+MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "trainworthy.pipeline.definitions", "--select")
 
 
 def test_experiment_with_a_trained_model_ends_after_full_and_leaves_the_benchmark_alone(toy):

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from toy_project import FIRST, Toy
 
-from lifecycle.artifact import artifact_sha256
-from lifecycle.data.file_rows import sha_column
-from lifecycle.errors import EvaluationError
-from lifecycle.protocol.jobs import VerifyJob
-from lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport
-from lifecycle.protocol.results import VerifyResult
-from resources.worker_process import run_worker
+from trainworthy.lifecycle.artifact import artifact_sha256
+from trainworthy.lifecycle.data.file_rows import sha_column
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.protocol.jobs import VerifyJob
+from trainworthy.lifecycle.protocol.records import EvaluationReport, Snapshot, StageReport
+from trainworthy.lifecycle.protocol.results import VerifyResult
+from trainworthy.resources.worker_process import run_worker
 
 DATASET = """
 import argparse
@@ -148,7 +148,7 @@ def with_pictures(toy: Toy) -> Toy:
     stages["stages"]["pictures"] = STAGE
     (toy.root / "dvc.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
     (toy.root / "data" / "pictures.yaml").write_text("rows: 1200\nseed: 1\n")
-    done = toy.call("-m", "pipeline.cli", "datasets", "publish", "pictures", "v1", "rows=1200", "seed=1")
+    done = toy.call("-m", "trainworthy.pipeline.cli", "datasets", "publish", "pictures", "v1", "rows=1200", "seed=1")
     assert done.code == 0, done.out
     toy.commit()
     return toy
@@ -157,7 +157,7 @@ def with_pictures(toy: Toy) -> Toy:
 @pytest.mark.slow
 def test_pictures_are_published_checked_trained_judged_and_served(fresh, tmp_path, monkeypatch):
     toy = with_pictures(fresh)
-    assert (check := toy.call("-m", "pipeline.cli", "check", "toy")).code == 0, check.out
+    assert (check := toy.call("-m", "trainworthy.pipeline.cli", "check", "toy")).code == 0, check.out
     done = toy.execute(intent=FIRST)
     assert done.code == 0, done.out[-6000:]
     snapshot = toy.record(done.run_id, "snapshot")

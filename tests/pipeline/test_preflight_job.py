@@ -11,7 +11,7 @@ def github(monkeypatch, toy):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(toy.root))
     # The server of workers keeps the environment that it was started with: this one is no other test's.
-    monkeypatch.setattr("resources.fork_server._started", [])
+    monkeypatch.setattr("trainworthy.resources.fork_server._started", [])
 
 
 def suite(toy: Toy) -> ElementTree.Element:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.identity import canonical_json
-from lifecycle.incidents.incident import write_manifest
-from pipeline.cli import main
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.incidents.incident import write_manifest
+from trainworthy.pipeline.cli import main
 
 
 @pytest.fixture

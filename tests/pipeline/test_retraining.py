@@ -10,13 +10,13 @@ import pytest
 import yaml
 from toy_project import product, until
 
-from lifecycle.errors import RecordError
-from lifecycle.promotion import log
-from lifecycle.protocol.records import DatasetVersion, Verdict
-from lifecycle.storage.records import record_sha256
-from lifecycle.use_case import load_use_case
-from pipeline.definitions import build_defs
-from pipeline.retraining import new_version_sensor, weekly_schedule
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import DatasetVersion, Verdict
+from trainworthy.lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.definitions import build_defs
+from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from toy_project import Done, Toy
 
-from lifecycle.promotion import log
-from lifecycle.protocol.records import STEPS, Verdict
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import STEPS, Verdict
 
 
 @pytest.fixture
@@ -55,13 +55,22 @@ def roll_back_by_command(toy: Toy, reason: str) -> Done:
     path = toy.root.parent / "reason.json"
     path.write_text(json.dumps({"reason": reason}))
     return toy.call(
-        "-m", "dagster", "job", "execute", "-m", "pipeline.definitions", "-j", "rollback_toy", "-c", str(path)
+        "-m",
+        "dagster",
+        "job",
+        "execute",
+        "-m",
+        "trainworthy.pipeline.definitions",
+        "-j",
+        "rollback_toy",
+        "-c",
+        str(path),
     )
 
 
 def history(toy: Toy) -> list[list[str]]:
     """The rows of `trainworthy history`, titles and empty lines left out, by column."""
-    done = toy.call("-m", "pipeline.cli", "history", "toy")
+    done = toy.call("-m", "trainworthy.pipeline.cli", "history", "toy")
     assert done.code == 0, done.out
     return [re.split(r" {2,}", line) for line in done.out.splitlines() if line.startswith("2")]
 

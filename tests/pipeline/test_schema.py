@@ -7,8 +7,8 @@ import pytest
 import yaml
 from toy_project import ROOT
 
-from pipeline.cli import main
-from pipeline.schema import COMMITTED, contract_schema, schema_text, use_case_schema
+from trainworthy.pipeline.cli import main
+from trainworthy.pipeline.schema import COMMITTED, contract_schema, schema_text, use_case_schema
 
 FLIGHTS = ROOT / "use_cases" / "flight_delays"
 TOY = ROOT / "tests" / "toy" / "use_cases" / "toy"

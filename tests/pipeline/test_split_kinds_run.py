@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from toy_project import FIRST, Toy
 
-from lifecycle.data.split import SPLITS
-from lifecycle.protocol.records import Snapshot
+from trainworthy.lifecycle.data.split import SPLITS
+from trainworthy.lifecycle.protocol.records import Snapshot
 
 BY_TIME = """  by: time
   column: day

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lifecycle.protocol.records import StageReport
+from trainworthy.lifecycle.protocol.records import StageReport
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ import shutil
 import pytest
 from toy_project import FIRST
 
-from lifecycle.promotion import log
-from lifecycle.protocol.records import STEPS, Verdict
-from lifecycle.storage.metrics_file import windows_in
-from lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import STEPS, Verdict
+from trainworthy.lifecycle.storage.metrics_file import windows_in
+from trainworthy.lifecycle.storage.records import record_sha256
 
 COST = ["cost/usd", "cost/cpu_seconds", "cost/gpu_seconds", "cost/wall_seconds"]
 LINEAGE = [
@@ -112,7 +112,7 @@ def test_train_first_run_books_each_step_in_the_verdict(trained, shown):
 
 
 def test_train_first_run_records_name_the_records_they_were_made_from(trained):
-    from lifecycle.protocol.records import PARENTS
+    from trainworthy.lifecycle.protocol.records import PARENTS
 
     for step in STEPS:
         record = trained.toy.record(trained.done.run_id, step)

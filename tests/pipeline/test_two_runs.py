@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 from toy_project import FIRST, Toy
 
-from lifecycle.protocol.records import PARENTS, STAGES, STEPS
-from lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, STEPS
+from trainworthy.lifecycle.storage.records import record_sha256
 
 
 def two_projects(toy: Toy, tmp_path) -> tuple[Toy, Toy]:

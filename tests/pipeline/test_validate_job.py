@@ -16,11 +16,11 @@ from dagster._core.test_utils import freeze_time
 from toy_project import Toy, git, new_toy
 from webhook_receiver import receiving
 
-from lifecycle.alert import read_told
-from lifecycle.files.versions import versions_path
-from lifecycle.use_case import load_use_case
-from pipeline.definitions import build_defs
-from pipeline.validation import daily_schedule, validating_sensor
+from trainworthy.lifecycle.alert import read_told
+from trainworthy.lifecycle.files.versions import versions_path
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.pipeline.definitions import build_defs
+from trainworthy.pipeline.validation import daily_schedule, validating_sensor
 
 LATENCY = "slaProperties: [{property: latency, value: 50, unit: y, element: toy_rows.when}]\n"
 
@@ -210,7 +210,7 @@ def test_validate_version_that_is_not_published_fails_and_is_told_without_a_reco
 
 
 def test_validate_without_a_published_version_is_told_as_an_error_of_freshness(place, receiver, monkeypatch):
-    monkeypatch.setattr("assets.freshness.published_versions", lambda use_case: ())
+    monkeypatch.setattr("trainworthy.assets.freshness.published_versions", lambda use_case: ())
     result = validate(place)
     assert checks_of(result)["freshness"] is False
     (alert,) = receiver.taken
@@ -230,7 +230,7 @@ def test_validate_bug_in_freshness_is_told_by_its_kind_alone(place, receiver, mo
     def broken(*given):
         raise ValueError("row Ada")
 
-    monkeypatch.setattr("assets.freshness.newest_value", broken)
+    monkeypatch.setattr("trainworthy.assets.freshness.newest_value", broken)
     result = validate(place)
     assert checks_of(result)["freshness"] is False
     assert [(alert["check"], alert["evidence"]) for alert in receiver.taken] == [
@@ -244,7 +244,7 @@ def test_validate_bug_is_told_by_its_kind_alone_and_a_cancel_is_not(place, recei
     def broken(*given):
         raise error
 
-    monkeypatch.setattr("lifecycle.snapshot.make_snapshot", broken)
+    monkeypatch.setattr("trainworthy.lifecycle.snapshot.make_snapshot", broken)
     place.edit("contract.yaml", "maximum: 10", "maximum: 11", commit=False)
     with contextlib.suppress(SystemExit):
         assert not validate(place).success

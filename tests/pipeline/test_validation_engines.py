@@ -7,17 +7,17 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from assets.validation import checked_contract, chosen_engine, validator
-from lifecycle.contract.failing import file_name
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.result import MAX_NAMED_ROWS
-from lifecycle.contract.rule import NO_ROW, make_rule
-from lifecycle.errors import SettingsError, UseCaseError
-from lifecycle.lineage import declared_sections
-from lifecycle.protocol.records import STEPS
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
-from resources.settings import PROJECT
+from trainworthy.assets.validation import checked_contract, chosen_engine, validator
+from trainworthy.lifecycle.contract.failing import file_name
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.result import MAX_NAMED_ROWS
+from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
+from trainworthy.lifecycle.errors import SettingsError, UseCaseError
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.protocol.records import STEPS
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
+from trainworthy.resources.settings import PROJECT
 
 TOY = PROJECT / "tests" / "toy" / "use_cases" / "toy"
 RULES = (
@@ -75,7 +75,7 @@ def test_failing_rows_interrupted_leave_nothing_half_written(tmp_path, monkeypat
         raise OSError("no space left")
 
     # Comes after the first rule's file was begun; Great Expectations finds its 20 rows without it.
-    monkeypatch.setattr("lifecycle.contract.failing.is_duplicate", broken)
+    monkeypatch.setattr("trainworthy.lifecycle.contract.failing.is_duplicate", broken)
     with pytest.raises(OSError, match="no space"):
         judged(tmp_path, "great_expectations")
     assert not [path for path in (tmp_path / "var").rglob("*") if path.is_file()]
@@ -89,7 +89,9 @@ def test_file_name_two_odd_ids_never_share_a_file():
 
 def test_validator_spark_that_is_not_installed_says_what_to_install(monkeypatch):
     real = importlib.util.find_spec
-    monkeypatch.setattr("assets.validation.find_spec", lambda name: None if name == "pyspark" else real(name))
+    monkeypatch.setattr(
+        "trainworthy.assets.validation.find_spec", lambda name: None if name == "pyspark" else real(name)
+    )
     with pytest.raises(SettingsError, match=r"(?s)pyspark.*pip install -e '\.\[spark\]'"):
         validator("spark")
 

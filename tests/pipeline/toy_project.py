@@ -21,10 +21,10 @@ import dagster as dg
 import psutil
 import pytest
 
-from lifecycle.protocol.records import Record, Step, Verdict
-from lifecycle.storage.records import FileRecordStore
-from lifecycle.storage.state import StateFolder
-from resources.mlflow import Tracking
+from trainworthy.lifecycle.protocol.records import Record, Step, Verdict
+from trainworthy.lifecycle.storage.records import FileRecordStore
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.resources.mlflow import Tracking
 
 ROOT = Path(__file__).parents[2]
 # Kept for the life of the tests' process, then removed.
@@ -91,7 +91,7 @@ class Toy:
             config.pop("resources")
         path = self.root.parent / f"config-{abs(hash(str(config)))}.json"
         path.write_text(json.dumps(config))
-        base = [sys.executable, *python, "-m", "dagster", "job", "execute", "-m", "pipeline.definitions"]
+        base = [sys.executable, *python, "-m", "dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions"]
         return [*base, "-j", job, "-c", str(path)]
 
     def start(self, command: Sequence[str], **environment: str) -> subprocess.Popen[str]:
@@ -133,7 +133,7 @@ class Toy:
         environment: Mapping[str, str],
     ) -> Done:
         """Execute in this process a job of the definitions that the bare command would load."""
-        from pipeline.definitions import build_defs, load_all
+        from trainworthy.pipeline.definitions import build_defs, load_all
 
         run_id, success = "", False
         with (
@@ -151,7 +151,7 @@ class Toy:
         return Done(int(not success), output.read_text(), run_id)
 
     def call(self, *command: str, **environment: str) -> Done:
-        """Run any command, for example `-m pipeline.cli datasets`, with this Python."""
+        """Run any command, for example `-m trainworthy.pipeline.cli datasets`, with this Python."""
         return self.finish(self.start([sys.executable, *command], **environment))
 
     def finish(self, process: subprocess.Popen[str]) -> Done:
@@ -203,7 +203,7 @@ class Toy:
             for name, value in (self.settings() | environment).items():
                 patch.setenv(name, value)
             patch.chdir(product())
-            patch.setattr("lifecycle.provenance.PRODUCT", product())
+            patch.setattr("trainworthy.lifecycle.provenance.PRODUCT", product())
             yield
 
     def materialized(self, run_id: str) -> dict[str, dict[str, Any]]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lifecycle.errors import ChampionError
-from lifecycle.promotion import log
-from lifecycle.promotion.champion import agreed_champion
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.promotion.champion import agreed_champion
 
 
 @pytest.fixture

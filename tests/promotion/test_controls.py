@@ -3,12 +3,12 @@ import math
 import numpy as np
 import pytest
 
-from lifecycle.golden import largest_difference
-from lifecycle.promotion import controls
-from lifecycle.promotion.controls import reproducibility_control
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.latency import Latency
-from lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.golden import largest_difference
+from trainworthy.lifecycle.promotion import controls
+from trainworthy.lifecycle.promotion.controls import reproducibility_control
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.latency import Latency
+from trainworthy.lifecycle.protocol.records import Forecast
 
 
 def latency(least: float, most: float) -> Latency:

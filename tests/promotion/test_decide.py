@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lifecycle.errors import ChampionError
-from lifecycle.promotion.decide import check_first_model, decide
-from lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
-from lifecycle.promotion.history import RolledBack
-from lifecycle.protocol.records import Comparison, Control, Estimate, Metric
-from lifecycle.spec.use_case import Guardrail
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.multiclass import Multiclass
-from lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.promotion.decide import check_first_model, decide
+from trainworthy.lifecycle.promotion.evidence import CONTROLS, PromotionEvidence, guardrail_results
+from trainworthy.lifecycle.promotion.history import RolledBack
+from trainworthy.lifecycle.protocol.records import Comparison, Control, Estimate, Metric
+from trainworthy.lifecycle.spec.use_case import Guardrail
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.multiclass import Multiclass
+from trainworthy.lifecycle.tasks.regression import Regression
 
 MARGIN = 0.005
 RANK = {"reject": 0, "shadow": 1, "promote": 2}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lifecycle.promotion.earlier import open_checks, tell_open
-from lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.promotion.earlier import open_checks, tell_open
+from trainworthy.lifecycle.protocol.checks import CheckResult
 
 
 def check(name: str, status: str, severity: str = "error", **more) -> CheckResult:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lifecycle.errors import ChampionError
-from lifecycle.promotion.history import champion_stack, predecessor, rollback_target, rolled_back, tenures
-from lifecycle.promotion.log import LogEntry, champion
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.promotion.history import champion_stack, predecessor, rollback_target, rolled_back, tenures
+from trainworthy.lifecycle.promotion.log import LogEntry, champion
 
 
 def entries(*told: str) -> tuple[LogEntry, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lifecycle.promotion.judged import newest, waiting
+from trainworthy.lifecycle.promotion.judged import newest, waiting
 
 PUBLISHED = ("v8", "v9", "v10", "v11")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lifecycle.errors import RecordError
-from lifecycle.promotion import log
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion import log
 
 ROOT = Path(__file__).parents[2]
 
@@ -153,8 +153,8 @@ def test_append_that_cannot_be_written_leaves_the_log_as_it_was(path, monkeypatc
 def test_append_by_processes_at_once_lets_one_through_for_each_state(path):
     program = f"""
 from pathlib import Path
-from lifecycle.errors import RecordError
-from lifecycle.promotion import log
+from trainworthy.lifecycle.errors import RecordError
+from trainworthy.lifecycle.promotion import log
 import os
 import sys
 print("ready", flush=True)

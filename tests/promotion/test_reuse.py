@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from lifecycle.promotion.reuse import reused_verdict, still_answers
-from lifecycle.protocol.records import Verdict
+from trainworthy.lifecycle.promotion.reuse import reused_verdict, still_answers
+from trainworthy.lifecycle.protocol.records import Verdict
 
 
 def verdict(

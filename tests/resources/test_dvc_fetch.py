@@ -12,9 +12,9 @@ import pytest
 import yaml
 from trips_project import assert_right, flip_byte
 
-from lifecycle.errors import DatasetError, SettingsError
-from lifecycle.files.versions import read_versions, versions_path
-from lifecycle.identity import sha256_file
+from trainworthy.lifecycle.errors import DatasetError, SettingsError
+from trainworthy.lifecycle.files.versions import read_versions, versions_path
+from trainworthy.lifecycle.identity import sha256_file
 
 
 def test_fetch_on_a_fresh_machine_builds_once_and_leaves_the_project_clean(trips):
@@ -214,7 +214,7 @@ def test_fetch_of_a_failing_builder_shows_its_last_lines(trips):
 def test_fetch_of_two_processes_at_once_builds_once_and_both_are_right(trips):
     trips.remove("")
     code = (
-        "import sys, pathlib; from resources.dvc import DatasetStore; project = pathlib.Path(sys.argv[1]); "
+        "import sys, pathlib; from trainworthy.resources.dvc import DatasetStore; project = pathlib.Path(sys.argv[1]); "
         "store = DatasetStore(project / 'var'); "
         "print(store.fetch(project, 'trips', 'v3', store.datasets).path)"
     )

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from trips_project import assert_right, flip_byte
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.versions import read_versions
-from resources.dvc_origin import declared_source
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.resources.dvc_origin import declared_source
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import pytest
 import yaml
 from trips_project import DVC_YAML, assert_right
 
-from lifecycle.errors import DatasetError
-from lifecycle.files.contents import contents_path, read_contents
-from lifecycle.files.materialised import tree_here
-from lifecycle.files.versions import read_versions, versions_path
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.files.contents import contents_path, read_contents
+from trainworthy.lifecycle.files.materialised import tree_here
+from trainworthy.lifecycle.files.versions import read_versions, versions_path
 
 
 def test_publish_writes_the_entry_and_fetch_reads_it_without_a_build(trips):
@@ -126,7 +126,7 @@ def test_publish_of_a_stage_whose_bare_name_yaml_reads_as_a_boolean_is_refused(u
 
 
 def test_publish_into_a_read_only_project_is_refused_before_the_build(unpublished, monkeypatch):
-    monkeypatch.setattr("lifecycle.files.versions.os.access", lambda path, mode: False)
+    monkeypatch.setattr("trainworthy.lifecycle.files.versions.os.access", lambda path, mode: False)
     with pytest.raises(DatasetError, match=r"versions\.yaml cannot be written"):
         unpublished.publish("v1", 1)
     assert unpublished.num_builds == 0

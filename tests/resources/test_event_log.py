@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 
-from resources.event_log import KEPT_OPEN, KeptOpenEventLog
+from trainworthy.resources.event_log import KEPT_OPEN, KeptOpenEventLog
 
 
 @dg.asset
@@ -30,7 +30,7 @@ def instance(tmp_path, monkeypatch):
     home.mkdir()
     (home / "dagster.yaml").write_text(
         "telemetry: {enabled: false}\n"
-        "storage: {custom: {module: resources.storage, class: StateFolderStorage, config: {}}}\n"
+        "storage: {custom: {module: trainworthy.resources.storage, class: StateFolderStorage, config: {}}}\n"
     )
     with dg.DagsterInstance.from_config(str(home)) as made:
         yield made

@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lifecycle.cost.meter import Meter
-from lifecycle.cost.prices import Sku
-from resources import fork_server
-from resources.fork_server import Forked, start_worker
+from trainworthy.lifecycle.cost.meter import Meter
+from trainworthy.lifecycle.cost.prices import Sku
+from trainworthy.resources import fork_server
+from trainworthy.resources.fork_server import Forked, start_worker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each worker is a process of its own")
 ROOT = Path(__file__).parents[2]
-# Stands for lifecycle.worker in a folder of its own. It writes what a worker sees, and does what the job's name says.
+# Stands for trainworthy.lifecycle.worker in a folder of its own. It writes what a worker sees, and does what the job's name says.
 WORKER = """
 import os, pathlib, random, sys, time
 def main(arguments):
@@ -88,7 +88,7 @@ def test_workers_of_a_run_are_forked_and_see_what_a_process_of_their_own_would(p
     assert isinstance(second, Forked)
     assert capfd.readouterr().out.count("told on stdout") == 2
     for leader, seen, mark in ((first, one, "1"), (second, two, "2")):
-        assert seen[:5] == [leader.pid, leader.pid, os.getcwd(), mark, "lifecycle.worker"]
+        assert seen[:5] == [leader.pid, leader.pid, os.getcwd(), mark, "trainworthy.lifecycle.worker"]
         assert seen[8:] == [True, lock]
     # Drawn anew by numpy and Python; the order of sets is the server's.
     assert one[5] != two[5]
@@ -131,7 +131,7 @@ def test_end_of_a_forked_worker_is_told_and_the_next_one_starts(place, name, num
 def test_worker_is_found_under_the_name_of_its_job(place):
     leader, _ = begun(place, "waits")
     command = psutil.Process(leader.pid).cmdline()
-    assert "lifecycle.worker" in command
+    assert "trainworthy.lifecycle.worker" in command
     assert str(place / "waits") in command
     os.killpg(leader.pid, signal.SIGKILL)
     leader.wait(60)
@@ -199,7 +199,7 @@ def test_server_that_is_killed_takes_its_worker_along(place):
 def test_server_and_worker_end_with_the_process_that_started_them(place):
     code = f"""
 import os, sys, time
-from resources.fork_server import _started, start_worker
+from trainworthy.resources.fork_server import _started, start_worker
 with open({str(place / "lock")!r}, "w") as lock:
     leader = start_worker(["--job", {str(place / "waits")!r}], dict(os.environ), lock.fileno())
 print(leader.pid, _started[0].process.pid, flush=True)

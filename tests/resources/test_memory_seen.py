@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.memory_limit import memory_limit_bytes
-from resources.memory_seen import MemoryWatch, kernel_kills
+from trainworthy.lifecycle.memory_limit import memory_limit_bytes
+from trainworthy.resources.memory_seen import MemoryWatch, kernel_kills
 
 
 def machine(root: Path, groups: str, files: dict[str, str]) -> Path:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from assets.metadata import figure_key
-from lifecycle.errors import ChampionError
-from lifecycle.protocol.records import CurvePoint
-from lifecycle.storage.metrics_file import MetricsLine
-from resources.mlflow import Tracking, figures_of_point
+from trainworthy.assets.metadata import figure_key
+from trainworthy.lifecycle.errors import ChampionError
+from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.storage.metrics_file import MetricsLine
+from trainworthy.resources.mlflow import Tracking, figures_of_point
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,7 +146,7 @@ def test_mlflow_promotion_points_champion_and_rollback(state):
 
 def test_mlflow_version_is_found_without_importing_mlflow_also_in_a_copied_state(state):
     code = (
-        "import sys; from resources.mlflow import Tracking; found = Tracking().version('toy', '1');"
+        "import sys; from trainworthy.resources.mlflow import Tracking; found = Tracking().version('toy', '1');"
         "print(found.source, found.artifact.is_dir(), Tracking().version('toy', '2'), 'mlflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -156,7 +156,7 @@ def test_mlflow_version_is_found_without_importing_mlflow_also_in_a_copied_state
 
 def test_mlflow_version_on_a_server_is_asked_for_there(state, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", Tracking().uri)
-    monkeypatch.setattr("resources.mlflow.source_of", lambda *_: pytest.fail("read the file of a server"))
+    monkeypatch.setattr("trainworthy.resources.mlflow.source_of", lambda *_: pytest.fail("read the file of a server"))
     assert Tracking().version("toy", "1") == Tracking().versions("toy")[0]
     assert Tracking().version("toy", "2") is None
 
@@ -239,9 +239,7 @@ def test_mlflow_registered_model_loads_no_pickle(state):
 
 @pytest.mark.slow
 def test_mlflow_four_processes_on_a_fresh_state_all_get_one_experiment(tmp_path):
-    code = (
-        "import sys; from resources.mlflow import Tracking; print(Tracking().run('toy', sys.argv[1], {}).experiment_id)"
-    )
+    code = "import sys; from trainworthy.resources.mlflow import Tracking; print(Tracking().run('toy', sys.argv[1], {}).experiment_id)"
     environment = {**os.environ, "TRAINWORTHY_VAR": str(tmp_path / "fresh"), "PYTHONPATH": str(ROOT)}
     started = [
         subprocess.Popen([sys.executable, "-c", code, f"{n}"], env=environment, stdout=subprocess.PIPE, text=True)
@@ -256,7 +254,7 @@ def test_mlflow_first_use_that_was_killed_leaves_no_half_made_database(tmp_path,
     folder = used(monkeypatch, tmp_path / "state") / "mlflow"
     # Killed when the migrations are done and the file would get its name.
     kill = "import os; os.replace = lambda *to: os.kill(os.getpid(), 9)"
-    code = f"{kill}\nfrom resources.mlflow import Tracking\nTracking().client"
+    code = f"{kill}\nfrom trainworthy.resources.mlflow import Tracking\nTracking().client"
     killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
     assert killed.returncode == -9
     assert not (folder / "mlflow.db").exists()

@@ -5,9 +5,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from lifecycle.alert import Alert
-from lifecycle.errors import NotifierError
-from resources.notifier import WEBHOOK, LogNotifier, WebhookNotifier, webhook
+from trainworthy.lifecycle.alert import Alert
+from trainworthy.lifecycle.errors import NotifierError
+from trainworthy.resources.notifier import WEBHOOK, LogNotifier, WebhookNotifier, webhook
 
 ALERT = Alert(
     use_case="toy", dataset="rows@v2", step="dataset", check="freshness", what="late data", severity="error",

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from resources.fork_server import ends_with
-from resources.process_group import run_group
+from trainworthy.resources.fork_server import ends_with
+from trainworthy.resources.process_group import run_group
 
 ROOT = Path(__file__).parents[2]
 # A leader with a child of its own; the files `leader` and `child` appear when they run. argv: folder, what they
@@ -37,8 +37,8 @@ while time.monotonic() < end:
 """
 PARENT = """
 import os, subprocess, sys
-from resources.fork_server import ends_with
-from resources.process_group import run_group
+from trainworthy.resources.fork_server import ends_with
+from trainworthy.resources.process_group import run_group
 command = [sys.executable, "-c", sys.argv[2], *sys.argv[3:], sys.argv[2]]
 def start():
     return subprocess.Popen(command, start_new_session=True, preexec_fn=ends_with(os.getpid()))

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import torch
 
-from lifecycle.artifact import artifact_kind, load_artifact, write_artifact
-from lifecycle.errors import EvaluationError
-from lifecycle.spec.task import Target
-from lifecycle.task import load_task
-from lifecycle.tasks import kind_of
-from resources.mlflow import _save_pyfunc
-from resources.served_model import SERVED_FILES, ServedModel
+from trainworthy.lifecycle.artifact import artifact_kind, load_artifact, write_artifact
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.task import load_task
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.resources.mlflow import _save_pyfunc
+from trainworthy.resources.served_model import SERVED_FILES, ServedModel
 
 MODEL = """
 import torch
@@ -102,7 +102,7 @@ def served(request, tmp_path_factory):
 def test_served_model_answers_as_its_artifact_with_a_named_column_for_each_class_or_quantile(served):
     import mlflow.pyfunc
 
-    from lifecycle.artifact import artifact_sha256
+    from trainworthy.lifecycle.artifact import artifact_sha256
 
     folder, rows = served
     kind = artifact_kind(folder / "artifact")

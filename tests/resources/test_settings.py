@@ -2,8 +2,8 @@
 
 import pytest
 
-from lifecycle.errors import SettingsError
-from resources.settings import read_settings, require_durable
+from trainworthy.lifecycle.errors import SettingsError
+from trainworthy.resources.settings import read_settings, require_durable
 
 
 def test_folder_for_copies_of_checkpoints_is_none_unless_named(monkeypatch, tmp_path):

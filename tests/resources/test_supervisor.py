@@ -14,11 +14,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from lifecycle.errors import WorkerError
-from lifecycle.protocol.jobs import JobFile, TrainJob
-from lifecycle.protocol.results import TrainResult
-from resources.supervisor import supervise
-from resources.worker_process import run_worker
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.resources.supervisor import supervise
+from trainworthy.resources.worker_process import run_worker
 
 ROOT = Path(__file__).parents[2]
 # A checkpoint every few updates, so that little is lost.
@@ -197,8 +197,8 @@ def test_budget_that_is_used_up_ends_the_tries(splits, tmp_path):
 # A run's process without Dagster: as the step's process does, until it is told to end.
 PARENT = """
 import pathlib, sys
-from lifecycle.protocol.jobs import JobFile
-from resources.worker_process import run_worker
+from trainworthy.lifecycle.protocol.jobs import JobFile
+from trainworthy.resources.worker_process import run_worker
 run_worker(JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).job, grace_seconds=120)
 """
 
@@ -231,7 +231,7 @@ def test_second_run_never_trains_beside_a_cancelled_one_whose_worker_ignores_sig
         checkpoints = tmp_path / "out" / "checkpoints"
         until(lambda: list(checkpoints.glob("step-*")))
         started = psutil.Process(first.pid).children(recursive=True)
-        (worker,) = [process for process in started if "lifecycle.worker" in process.cmdline()]
+        (worker,) = [process for process in started if "trainworthy.lifecycle.worker" in process.cmdline()]
         first.send_signal(signal.SIGINT)
         second = start_parent(job, tmp_path / "second.json")
         assert second.stderr is not None

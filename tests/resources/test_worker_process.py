@@ -9,11 +9,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 import toy_jobs
 
-from lifecycle.errors import WorkerError
-from lifecycle.failure import OUTAGE_SECONDS
-from lifecycle.protocol.results import TrainResult
-from resources import worker_process
-from resources.supervisor import supervise
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.failure import OUTAGE_SECONDS
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.resources import worker_process
+from trainworthy.resources.supervisor import supervise
 
 
 @pytest.fixture(scope="module")

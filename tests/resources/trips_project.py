@@ -7,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from lifecycle.files.content import content_hash
-from lifecycle.files.versions import read_versions
-from lifecycle.identity import sha256_file
-from resources.dvc import DatasetStore, FetchedDataset
+from trainworthy.lifecycle.files.content import content_hash
+from trainworthy.lifecycle.files.versions import read_versions
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.resources.dvc import DatasetStore, FetchedDataset
 
 DVC_YAML = {
     "stages": {

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lifecycle.evaluation.comparison import paired_gain
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.metric import estimate
+from trainworthy.lifecycle.evaluation.comparison import paired_gain
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.metric import estimate
 
 BEFORE = json.loads((Path(__file__).parent / "binary_before_kinds.json").read_text())
 LABELS, GROUPS = np.array(BEFORE["labels"]), np.array(BEFORE["groups"])

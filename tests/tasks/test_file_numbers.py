@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from lifecycle.errors import EvaluationError
-from lifecycle.files.values import as_texts, with_paths
-from lifecycle.leakage.unreviewed import alone_aucs
-from lifecycle.tasks.baselines import fit_baselines
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.encoding import fit_encoding
-from lifecycle.tasks.file_numbers import Form, file_numbers, form_of
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.files.values import as_texts, with_paths
+from trainworthy.lifecycle.leakage.unreviewed import alone_aucs
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.encoding import fit_encoding
+from trainworthy.lifecycle.tasks.file_numbers import Form, file_numbers, form_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lifecycle"))
 from file_datasets import picture_dataset

@@ -2,11 +2,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.errors import EvaluationError
-from lifecycle.spec.task import Target
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.baselines import BASELINES, fit_baselines
-from lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.baselines import BASELINES, fit_baselines
+from trainworthy.lifecycle.tasks.kind import as_columns, from_columns, statistic_columns
 
 LEVELS = (0.1, 0.5, 0.9)
 KINDS = {
@@ -243,7 +243,7 @@ def test_label_in_all_rows_or_none_keeps_its_share_in_baselines_and_is_no_event(
 
 def test_trees_are_fitted_for_the_most_frequent_labels_and_the_others_are_linear(monkeypatch):
     kind, rows = KINDS["multilabel"], table()
-    monkeypatch.setattr("lifecycle.tasks.multilabel.MOST_BOOSTED", 1)
+    monkeypatch.setattr("trainworthy.lifecycle.tasks.multilabel.MOST_BOOSTED", 1)
     found = fit_baselines(rows, ["x", "shop"], "multilabel", BASELINES, 0, kind)
     linear, boosted = (found[name](rows) for name in ("linear", "gradient_boosting"))
     labels = kind.checked_labels(rows["multilabel"])

@@ -9,19 +9,19 @@ import yaml
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from lifecycle.contract.model import Label
-from lifecycle.contract.read import contract_problems, load_contract
-from lifecycle.data.snapshot import with_label
-from lifecycle.errors import DatasetError, EvaluationError
-from lifecycle.spec.task import Target, TaskSpec
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.declared import kind_problems
-from lifecycle.tasks.kind import as_columns, from_columns
-from lifecycle.tasks.language_model import PLACES, LanguageModel
-from lifecycle.tasks.metric import estimate, value
-from lifecycle.tasks.ngram import ORDER, ByteNgram
-from lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.contract.read import contract_problems, load_contract
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.errors import DatasetError, EvaluationError
+from trainworthy.lifecycle.spec.task import Target, TaskSpec
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.declared import kind_problems
+from trainworthy.lifecycle.tasks.kind import as_columns, from_columns
+from trainworthy.lifecycle.tasks.language_model import PLACES, LanguageModel
+from trainworthy.lifecycle.tasks.metric import estimate, value
+from trainworthy.lifecycle.tasks.ngram import ORDER, ByteNgram
+from trainworthy.lifecycle.tasks.texts import BYTES, NOTHING, bytes_of
 
 LENGTH = 80
 KIND = kind_of(Target(kind="language_model", length=LENGTH))

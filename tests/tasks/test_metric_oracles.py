@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn
 
-from lifecycle.errors import EvaluationError
-from lifecycle.spec.task import Target
-from lifecycle.tasks import kind_of
-from lifecycle.tasks.interval import group_codes
-from lifecycle.tasks.kind import Kind
-from lifecycle.tasks.metric import estimate, gain, sums_without_each, value, without_each
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
+from trainworthy.lifecycle.tasks.interval import group_codes
+from trainworthy.lifecycle.tasks.kind import Kind
+from trainworthy.lifecycle.tasks.metric import estimate, gain, sums_without_each, value, without_each
 
 ROWS, GROUPS = 600, 12
 LEVELS = (0.1, 0.5, 0.9)

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from lifecycle.errors import EvaluationError
-from lifecycle.tasks.pixels import pixel_model
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.tasks.pixels import pixel_model
 
 SIDE = 4
 

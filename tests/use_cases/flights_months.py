@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lifecycle.contract.read import load_contract
-from lifecycle.data.files import SplitFiles, read_columns, write_split_files
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_by_time, split_columns
-from lifecycle.drift.check import drift_check
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.files import SplitFiles, read_columns, write_split_files
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_by_time, split_columns
+from trainworthy.lifecycle.drift.check import drift_check
+from trainworthy.lifecycle.use_case import load_use_case
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"
 

@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 
 from benchmarks.flights_checks import alarms, snapshot_checks
-from lifecycle.contract.fused import validate_frame
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.result import contract_check
-from lifecycle.data.files import read_columns
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.fused import validate_frame
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.result import contract_check
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.use_case import load_use_case
 from use_cases.flight_delays import dataset
 
 if TYPE_CHECKING:
-    from lifecycle.contract.model import Contract
-    from lifecycle.protocol.checks import CheckResult
+    from trainworthy.lifecycle.contract.model import Contract
+    from trainworthy.lifecycle.protocol.checks import CheckResult
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"
 

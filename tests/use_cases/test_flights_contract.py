@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.contract.availability import availability_check
-from lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.availability import availability_check
+from trainworthy.lifecycle.contract.read import load_contract
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"
 
@@ -42,8 +42,8 @@ def january(tmp_path_factory):
 
 
 def checked(rows, contract):
-    from expectations.validate import validate_frame
-    from lifecycle.contract.result import contract_check
+    from trainworthy.expectations.validate import validate_frame
+    from trainworthy.lifecycle.contract.result import contract_check
 
     check = contract_check(validate_frame(rows, contract))
     return check, {item["rule"] for item in check.details if item["status"] != "pass"}

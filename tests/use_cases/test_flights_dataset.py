@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from lifecycle.files.content import content_hash
-from lifecycle.files.versions import published_version
+from trainworthy.lifecycle.files.content import content_hash
+from trainworthy.lifecycle.files.versions import published_version
 
 if TYPE_CHECKING:
     from types import ModuleType

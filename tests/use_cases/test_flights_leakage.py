@@ -6,16 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.contract.availability import availability_check
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.data.files import SplitFiles, read_columns, write_split_files
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_by_time, split_columns
-from lifecycle.leakage.battery import leakage_findings
-from lifecycle.leakage.split_gap import split_gap
-from lifecycle.protocol.leak import Leak
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.availability import availability_check
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.files import SplitFiles, read_columns, write_split_files
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_by_time, split_columns
+from trainworthy.lifecycle.leakage.battery import leakage_findings
+from trainworthy.lifecycle.leakage.split_gap import split_gap
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.use_case import load_use_case
 from use_cases.flight_delays import dataset
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"

@@ -11,20 +11,20 @@ import pytest
 
 from benchmarks.flights_checks import CAN_FIND, alarms, kept_check, snapshot_checks
 from benchmarks.flights_faults import COPY_OF_TARGET, FAULTS, offer_as_features, plant, plant_copy_of_target
-from lifecycle.contract.read import load_contract
-from lifecycle.data.difference import VersionFiles, compare
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import split_rows
-from lifecycle.errors import DatasetError
-from lifecycle.evaluation.window import window_check
-from lifecycle.files.content import combined, content_hash
-from lifecycle.files.versions import refuse_changes
-from lifecycle.leakage.battery import follows_time
-from lifecycle.leakage.split_gap import split_gap
-from lifecycle.protocol.leak import leakage_check
-from lifecycle.spec.split import HashSplit, Shares
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.difference import VersionFiles, compare
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import split_rows
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.evaluation.window import window_check
+from trainworthy.lifecycle.files.content import combined, content_hash
+from trainworthy.lifecycle.files.versions import refuse_changes
+from trainworthy.lifecycle.leakage.battery import follows_time
+from trainworthy.lifecycle.leakage.split_gap import split_gap
+from trainworthy.lifecycle.protocol.leak import leakage_check
+from trainworthy.lifecycle.spec.split import HashSplit, Shares
+from trainworthy.lifecycle.use_case import load_use_case
 from use_cases.flight_delays import dataset
 
 FOLDER = Path(__file__).parents[2] / "use_cases" / "flight_delays"

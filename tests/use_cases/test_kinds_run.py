@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from lifecycle.contract.read import load_contract
-from lifecycle.data.files import read_columns
-from lifecycle.data.snapshot import with_label, written_splits
-from lifecycle.data.split import split_rows
-from lifecycle.engine.train import run_stage
-from lifecycle.gates.stage import training_checks
-from lifecycle.protocol.checks import stopping
-from lifecycle.protocol.jobs import Rows, TrainJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.spec.task import target_of
-from lifecycle.storage.state import StateFolder
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.data.files import read_columns
+from trainworthy.lifecycle.data.snapshot import with_label, written_splits
+from trainworthy.lifecycle.data.split import split_rows
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.protocol.checks import stopping
+from trainworthy.lifecycle.protocol.jobs import Rows, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.spec.task import target_of
+from trainworthy.lifecycle.storage.state import StateFolder
+from trainworthy.lifecycle.use_case import load_use_case
 from use_cases.digits.dataset import build
 
 ROOT = Path(__file__).parents[2]

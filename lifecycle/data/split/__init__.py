@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from lifecycle.contract.model import Contract
-from lifecycle.data.split.by_group import split_by_group
-from lifecycle.data.split.by_hash import split_by_hash
-from lifecycle.data.split.by_stratum import split_by_stratum
-from lifecycle.data.split.by_time import split_by_time
-from lifecycle.data.split.by_time_and_group import split_by_time_and_group
-from lifecycle.data.split.check import splits_check
-from lifecycle.data.split.overlap import disjoint_columns
-from lifecycle.spec.split import SPLITS, GroupSplit, HashSplit, SplitSpec, StratifiedSplit, TimeAndGroupSplit, TimeSplit
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.data.split.by_group import split_by_group
+from trainworthy.lifecycle.data.split.by_hash import split_by_hash
+from trainworthy.lifecycle.data.split.by_stratum import split_by_stratum
+from trainworthy.lifecycle.data.split.by_time import split_by_time
+from trainworthy.lifecycle.data.split.by_time_and_group import split_by_time_and_group
+from trainworthy.lifecycle.data.split.check import splits_check
+from trainworthy.lifecycle.data.split.overlap import disjoint_columns
+from trainworthy.lifecycle.spec.split import (
+    SPLITS,
+    GroupSplit,
+    HashSplit,
+    SplitSpec,
+    StratifiedSplit,
+    TimeAndGroupSplit,
+    TimeSplit,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.data.split.hashing import deciding_hashes, split_of_hash
-from lifecycle.spec.split import SPLITS, GroupSplit
+from trainworthy.lifecycle.data.split.hashing import deciding_hashes, split_of_hash
+from trainworthy.lifecycle.spec.split import SPLITS, GroupSplit
 
 if TYPE_CHECKING:
     import pandas as pd

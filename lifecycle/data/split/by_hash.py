@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.data.split.hashing import deciding_hashes, split_of_hash
-from lifecycle.spec.split import SPLITS, HashSplit
+from trainworthy.lifecycle.data.split.hashing import deciding_hashes, split_of_hash
+from trainworthy.lifecycle.spec.split import SPLITS, HashSplit
 
 if TYPE_CHECKING:
     import pandas as pd

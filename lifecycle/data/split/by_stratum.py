@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Label
-from lifecycle.data.split.hashing import deciding_hashes
-from lifecycle.spec.split import SPLITS, StratifiedSplit
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.split.hashing import deciding_hashes
+from trainworthy.lifecycle.spec.split import SPLITS, StratifiedSplit
 
 if TYPE_CHECKING:
     import numpy as np

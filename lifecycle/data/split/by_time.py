@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from lifecycle.data.days import day_of, refuse_missing_times
-from lifecycle.errors import DatasetError
-from lifecycle.spec.split import SPLITS, RollEvery, TimeSplit, Windows, days, hours
+from trainworthy.lifecycle.data.days import day_of, refuse_missing_times
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.spec.split import SPLITS, RollEvery, TimeSplit, Windows, days, hours
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lifecycle.data.split.by_time import ticks_of, windows
-from lifecycle.data.split.hashing import refuse_nulls
-from lifecycle.errors import DatasetError
-from lifecycle.spec.split import SPLITS, TimeAndGroupSplit
+from trainworthy.lifecycle.data.split.by_time import ticks_of, windows
+from trainworthy.lifecycle.data.split.hashing import refuse_nulls
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.spec.split import SPLITS, TimeAndGroupSplit
 
 if TYPE_CHECKING:
     import pandas as pd

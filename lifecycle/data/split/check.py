@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.contract.model import Label
-from lifecycle.data.split.by_stratum import stratum_codes
-from lifecycle.data.split.by_time import Ticks, ticks_of
-from lifecycle.data.split.overlap import disjoint_columns, shared, shared_values
-from lifecycle.protocol.checks import CheckResult, holds
-from lifecycle.spec.split import SPLITS, RollEvery, SplitSpec, StratifiedSplit, Windows
-from lifecycle.tasks.interval import MINIMUM_GROUPS
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.split.by_stratum import stratum_codes
+from trainworthy.lifecycle.data.split.by_time import Ticks, ticks_of
+from trainworthy.lifecycle.data.split.overlap import disjoint_columns, shared, shared_values
+from trainworthy.lifecycle.protocol.checks import CheckResult, holds
+from trainworthy.lifecycle.spec.split import SPLITS, RollEvery, SplitSpec, StratifiedSplit, Windows
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS
 
 if TYPE_CHECKING:
     import numpy as np

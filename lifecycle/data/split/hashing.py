@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.errors import DatasetError
-from lifecycle.spec.split import Shares
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.spec.split import Shares
 
 if TYPE_CHECKING:
     import numpy as np

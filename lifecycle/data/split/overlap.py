@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lifecycle.data.split.hashing import row_hashes
-from lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, StratifiedSplit, TimeAndGroupSplit
+from trainworthy.lifecycle.data.split.hashing import row_hashes
+from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, SplitSpec, StratifiedSplit, TimeAndGroupSplit
 
 if TYPE_CHECKING:
     import numpy as np

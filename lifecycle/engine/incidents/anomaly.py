@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.incidents.tensors import (
+from trainworthy.lifecycle.engine.incidents.tensors import (
     has_nan,
     is_finite,
     is_whole,

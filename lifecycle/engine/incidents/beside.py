@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from lifecycle.engine.training.checkpoints.made_with import made_with
-from lifecycle.identity import python_sources, sha256_files
-from lifecycle.incidents.incident import Incident
-from lifecycle.provenance import PRODUCT
+from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_with
+from trainworthy.lifecycle.identity import python_sources, sha256_files
+from trainworthy.lifecycle.incidents.incident import Incident
+from trainworthy.lifecycle.provenance import PRODUCT
 
 # Layers that are told of.
 _LAYERS = 3

@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from lifecycle.engine.incidents.scene import Scene, is_portable, open_scene
-from lifecycle.errors import IncidentError
-from lifecycle.identity import canonical_json, python_sources
-from lifecycle.incidents.incident import Incident, read_incident, write_manifest
-from lifecycle.protocol.jobs import CheckpointRef, Interruptions, PackJob
-from lifecycle.protocol.results import PackResult
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.engine.incidents.scene import Scene, is_portable, open_scene
+from trainworthy.lifecycle.errors import IncidentError
+from trainworthy.lifecycle.identity import canonical_json, python_sources
+from trainworthy.lifecycle.incidents.incident import Incident, read_incident, write_manifest
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef, Interruptions, PackJob
+from trainworthy.lifecycle.protocol.results import PackResult
+from trainworthy.lifecycle.storage.state import write_atomic
 
 # Checkpoint and batches together: what can be sent to somebody.
 MOST_BYTES = 1_000_000_000

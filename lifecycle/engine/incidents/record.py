@@ -14,12 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
-from lifecycle.engine.training.checkpoints.made_with import made_with
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.prepare import Prepared
-from lifecycle.engine.training.state import TrainState
-from lifecycle.identity import deciding_packages, job_sha256, python_sources, sha256_file, sha256_files
-from lifecycle.incidents.incident import (
+from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_with
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.identity import deciding_packages, job_sha256, python_sources, sha256_file, sha256_files
+from trainworthy.lifecycle.incidents.incident import (
     FOLDER,
     Environment,
     Incident,
@@ -29,14 +29,14 @@ from lifecycle.incidents.incident import (
     is_incident,
     write_manifest,
 )
-from lifecycle.plan import Plan
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from lifecycle.protocol.records import Alarm, StoredFile
-from lifecycle.protocol.signals import Sample, Signals
-from lifecycle.provenance import PRODUCT, git_state
-from lifecycle.storage.checkpoints import checkpoints_in
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.provenance import PRODUCT, git_state
+from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
+from trainworthy.lifecycle.storage.state import write_atomic
 
 # What an incident may weigh.
 MOST_BYTES = 2_000_000

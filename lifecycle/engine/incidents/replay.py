@@ -14,19 +14,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lifecycle.engine.incidents.beside import elsewhere, outstanding
-from lifecycle.engine.incidents.rows import guilty_rows
-from lifecycle.engine.incidents.scene import Scene, open_scene
-from lifecycle.engine.incidents.script import replay_of_script
-from lifecycle.engine.incidents.step import AsRecorded, Step, first_bad, make_step
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.state import TrainData, TrainState, Update
-from lifecycle.incidents.incident import Incident, read_incident
-from lifecycle.progress import Progress
-from lifecycle.protocol.jobs import ReplayJob
-from lifecycle.protocol.results import Compared, ReplayResult
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.engine.incidents.beside import elsewhere, outstanding
+from trainworthy.lifecycle.engine.incidents.rows import guilty_rows
+from trainworthy.lifecycle.engine.incidents.scene import Scene, open_scene
+from trainworthy.lifecycle.engine.incidents.script import replay_of_script
+from trainworthy.lifecycle.engine.incidents.step import AsRecorded, Step, first_bad, make_step
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState, Update
+from trainworthy.lifecycle.incidents.incident import Incident, read_incident
+from trainworthy.lifecycle.progress import Progress
+from trainworthy.lifecycle.protocol.jobs import ReplayJob
+from trainworthy.lifecycle.protocol.results import Compared, ReplayResult
+from trainworthy.lifecycle.protocol.signals import Signals
 
 
 def run_replay(job: ReplayJob) -> ReplayResult:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lifecycle.engine.incidents.step import Step, alone
-from lifecycle.engine.training.state import TrainData
-from lifecycle.protocol.results import GuiltyRow
+from trainworthy.lifecycle.engine.incidents.step import Step, alone
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.protocol.results import GuiltyRow
 
 # Rows that are told of, and rows whose gradient is taken alone, those of the largest losses first.
 _ROWS, _ALONE = 5, 128

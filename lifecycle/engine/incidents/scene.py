@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.engine.incidents.record import keys_of
-from lifecycle.engine.training.checkpoints.checkpoint import load_checkpoint
-from lifecycle.engine.training.prepare import prepare, seed_everything
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import Batches, Recipe, Stateful, TrainData, TrainState
-from lifecycle.engine.training.techniques.scaler import scaler_of
-from lifecycle.errors import CheckpointError, IncidentError
-from lifecycle.identity import python_sources, sha256_file, sha256_files
-from lifecycle.incidents.incident import Incident
-from lifecycle.plan import Plan, make_plan
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.scoring import choose_device
-from lifecycle.storage.checkpoints import checkpoints_in
-from lifecycle.task import Task, load_task
+from trainworthy.lifecycle.engine.incidents.record import keys_of
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_checkpoint
+from trainworthy.lifecycle.engine.training.prepare import prepare, seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import Batches, Recipe, Stateful, TrainData, TrainState
+from trainworthy.lifecycle.engine.training.techniques.scaler import scaler_of
+from trainworthy.lifecycle.errors import CheckpointError, IncidentError
+from trainworthy.lifecycle.identity import python_sources, sha256_file, sha256_files
+from trainworthy.lifecycle.incidents.incident import Incident
+from trainworthy.lifecycle.plan import Plan, make_plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
+from trainworthy.lifecycle.task import Task, load_task
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import torch
 
-from lifecycle.engine.incidents.beside import elsewhere, outstanding
-from lifecycle.engine.incidents.record import NUMBERS
-from lifecycle.engine.incidents.rows import bad_inputs
-from lifecycle.engine.incidents.scene import require_code, require_rows
-from lifecycle.engine.trainers.checkpoints import verify
-from lifecycle.engine.training.prepare import prepare
-from lifecycle.errors import CheckpointError
-from lifecycle.incidents.incident import Incident
-from lifecycle.protocol.results import GuiltyRow, ReplayResult
-from lifecycle.scoring import choose_device
+from trainworthy.lifecycle.engine.incidents.beside import elsewhere, outstanding
+from trainworthy.lifecycle.engine.incidents.record import NUMBERS
+from trainworthy.lifecycle.engine.incidents.rows import bad_inputs
+from trainworthy.lifecycle.engine.incidents.scene import require_code, require_rows
+from trainworthy.lifecycle.engine.trainers.checkpoints import verify
+from trainworthy.lifecycle.engine.training.prepare import prepare
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.incidents.incident import Incident
+from trainworthy.lifecycle.protocol.results import GuiltyRow, ReplayResult
+from trainworthy.lifecycle.scoring import choose_device
 
 NOT_TOLD = "the script did not tell their numbers (session.step(rows=…))"
 # Rows that are told of.

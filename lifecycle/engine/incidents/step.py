@@ -11,15 +11,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from lifecycle.engine.incidents.anomaly import watched
-from lifecycle.engine.incidents.scene import Scene
-from lifecycle.engine.training.checkpoints.checkpoint import state_dict
-from lifecycle.engine.training.loop import backward, train_step
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.random_state import restore_random
-from lifecycle.engine.training.state import Recipe, TrainData, TrainState, Update
-from lifecycle.incidents.incident import Interventions
-from lifecycle.protocol.results import FirstBad
+from trainworthy.lifecycle.engine.incidents.anomaly import watched
+from trainworthy.lifecycle.engine.incidents.scene import Scene
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import state_dict
+from trainworthy.lifecycle.engine.training.loop import backward, train_step
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.random_state import restore_random
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState, Update
+from trainworthy.lifecycle.incidents.incident import Interventions
+from trainworthy.lifecycle.protocol.results import FirstBad
 
 
 @dataclass(frozen=True)

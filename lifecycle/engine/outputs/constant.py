@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lifecycle.engine.outputs.auxiliary import without_auxiliary
-from lifecycle.engine.outputs.free import Ends, all_at_ends, before, link_of, lowest_loss
-from lifecycle.engine.outputs.joined import held_links
-from lifecycle.engine.outputs.leaves import is_float
+from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
+from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, link_of, lowest_loss
+from trainworthy.lifecycle.engine.outputs.joined import held_links
+from trainworthy.lifecycle.engine.outputs.leaves import is_float
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import Ends, Link, link_along, same, within
+from trainworthy.lifecycle.engine.outputs.free import Ends, Link, link_along, same, within
 
 # Every pair of two places is tried as a part's first and last.
 MOST_CHANNELS = 64

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from lifecycle.engine.training.random_state import random_kept
-from lifecycle.gates import trials
-from lifecycle.gates.check import Check
-from lifecycle.gates.trials import Told, Updates
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.gates import trials
+from trainworthy.lifecycle.gates.check import Check
+from trainworthy.lifecycle.gates.trials import Told, Updates
+from trainworthy.lifecycle.protocol.trial import Trial
 
 
 def run_checks(

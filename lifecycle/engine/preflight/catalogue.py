@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.engine.preflight import determinism, learning_rate
-from lifecycle.engine.preflight.configuration import checks as configuration
-from lifecycle.engine.preflight.inputs import checks as inputs
-from lifecycle.engine.preflight.one_batch import checks as one_batch
-from lifecycle.engine.preflight.overfit import checks as overfit
-from lifecycle.engine.preflight.start import checks as start
-from lifecycle.engine.preflight.throughput import checks as throughput
-from lifecycle.engine.preflight.wiring import checks as wiring
-from lifecycle.engine.trainers import checks as trainer
-from lifecycle.gates.check import Check
+from trainworthy.lifecycle.engine.preflight import determinism, learning_rate
+from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
+from trainworthy.lifecycle.engine.preflight.inputs import checks as inputs
+from trainworthy.lifecycle.engine.preflight.one_batch import checks as one_batch
+from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
+from trainworthy.lifecycle.engine.preflight.start import checks as start
+from trainworthy.lifecycle.engine.preflight.throughput import checks as throughput
+from trainworthy.lifecycle.engine.preflight.wiring import checks as wiring
+from trainworthy.lifecycle.engine.trainers import checks as trainer
+from trainworthy.lifecycle.gates.check import Check
 
 # Those of SUBJECT_CHECKS see the subject alone; the others in the worker see the job and its sample.
 SUBJECT_CHECKS: tuple[Check[Any], ...] = (

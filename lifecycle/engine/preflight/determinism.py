@@ -16,13 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.checkpoints.checkpoint import load_checkpoint, parameters_sha256, save_checkpoint
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.state import TrainState, Update
-from lifecycle.engine.training.techniques.parts import after_update
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
+    load_checkpoint,
+    parameters_sha256,
+    save_checkpoint,
+)
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.state import TrainState, Update
+from trainworthy.lifecycle.engine.training.techniques.parts import after_update
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
 
 # What differs does so from the first update on, or in the next one's loss; the optimizers' state is used from the
 # second on.

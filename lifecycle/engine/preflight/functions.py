@@ -16,21 +16,21 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.sample import FIT_ROWS, sample_rows
-from lifecycle.contract.sample_files import with_sample_files, without_size
-from lifecycle.engine.preflight.optional_functions import try_optional
-from lifecycle.engine.preflight.own import own_checks
-from lifecycle.engine.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
-from lifecycle.engine.training.techniques.recompute import checkpoint_activations
-from lifecycle.errors import EvaluationError, TrainingError
-from lifecycle.protocol.jobs import FunctionsJob
-from lifecycle.protocol.results import FunctionsResult
-from lifecycle.scoring import as_array
-from lifecycle.task import TARGET_STATE, Task
-from lifecycle.tasks import Kind
-from lifecycle.tasks.labels import kind_of_rows
-from lifecycle.training_script import NETWORK_FUNCTIONS
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.sample import FIT_ROWS, sample_rows
+from trainworthy.lifecycle.contract.sample_files import with_sample_files, without_size
+from trainworthy.lifecycle.engine.preflight.optional_functions import try_optional
+from trainworthy.lifecycle.engine.preflight.own import own_checks
+from trainworthy.lifecycle.engine.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
+from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations
+from trainworthy.lifecycle.errors import EvaluationError, TrainingError
+from trainworthy.lifecycle.protocol.jobs import FunctionsJob
+from trainworthy.lifecycle.protocol.results import FunctionsResult
+from trainworthy.lifecycle.scoring import as_array
+from trainworthy.lifecycle.task import TARGET_STATE, Task
+from trainworthy.lifecycle.tasks import Kind
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.training_script import NETWORK_FUNCTIONS
 
 # float32 sums of one row and of a batch differ in the last digits.
 TOLERANCE = 1e-4

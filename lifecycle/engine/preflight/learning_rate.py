@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from lifecycle.engine.outputs.constant import constant_losses
-from lifecycle.engine.preflight.movement import still_group
-from lifecycle.engine.preflight.start.steady import steady
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.engine.training.techniques.focal import focal
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
-from lifecycle.gates.learning_rate import suggested_range
+from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.preflight.movement import still_group
+from trainworthy.lifecycle.engine.preflight.start.steady import steady
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.engine.training.techniques.focal import focal
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.learning_rate import suggested_range
 
 # Rows that the loss is read on, after each update; the updates themselves see batches of the planned size, up to this.
 ROWS, MOST_BATCH = 256, 1024

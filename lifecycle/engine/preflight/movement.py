@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.state import TrainState
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.gates.check import Found
 
 # Of a group's own size, over all planned updates; and of what the group moves that moves most.
 STILL, STILL_TRAINED, BEHIND = 1e-3, 1e-5, 1e-3

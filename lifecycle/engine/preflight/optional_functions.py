@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.battery import same_random_numbers
-from lifecycle.engine.preflight.trials import OPTIONAL_FIXES, Trials, Wrong
-from lifecycle.protocol.jobs import FunctionsJob
-from lifecycle.task import Task
+from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.trials import OPTIONAL_FIXES, Trials, Wrong
+from trainworthy.lifecycle.protocol.jobs import FunctionsJob
+from trainworthy.lifecycle.task import Task
 
 Batch = tuple[dict[str, Tensor], Tensor]
 

@@ -13,10 +13,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.errors import did_you_mean
-from lifecycle.gates.check import Check, Found
-from lifecycle.gates.not_applicable import PREFIX, own_id
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.errors import did_you_mean
+from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.gates.not_applicable import PREFIX, own_id
 
 
 def own_checks(task: object, *, sensitive: bool = False) -> tuple[Check[Any], ...]:

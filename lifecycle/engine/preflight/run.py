@@ -11,25 +11,25 @@ from typing import Any
 
 import pandas as pd
 
-from lifecycle.cost.duration import forecast_of
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.leakage import leakage_in_training
-from lifecycle.engine.preflight.battery import run_checks, same_random_numbers
-from lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
-from lifecycle.engine.preflight.configuration import checks as configuration
-from lifecycle.engine.preflight.configuration.kernels import in_fp32
-from lifecycle.engine.preflight.inputs import checks as inputs
-from lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, step_memory
-from lifecycle.engine.preflight.one_batch import checks as one_batch
-from lifecycle.engine.preflight.overfit import checks as overfit
-from lifecycle.engine.preflight.own import own_checks
-from lifecycle.engine.preflight.sample import Sample, draw_sample
-from lifecycle.engine.preflight.start import checks as start
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.throughput.checks import step_time
-from lifecycle.engine.preflight.throughput.seconds import run_time
-from lifecycle.engine.preflight.wiring import checks as wiring
-from lifecycle.engine.trainers.preflight import (
+from trainworthy.lifecycle.cost.duration import forecast_of
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.leakage import leakage_in_training
+from trainworthy.lifecycle.engine.preflight.battery import run_checks, same_random_numbers
+from trainworthy.lifecycle.engine.preflight.catalogue import SUBJECT_CHECKS, WORKER_CHECKS
+from trainworthy.lifecycle.engine.preflight.configuration import checks as configuration
+from trainworthy.lifecycle.engine.preflight.configuration.kernels import in_fp32
+from trainworthy.lifecycle.engine.preflight.inputs import checks as inputs
+from trainworthy.lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, step_memory
+from trainworthy.lifecycle.engine.preflight.one_batch import checks as one_batch
+from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
+from trainworthy.lifecycle.engine.preflight.own import own_checks
+from trainworthy.lifecycle.engine.preflight.sample import Sample, draw_sample
+from trainworthy.lifecycle.engine.preflight.start import checks as start
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.throughput.checks import step_time
+from trainworthy.lifecycle.engine.preflight.throughput.seconds import run_time
+from trainworthy.lifecycle.engine.preflight.wiring import checks as wiring
+from trainworthy.lifecycle.engine.trainers.preflight import (
     has_network,
     step_of,
     try_trainer,
@@ -37,17 +37,17 @@ from lifecycle.engine.trainers.preflight import (
     with_script,
     without_network,
 )
-from lifecycle.engine.trainers.trial import ScriptTrial
-from lifecycle.gates.check import Check, untried_as_declared
-from lifecycle.progress import say
-from lifecycle.protocol.forecasts import MemoryForecast
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.scoring import choose_device
-from lifecycle.task import load_task, told_of
-from lifecycle.tasks.baselines import BASELINES
-from lifecycle.tasks.own import try_own
+from trainworthy.lifecycle.engine.trainers.trial import ScriptTrial
+from trainworthy.lifecycle.gates.check import Check, untried_as_declared
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.forecasts import MemoryForecast
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.task import load_task, told_of
+from trainworthy.lifecycle.tasks.baselines import BASELINES
+from trainworthy.lifecycle.tasks.own import try_own
 
 
 def run_preflight(job: PreflightJob, began: float | None = None) -> PreflightResult:

@@ -12,24 +12,24 @@ import pandas as pd
 import torch
 from torch import nn
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.preflight.subject import Scored, Subject
-from lifecycle.engine.preflight.throughput.blocked import spent
-from lifecycle.engine.training.prepare import loaded_rows, seed_everything, to_train_data
-from lifecycle.engine.training.random_state import random_kept
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.rows.weights import row_weights
-from lifecycle.engine.training.state import Stateful, TrainData
-from lifecycle.engine.training.techniques.parts import make_parts
-from lifecycle.engine.training.validate import loss_of
-from lifecycle.oversampling import oversample
-from lifecycle.plan import make_plan, rows_of_stage, stage_rows
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.scoring import chunk_rows
-from lifecycle.spec.training import TrainingSpec
-from lifecycle.task import Task, fit_preprocessing, load_task
-from lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight.subject import Scored, Subject
+from trainworthy.lifecycle.engine.preflight.throughput.blocked import spent
+from trainworthy.lifecycle.engine.training.prepare import loaded_rows, seed_everything, to_train_data
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.rows.weights import row_weights
+from trainworthy.lifecycle.engine.training.state import Stateful, TrainData
+from trainworthy.lifecycle.engine.training.techniques.parts import make_parts
+from trainworthy.lifecycle.engine.training.validate import loss_of
+from trainworthy.lifecycle.oversampling import oversample
+from trainworthy.lifecycle.plan import make_plan, rows_of_stage, stage_rows
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.scoring import chunk_rows
+from trainworthy.lifecycle.spec.training import TrainingSpec
+from trainworthy.lifecycle.task import Task, fit_preprocessing, load_task
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 SAMPLE_ROWS = 20_000
 # Rows worth a loader take about a millisecond to decode each.

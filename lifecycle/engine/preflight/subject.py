@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.throughput.blocked import Spent
-from lifecycle.engine.training import loop
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import Recipe, Stateful, TrainData, TrainState
-from lifecycle.engine.training.techniques.recompute import checkpoint_activations
-from lifecycle.engine.training.techniques.scaler import scaler_of
-from lifecycle.plan import Plan
-from lifecycle.spec.preflight import PreflightSpec
-from lifecycle.spec.training import Precision
-from lifecycle.tasks import Kind
+from trainworthy.lifecycle.engine.preflight.throughput.blocked import Spent
+from trainworthy.lifecycle.engine.training import loop
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import Recipe, Stateful, TrainData, TrainState
+from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations
+from trainworthy.lifecycle.engine.training.techniques.scaler import scaler_of
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.training import Precision
+from trainworthy.lifecycle.tasks import Kind
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lifecycle.errors import did_you_mean
-from lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
-from lifecycle.task import Task, line_of, load_task
+from trainworthy.lifecycle.errors import did_you_mean
+from trainworthy.lifecycle.protocol.results import FunctionFault, FunctionsResult, TriedFunction
+from trainworthy.lifecycle.task import Task, line_of, load_task
 
 # What is wrong, and how to mend it.
 Wrong = tuple[str, str]

@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
-from lifecycle.engine.training.checkpoints.checkpoint import keep_newest
-from lifecycle.errors import CheckpointError
-from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import Interruptions
-from lifecycle.storage.checkpoints import checkpoint_path, checkpoints_in
-from lifecycle.storage.state import sync_folder, write_atomic
+from trainworthy.lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import keep_newest
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import Interruptions
+from trainworthy.lifecycle.storage.checkpoints import checkpoint_path, checkpoints_in
+from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
 
 
 class ScriptCheckpoints:

@@ -5,9 +5,9 @@ What no trial and no stage can know of somebody else's loop is told as insuffici
 
 from __future__ import annotations
 
-from lifecycle.engine.trainers.trial import AFTER, BEFORE, ScriptTrial
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.engine.trainers.trial import AFTER, BEFORE, ScriptTrial
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
 
 BROKE_OFF = "the trial broke off before: see trainer.runs"
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lifecycle.errors import CheckpointError, TrainingError
+from trainworthy.lifecycle.errors import CheckpointError, TrainingError
 
 Rows = int | Tensor | np.ndarray | Sequence[int] | None
 

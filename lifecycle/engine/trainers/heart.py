@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from lifecycle.engine.training.monitors.heartbeat import Heartbeat
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
 
 class ScriptHeartbeat(Heartbeat):

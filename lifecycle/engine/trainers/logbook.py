@@ -14,25 +14,31 @@ from typing import Any, NoReturn, cast
 
 import torch
 
-from lifecycle.engine.trainers.ended import WORDS, TrainingEndedError, Why
-from lifecycle.engine.trainers.gradients import Gradients, gradients_of
-from lifecycle.engine.trainers.heart import ScriptHeartbeat
-from lifecycle.engine.trainers.recorder import Recorder, Told
-from lifecycle.engine.trainers.told_curve import ToldCurve
-from lifecycle.engine.trainers.watched import ScriptWatch, hang_alarm, spoiled, spoiled_parameters, told_not_finite
-from lifecycle.engine.trainers.watches import Watches
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.monitors.non_finite import finite
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.step_hooks import PREFIX_STEPS
-from lifecycle.engine.training.techniques.deadline import Deadline
-from lifecycle.engine.training.watching.clock import COMPUTE, START, Clock
-from lifecycle.plan import Plan
-from lifecycle.progress import Progress
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.records import Alarm
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
+from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError, Why
+from trainworthy.lifecycle.engine.trainers.gradients import Gradients, gradients_of
+from trainworthy.lifecycle.engine.trainers.heart import ScriptHeartbeat
+from trainworthy.lifecycle.engine.trainers.recorder import Recorder, Told
+from trainworthy.lifecycle.engine.trainers.told_curve import ToldCurve
+from trainworthy.lifecycle.engine.trainers.watched import (
+    ScriptWatch,
+    hang_alarm,
+    spoiled,
+    spoiled_parameters,
+    told_not_finite,
+)
+from trainworthy.lifecycle.engine.trainers.watches import Watches
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
+from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
+from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, START, Clock
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.progress import Progress
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 
 KEPT = 32
 

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lifecycle.engine.training.monitors.base import Base, named
-from lifecycle.engine.training.monitors.beside import left_out
-from lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.state import TrainState
-from lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base, named
+from trainworthy.lifecycle.engine.training.monitors.beside import left_out
+from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 
 class ScriptLooks(CloserLooks):

@@ -11,29 +11,29 @@ from pathlib import Path
 
 import pandas as pd
 
-from lifecycle.cost.checkpoint_interval import expected_checkpoints
-from lifecycle.cost.duration import forecast_of
-from lifecycle.engine.leakage import leakage_of_code
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
-from lifecycle.engine.preflight.memory.forecast import HIGH, LOW
-from lifecycle.engine.preflight.sample import drawn_rows
-from lifecycle.engine.trainers.checks import not_for_a_script
-from lifecycle.engine.trainers.trial import ScriptTrial, try_script
-from lifecycle.engine.training.prepare import seed_everything
-from lifecycle.gates.check import untried, untried_as_declared
-from lifecycle.gates.seeds import seeds_of, updates_of_stages
-from lifecycle.plan import rows_of_stage
-from lifecycle.progress import say
-from lifecycle.protocol.forecasts import RunTime, StepTime
-from lifecycle.protocol.jobs import PreflightJob, TrainJob
-from lifecycle.protocol.leak import Leak
-from lifecycle.protocol.records import STAGES, Forecast
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.task import Task, fit_preprocessing
-from lifecycle.tasks.labels import kind_of_rows, labels_of
-from lifecycle.training_script import NETWORK_FUNCTIONS
+from trainworthy.lifecycle.cost.checkpoint_interval import expected_checkpoints
+from trainworthy.lifecycle.cost.duration import forecast_of
+from trainworthy.lifecycle.engine.leakage import leakage_of_code
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
+from trainworthy.lifecycle.engine.preflight.memory.forecast import HIGH, LOW
+from trainworthy.lifecycle.engine.preflight.sample import drawn_rows
+from trainworthy.lifecycle.engine.trainers.checks import not_for_a_script
+from trainworthy.lifecycle.engine.trainers.trial import ScriptTrial, try_script
+from trainworthy.lifecycle.engine.training.prepare import seed_everything
+from trainworthy.lifecycle.gates.check import untried, untried_as_declared
+from trainworthy.lifecycle.gates.seeds import seeds_of, updates_of_stages
+from trainworthy.lifecycle.plan import rows_of_stage
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.forecasts import RunTime, StepTime
+from trainworthy.lifecycle.protocol.jobs import PreflightJob, TrainJob
+from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.protocol.records import STAGES, Forecast
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.task import Task, fit_preprocessing
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.training_script import NETWORK_FUNCTIONS
 
 
 def with_script(job: PreflightJob) -> PreflightJob:

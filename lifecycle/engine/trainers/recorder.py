@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import torch
 
-from lifecycle.engine.incidents.record import BlackBox, LastUpdates, keys_of
-from lifecycle.engine.incidents.rows import bad_inputs
-from lifecycle.engine.trainers.gradients import Gradients
-from lifecycle.engine.trainers.watched import ScriptWatch
-from lifecycle.engine.training.monitors.row_keys import NAMED_ROWS, NO_ROWS, NamedRows
-from lifecycle.engine.training.monitors.watch import KEPT_SIGNALS
-from lifecycle.engine.training.random_state import torch_states
-from lifecycle.engine.training.watching.clock import DATA, Clock
-from lifecycle.incidents.incident import Interventions
-from lifecycle.protocol.records import Alarm
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.engine.incidents.record import BlackBox, LastUpdates, keys_of
+from trainworthy.lifecycle.engine.incidents.rows import bad_inputs
+from trainworthy.lifecycle.engine.trainers.gradients import Gradients
+from trainworthy.lifecycle.engine.trainers.watched import ScriptWatch
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NAMED_ROWS, NO_ROWS, NamedRows
+from trainworthy.lifecycle.engine.training.monitors.watch import KEPT_SIGNALS
+from trainworthy.lifecycle.engine.training.random_state import torch_states
+from trainworthy.lifecycle.engine.training.watching.clock import DATA, Clock
+from trainworthy.lifecycle.incidents.incident import Interventions
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.signals import Signals
 
 
 class Told(NamedTuple):

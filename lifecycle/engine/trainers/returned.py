@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import torch
 
-from lifecycle.engine.trainers.watched import spoiled_parameters
-from lifecycle.engine.training.prepare import Prepared
-from lifecycle.errors import EvaluationError, TrainingError
-from lifecycle.plan import MIN_STEPS
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.scoring import predict_rows
-from lifecycle.task import told_of
-from lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.engine.trainers.watched import spoiled_parameters
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.errors import EvaluationError, TrainingError
+from trainworthy.lifecycle.plan import MIN_STEPS
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.task import told_of
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 _RETURN = "return the trained nn.Module, or its state_dict() if model.py has build_model"
 _FORWARD = (

@@ -24,8 +24,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
-from lifecycle.engine.trainers.given import (
+from trainworthy.lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
+from trainworthy.lifecycle.engine.trainers.given import (
     Rows,
     count_of,
     loss_of,
@@ -34,16 +34,16 @@ from lifecycle.engine.trainers.given import (
     require_module,
     require_parts,
 )
-from lifecycle.engine.trainers.gradients import unclipped
-from lifecycle.engine.trainers.logbook import Logbook
-from lifecycle.engine.trainers.recorder import Told
-from lifecycle.engine.trainers.state_file import load_parts, save_parts
-from lifecycle.engine.training.prepare import Prepared
-from lifecycle.engine.training.state import Stateful, TrainData
-from lifecycle.engine.training.watching.clock import COMPUTE, DATA
-from lifecycle.errors import CheckpointError
-from lifecycle.files.values import as_texts
-from lifecycle.spec.training import TrainingSpec
+from trainworthy.lifecycle.engine.trainers.gradients import unclipped
+from trainworthy.lifecycle.engine.trainers.logbook import Logbook
+from trainworthy.lifecycle.engine.trainers.recorder import Told
+from trainworthy.lifecycle.engine.trainers.state_file import load_parts, save_parts
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.state import Stateful, TrainData
+from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.files.values import as_texts
+from trainworthy.lifecycle.spec.training import TrainingSpec
 
 Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 

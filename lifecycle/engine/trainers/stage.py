@@ -10,31 +10,31 @@ from pathlib import Path
 
 import torch
 
-from lifecycle.engine.incidents.record import BlackBox
-from lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
-from lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
-from lifecycle.engine.trainers.logbook import Logbook
-from lifecycle.engine.trainers.recorder import Recorder
-from lifecycle.engine.trainers.returned import answering_model, module_of
-from lifecycle.engine.trainers.session import TrainingSession
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
-from lifecycle.engine.training.export import export
-from lifecycle.engine.training.prepare import Prepared, prepare
-from lifecycle.engine.training.stage import peak_memory_bytes
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.step_hooks import PREFIX_STEPS
-from lifecycle.engine.training.techniques.deadline import Deadline
-from lifecycle.engine.training.validate import unreviewed_inputs, validate
-from lifecycle.engine.training.watching import clock
-from lifecycle.error_causes import PreemptedError
-from lifecycle.errors import TrainingError
-from lifecycle.incidents.incident import as_kept
-from lifecycle.plan import make_plan
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.results import OwnTrainer, TrainResult
-from lifecycle.scoring import choose_device
-from lifecycle.storage.checkpoints import durable_folder
-from lifecycle.training_script import load_script
+from trainworthy.lifecycle.engine.incidents.record import BlackBox
+from trainworthy.lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
+from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
+from trainworthy.lifecycle.engine.trainers.logbook import Logbook
+from trainworthy.lifecycle.engine.trainers.recorder import Recorder
+from trainworthy.lifecycle.engine.trainers.returned import answering_model, module_of
+from trainworthy.lifecycle.engine.trainers.session import TrainingSession
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
+from trainworthy.lifecycle.engine.training.export import export
+from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare
+from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
+from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
+from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
+from trainworthy.lifecycle.engine.training.watching import clock
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.incidents.incident import as_kept
+from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.results import OwnTrainer, TrainResult
+from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.storage.checkpoints import durable_folder
+from trainworthy.lifecycle.training_script import load_script
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from lifecycle.engine.training.random_state import random_state, restore_random
-from lifecycle.engine.training.state import Stateful
-from lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
+from trainworthy.lifecycle.engine.training.state import Stateful
+from trainworthy.lifecycle.errors import CheckpointError
 
 _KEEPS = "keep plain values and tensors in state_dict()"
 

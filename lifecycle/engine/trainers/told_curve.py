@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.records import CurvePoint
 
 # Of fewer updates the spread of their losses says nothing about a window's error.
 FEWEST_UPDATES = 5

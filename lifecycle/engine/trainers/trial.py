@@ -1,6 +1,6 @@
 """A short trial of a training script, in a process of its own.
 
-`python -m lifecycle.engine.trainers.trial job.json trial.json` trains BEFORE + AFTER updates at once, then BEFORE in
+`python -m trainworthy.lifecycle.engine.trainers.trial job.json trial.json` trains BEFORE + AFTER updates at once, then BEFORE in
 another folder, and goes on there: by the way of a real stage. What the process had at its peak, and how long an update
 takes, is what a stage will need.
 """
@@ -17,23 +17,23 @@ from pathlib import Path
 
 import torch
 
-from lifecycle.artifact import export_model
-from lifecycle.engine.trainers.returned import answering_model
-from lifecycle.engine.trainers.stage import ScriptRun, run_script
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.stage import peak_memory_bytes
-from lifecycle.engine.training.watching.clock import Clock
-from lifecycle.errors import TrainingError, TrainworthyError
-from lifecycle.identity import canonical_json
-from lifecycle.plan import MIN_STEPS
-from lifecycle.processor import waited_for_core
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import JobFile, TrainJob
-from lifecycle.scoring import predict_rows
-from lifecycle.spec.frozen import Frozen
-from lifecycle.storage.state import write_atomic
-from lifecycle.task import told_of
-from lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.artifact import export_model
+from trainworthy.lifecycle.engine.trainers.returned import answering_model
+from trainworthy.lifecycle.engine.trainers.stage import ScriptRun, run_script
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
+from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.errors import TrainingError, TrainworthyError
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.plan import MIN_STEPS
+from trainworthy.lifecycle.processor import waited_for_core
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import JobFile, TrainJob
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.spec.frozen import Frozen
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.task import told_of
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 BEFORE, AFTER = 4, 6
 # Beyond it a script that never tells an update, or does not end when it is told to, is ended. Its waits for a core that
@@ -74,7 +74,7 @@ def try_script(job: TrainJob, folder: Path) -> ScriptTrial:
     folder.mkdir(parents=True, exist_ok=True)
     asked, answer, log = folder / "job.json", folder / "trial.json", folder / "log.txt"
     asked.write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
-    command = [sys.executable, "-m", "lifecycle.engine.trainers.trial", str(asked), str(answer)]
+    command = [sys.executable, "-m", "trainworthy.lifecycle.engine.trainers.trial", str(asked), str(answer)]
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
         try:

@@ -11,25 +11,25 @@ from typing import Any
 
 import torch
 
-from lifecycle.engine.trainers.gradients import Gradients
-from lifecycle.engine.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.diagnosis import of_alarms
-from lifecycle.engine.training.monitors.feeding import RepeatedBatches
-from lifecycle.engine.training.monitors.layers import NotOptimized
-from lifecycle.engine.training.monitors.monitor import Finding, Monitor
-from lifecycle.engine.training.monitors.non_finite import alarm_of, bad_names, bad_parameters, not_finite
-from lifecycle.engine.training.monitors.row_keys import NamedRows
-from lifecycle.engine.training.monitors.told import Context
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState, Update
-from lifecycle.engine.training.watching.clock import Clock
-from lifecycle.memory_limit import device_limit_bytes
-from lifecycle.plan import Plan
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.records import Alarm
-from lifecycle.protocol.signals import SAMPLE_EVERY
+from trainworthy.lifecycle.engine.trainers.gradients import Gradients
+from trainworthy.lifecycle.engine.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import of_alarms
+from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches
+from trainworthy.lifecycle.engine.training.monitors.layers import NotOptimized
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Monitor
+from trainworthy.lifecycle.engine.training.monitors.non_finite import alarm_of, bad_names, bad_parameters, not_finite
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
+from trainworthy.lifecycle.engine.training.monitors.told import Context
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState, Update
+from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.memory_limit import device_limit_bytes
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY
 
 ENDED = "the training ended there, without a model"
 

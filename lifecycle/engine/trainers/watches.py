@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from lifecycle.engine.trainers.watched import ScriptWatch
-from lifecycle.engine.training.monitors.row_keys import NamedRows
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.watching.clock import Clock
-from lifecycle.plan import Plan
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.engine.trainers.watched import ScriptWatch
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm
 
 # A script that makes a model anew at each update would fill the memory with what is kept of each.
 MOST_MODELS = 8

@@ -7,36 +7,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.engine.incidents.record import BlackBox
-from lifecycle.engine.training.checkpoints.checkpoint import WeightsNotFiniteError
-from lifecycle.engine.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.diagnosis import diagnosed
-from lifecycle.engine.training.monitors.game import is_game
-from lifecycle.engine.training.monitors.heartbeat import Heartbeat
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.prior import prior_loss
-from lifecycle.engine.training.monitors.row_keys import row_keys_of
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.prepare import Prepared, seed_everything
-from lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.step_hooks import StepHooks, open_hooks
-from lifecycle.engine.training.techniques.deadline import Deadline
-from lifecycle.engine.training.techniques.parts import early_stopping_of, make_parts
-from lifecycle.engine.training.validate import make_validation_loss
-from lifecycle.engine.training.watching.clock import START, VALIDATION, Clock
-from lifecycle.engine.training.watching.progressive import Progressive, make_progressive
-from lifecycle.failure import EXIT_HANG
-from lifecycle.identity import canonical_json
-from lifecycle.memory_limit import device_limit_bytes
-from lifecycle.plan import Plan
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import CheckpointRef, TrainJob
-from lifecycle.protocol.records import Alarm
-from lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.engine.incidents.record import BlackBox
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import WeightsNotFiniteError
+from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import diagnosed
+from trainworthy.lifecycle.engine.training.monitors.game import is_game
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
+from trainworthy.lifecycle.engine.training.monitors.row_keys import row_keys_of
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
+from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.step_hooks import StepHooks, open_hooks
+from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
+from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, make_parts
+from trainworthy.lifecycle.engine.training.validate import make_validation_loss
+from trainworthy.lifecycle.engine.training.watching.clock import START, VALIDATION, Clock
+from trainworthy.lifecycle.engine.training.watching.progressive import Progressive, make_progressive
+from trainworthy.lifecycle.failure import EXIT_HANG
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.memory_limit import device_limit_bytes
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.storage.state import write_atomic
 
 
 @dataclass

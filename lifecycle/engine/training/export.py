@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lifecycle.artifact import write_artifact
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.training.prepare import Prepared, require_same_code
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.techniques.compiled import uncompiled
-from lifecycle.golden import draw_requests
-from lifecycle.plan import MIN_STEPS
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.scoring import predict_rows
-from lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.artifact import write_artifact
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.prepare import Prepared, require_same_code
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.techniques.compiled import uncompiled
+from trainworthy.lifecycle.golden import draw_requests
+from trainworthy.lifecycle.plan import MIN_STEPS
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 
 def export(job: TrainJob, prepared: Prepared, state: TrainState, device: str) -> tuple[str, str]:

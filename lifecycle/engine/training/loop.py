@@ -10,16 +10,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lifecycle.engine.training.monitors.beside import row_numbers
-from lifecycle.engine.training.monitors.non_finite import finite, not_finite_alarm
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import PASSED_OVER, Batches, Recipe, TrainData, TrainState, Update
-from lifecycle.engine.training.techniques.focal import focal
-from lifecycle.engine.training.watching.clock import COMPUTE, DATA, SKIPPED
-from lifecycle.errors import TrainingError
-from lifecycle.plan import Plan
-from lifecycle.protocol.records import Alarm
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.engine.training.monitors.beside import row_numbers
+from trainworthy.lifecycle.engine.training.monitors.non_finite import finite, not_finite_alarm
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import PASSED_OVER, Batches, Recipe, TrainData, TrainState, Update
+from trainworthy.lifecycle.engine.training.techniques.focal import focal
+from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA, SKIPPED
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.spec.training import Precision
 
 
 def train(

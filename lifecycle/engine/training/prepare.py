@@ -14,18 +14,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.training.rows.features import prepared_features
-from lifecycle.engine.training.rows.loading import FileTargets, LoadedRows, usual_loaders
-from lifecycle.engine.training.rows.weights import raised_by_class, row_weights
-from lifecycle.engine.training.state import TrainData
-from lifecycle.errors import Problem, UseCaseError
-from lifecycle.identity import python_sources, sha256_files
-from lifecycle.oversampling import Oversampled, oversample
-from lifecycle.plan import stage_rows, without_reserve
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.task import Task, fit_preprocessing, load_task
-from lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.rows.features import prepared_features
+from trainworthy.lifecycle.engine.training.rows.loading import FileTargets, LoadedRows, usual_loaders
+from trainworthy.lifecycle.engine.training.rows.weights import raised_by_class, row_weights
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.errors import Problem, UseCaseError
+from trainworthy.lifecycle.identity import python_sources, sha256_files
+from trainworthy.lifecycle.oversampling import Oversampled, oversample
+from trainworthy.lifecycle.plan import stage_rows, without_reserve
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.task import Task, fit_preprocessing, load_task
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of, truth_of
 
 
 @dataclass(frozen=True)

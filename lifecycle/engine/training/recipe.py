@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from lifecycle.engine.training.state import Recipe
-from lifecycle.engine.training.techniques.compiled import compile_updates
-from lifecycle.engine.training.techniques.recompute import checkpoint_activations
-from lifecycle.plan import learning_rate
-from lifecycle.spec.training import OptimizerSpec, TrainingSpec
-from lifecycle.task import Task
+from trainworthy.lifecycle.engine.training.state import Recipe
+from trainworthy.lifecycle.engine.training.techniques.compiled import compile_updates
+from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations
+from trainworthy.lifecycle.plan import learning_rate
+from trainworthy.lifecycle.spec.training import OptimizerSpec, TrainingSpec
+from trainworthy.lifecycle.task import Task
 
 
 def make_model(

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.course import take_course
-from lifecycle.engine.training.export import export
-from lifecycle.engine.training.judging.progress import measure_progress
-from lifecycle.engine.training.prepare import prepare
-from lifecycle.engine.training.step_hooks import PREFIX_STEPS
-from lifecycle.engine.training.techniques.deadline import make_deadline
-from lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
-from lifecycle.engine.training.validate import unreviewed_inputs, validate
-from lifecycle.engine.training.watching import clock
-from lifecycle.incidents.incident import as_kept
-from lifecycle.plan import make_plan
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.scoring import choose_device
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.course import take_course
+from trainworthy.lifecycle.engine.training.export import export
+from trainworthy.lifecycle.engine.training.judging.progress import measure_progress
+from trainworthy.lifecycle.engine.training.prepare import prepare
+from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
+from trainworthy.lifecycle.engine.training.techniques.deadline import make_deadline
+from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
+from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
+from trainworthy.lifecycle.engine.training.watching import clock
+from trainworthy.lifecycle.incidents.incident import as_kept
+from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.scoring import choose_device
 
 
 def train_by_loop(

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from lifecycle.engine.training.techniques.scaler import Scaler
-from lifecycle.engine.training.watching.clock import Clock
-from lifecycle.engine.training.watching.curve import Curve
-from lifecycle.plan import Plan, step_seed
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.engine.training.techniques.scaler import Scaler
+from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.engine.training.watching.curve import Curve
+from trainworthy.lifecycle.plan import Plan, step_seed
+from trainworthy.lifecycle.spec.training import Precision
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 Inputs = dict[str, Tensor]

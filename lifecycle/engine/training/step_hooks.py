@@ -10,20 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState, Update
-from lifecycle.engine.training.techniques.deadline import Deadline
-from lifecycle.engine.training.techniques.parts import after_update
-from lifecycle.engine.training.watching.progressive import Progressive
-from lifecycle.engine.training.watching.trace import Trace
-from lifecycle.engine.training.watching.window_signals import window_signals
-from lifecycle.error_causes import PreemptedError
-from lifecycle.plan import Plan
-from lifecycle.progress import Progress
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState, Update
+from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
+from trainworthy.lifecycle.engine.training.techniques.parts import after_update
+from trainworthy.lifecycle.engine.training.watching.progressive import Progressive
+from trainworthy.lifecycle.engine.training.watching.trace import Trace
+from trainworthy.lifecycle.engine.training.watching.window_signals import window_signals
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.progress import Progress
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 
 # An equal rerun must meet the parameters after this many updates.
 PREFIX_STEPS = 20

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.training.judging.learned import (
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.judging.learned import (
     constant_answers,
     cross_fitted_linear,
     fitted_linear,
@@ -17,19 +17,19 @@ from lifecycle.engine.training.judging.learned import (
     own_rise,
     refitted_linear,
 )
-from lifecycle.engine.training.prepare import Prepared, to_train_data
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.engine.training.techniques.focal import class_probabilities
-from lifecycle.engine.training.watching.progressive import undisturbed
-from lifecycle.leakage.unreviewed import measure_unreviewed
-from lifecycle.plan import stage_rows
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.results import Learned, UnreviewedInputs
-from lifecycle.scoring import as_array, chunk_rows, predict_rows
-from lifecycle.task import Task
-from lifecycle.tasks import Kind
-from lifecycle.tasks.labels import kind_of_rows, labels_of
-from lifecycle.tasks.metric import value
+from trainworthy.lifecycle.engine.training.prepare import Prepared, to_train_data
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.engine.training.techniques.focal import class_probabilities
+from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
+from trainworthy.lifecycle.leakage.unreviewed import measure_unreviewed
+from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.results import Learned, UnreviewedInputs
+from trainworthy.lifecycle.scoring import as_array, chunk_rows, predict_rows
+from trainworthy.lifecycle.task import Task
+from trainworthy.lifecycle.tasks import Kind
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.tasks.metric import value
 
 
 def validate(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lifecycle.contract.availability import availability_check, duration_seconds
-from lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.availability import availability_check, duration_seconds
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
 
 
 def contract(**available_at):

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from test_contract_model import HEALTHY, column
 
-from lifecycle.contract.model import Column
-from lifecycle.contract.pin import bins_of
-from lifecycle.contract.read import contract_problems, load_contract
-from lifecycle.contract.reference import Reference, reference_text
-from lifecycle.contract.rule import surplus
-from lifecycle.contract.sample import sample_rows
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.contract.model import Column
+from trainworthy.lifecycle.contract.pin import bins_of
+from trainworthy.lifecycle.contract.read import contract_problems, load_contract
+from trainworthy.lifecycle.contract.reference import Reference, reference_text
+from trainworthy.lifecycle.contract.rule import surplus
+from trainworthy.lifecycle.contract.sample import sample_rows
+from trainworthy.lifecycle.errors import DatasetError
 
 SHOPS = "shop,city\nnorth,Kiel\nsouth,Ulm\n00501,Bonn\n"
 

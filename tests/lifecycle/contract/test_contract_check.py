@@ -2,8 +2,8 @@
 
 import pytest
 
-from lifecycle.contract.result import contract_check, could_not, counted
-from lifecycle.contract.rule import NO_ROW, make_rule
+from trainworthy.lifecycle.contract.result import contract_check, could_not, counted
+from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
 
 def rule(number, severity="error"):

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from expectations.validate import validate_frame
-from lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract, inline
-from lifecycle.contract.model import Contract, Label
-from lifecycle.contract.read import load_contract
-from lifecycle.contract.result import contract_check
+from trainworthy.expectations.validate import validate_frame
+from trainworthy.lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract, inline
+from trainworthy.lifecycle.contract.model import Contract, Label
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.contract.result import contract_check
 
 TEXTS = ("a", "no", "1", "1.0", "a: b", "a #b", "'q'", '"', "x\ny", "\u2028", "  lead", "- x", "!tag", "\x07", "", "~",
          "é", "2024-01-01", "<script>", "{{ x }}", "[", "*a", "&a", "%", "@", "`", "a\tb", "\\")  # fmt: skip

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
-from lifecycle.contract.read import contract_problems, load_contract
-from lifecycle.data.newest import newest_value
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
+from trainworthy.lifecycle.contract.read import contract_problems, load_contract
+from trainworthy.lifecycle.data.newest import newest_value
+from trainworthy.lifecycle.errors import DatasetError
 
 TOY = Path(__file__).parents[3] / "tests" / "toy" / "use_cases" / "toy" / "contract.yaml"
 GOOD = {"property": "latency", "value": 2, "unit": "d", "element": "toy_rows.when"}

@@ -6,9 +6,9 @@ import re
 import pytest
 import yaml
 
-from lifecycle.contract.read import contract_problems, load_contract
-from lifecycle.contract.rule import NO_ROW
-from lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.contract.read import contract_problems, load_contract
+from trainworthy.lifecycle.contract.rule import NO_ROW
+from trainworthy.lifecycle.errors import UseCaseError
 
 
 def column(name, logical_type="number", role="feature", **rest):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lifecycle.contract.rule import within
-from lifecycle.contract.rules import compile_rules, primary_key
+from trainworthy.lifecycle.contract.rule import within
+from trainworthy.lifecycle.contract.rules import compile_rules, primary_key
 
 
 def compiled(*properties, quality=()):

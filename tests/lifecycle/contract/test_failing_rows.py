@@ -6,11 +6,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from lifecycle.contract import failing
-from lifecycle.contract.failing import write_failing_rows
-from lifecycle.contract.fused import validate_files
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.rule import NO_ROW, make_rule
+from trainworthy.lifecycle.contract import failing
+from trainworthy.lifecycle.contract.failing import write_failing_rows
+from trainworthy.lifecycle.contract.fused import validate_files
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
 LOW = make_rule("low.range", "range", ("low",), bound=NO_ROW, minimum=0)
 CODE = make_rule("code.unique", "unique", ("code",), bound=NO_ROW)

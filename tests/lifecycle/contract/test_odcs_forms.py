@@ -7,7 +7,7 @@ import pytest
 import toy_jobs
 import yaml
 
-from lifecycle.contract.odcs import odcs_schema, read_document
+from trainworthy.lifecycle.contract.odcs import odcs_schema, read_document
 
 
 def bounds(part, found):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from lifecycle.contract import observed
+from trainworthy.lifecycle.contract import observed
 
 
 def test_pairs_of_a_wide_table_are_sorted_out_by_a_few_rows(monkeypatch):

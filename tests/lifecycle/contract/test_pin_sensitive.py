@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.contract.model import Column
-from lifecycle.contract.pin import bins_of
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.contract.model import Column
+from trainworthy.lifecycle.contract.pin import bins_of
+from trainworthy.lifecycle.errors import DatasetError
 
 RANDOM = np.random.default_rng(0)
 

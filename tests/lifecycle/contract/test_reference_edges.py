@@ -5,11 +5,11 @@ import time
 import pandas as pd
 import pytest
 
-from expectations.validate import validate_frame as great_expectations
-from lifecycle.contract.fused import validate_frame as fused
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.reference import Bins
-from lifecycle.contract.rule import NO_ROW, make_rule
+from trainworthy.expectations.validate import validate_frame as great_expectations
+from trainworthy.lifecycle.contract.fused import validate_frame as fused
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.reference import Bins
+from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from lifecycle.contract.rule import surplus
+from trainworthy.lifecycle.contract.rule import surplus
 
 
 def test_surplus_is_the_rows_that_would_have_to_change_their_bin():

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.contract.fused import validate_frame as judge
-from lifecycle.contract.model import Column, Contract, Label
-from lifecycle.contract.rule import make_rule
-from lifecycle.contract.trial import fix_of, try_rules
+from trainworthy.lifecycle.contract.fused import validate_frame as judge
+from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.rule import make_rule
+from trainworthy.lifecycle.contract.trial import fix_of, try_rules
 
 ROWS = 200
 TYPES = {"id": "integer", "low": "number", "high": "number", "shop": "string", "flag": "boolean", "at": "timestamp",

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import toy_jobs as toy
 
-from lifecycle.engine.train import run_stage
-from lifecycle.protocol.jobs import ReplayJob
-from lifecycle.protocol.results import ReplayResult, TrainResult
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.protocol.jobs import ReplayJob
+from trainworthy.lifecycle.protocol.results import ReplayResult, TrainResult
 
 BCE = 'return nn.functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")'
 # The preprocessing of rows with a number that is not finite would not be finite either.
@@ -54,7 +54,7 @@ def train(
 
 def replay(incident: Path, *, changed_code: bool = False) -> ReplayResult:
     """The replay, in this process."""
-    from lifecycle.engine.incidents.replay import run_replay
+    from trainworthy.lifecycle.engine.incidents.replay import run_replay
 
     return run_replay(
         ReplayJob(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.incidents.anomaly import Birth, watched
+from trainworthy.lifecycle.engine.incidents.anomaly import Birth, watched
 
 HERE = Path(__file__).parent
 

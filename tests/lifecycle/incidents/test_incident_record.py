@@ -6,10 +6,17 @@ from pathlib import Path
 import pytest
 import stages
 
-from lifecycle.engine.incidents import record
-from lifecycle.errors import IncidentError
-from lifecycle.incidents.find import find_incident, known_incidents
-from lifecycle.incidents.incident import FOLDER, as_kept, incident_name, is_incident, read_incident, write_manifest
+from trainworthy.lifecycle.engine.incidents import record
+from trainworthy.lifecycle.errors import IncidentError
+from trainworthy.lifecycle.incidents.find import find_incident, known_incidents
+from trainworthy.lifecycle.incidents.incident import (
+    FOLDER,
+    as_kept,
+    incident_name,
+    is_incident,
+    read_incident,
+    write_manifest,
+)
 
 # Of ten digits, exact in float32: "1000000" was once met in the digits of a signal.
 ODD_VALUE = 9876543488.0

@@ -11,11 +11,11 @@ import pytest
 import stages
 import toy_jobs as toy
 
-from lifecycle.engine.incidents import portable
-from lifecycle.errors import IncidentError
-from lifecycle.incidents.incident import read_incident, write_manifest
-from lifecycle.protocol.jobs import PackJob
-from lifecycle.protocol.results import PackResult
+from trainworthy.lifecycle.engine.incidents import portable
+from trainworthy.lifecycle.errors import IncidentError
+from trainworthy.lifecycle.incidents.incident import read_incident, write_manifest
+from trainworthy.lifecycle.protocol.jobs import PackJob
+from trainworthy.lifecycle.protocol.results import PackResult
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_portable_incident_replays_alone_with_no_state_and_no_rows(made, tmp_pat
     (tmp_path / "empty").mkdir()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pipeline.cli", "replay", "there"],
+            [sys.executable, "-m", "trainworthy.pipeline.cli", "replay", "there"],
             env=os.environ | {"TRAINWORTHY_VAR": str(tmp_path / "empty"), "PYTHONPATH": str(toy.ROOT)},
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip

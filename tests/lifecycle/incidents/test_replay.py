@@ -12,12 +12,12 @@ import pytest
 import stages
 import toy_jobs as toy
 
-from lifecycle.engine.train import run_stage
-from lifecycle.errors import IncidentError
-from lifecycle.incidents.incident import read_incident
-from lifecycle.incidents.told import replay_text
-from lifecycle.protocol.jobs import ReplayJob
-from lifecycle.protocol.results import ResultFile
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.errors import IncidentError
+from trainworthy.lifecycle.incidents.incident import read_incident
+from trainworthy.lifecycle.incidents.told import replay_text
+from trainworthy.lifecycle.protocol.jobs import ReplayJob
+from trainworthy.lifecycle.protocol.results import ResultFile
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +252,7 @@ def test_worker_replays_with_other_instructions_and_says_the_tolerance(log_of_ze
     job = ReplayJob(use_case_folder="", out=str(tmp_path), device="auto", incident=str(log_of_zero))
     (tmp_path / "job.json").write_text(json.dumps({"job": job.model_dump(mode="json")}))
     done = subprocess.run(
-        [sys.executable, "-m", "lifecycle.worker", "--job", str(tmp_path / "job.json")],
+        [sys.executable, "-m", "trainworthy.lifecycle.worker", "--job", str(tmp_path / "job.json")],
         env=os.environ | {"ATEN_CPU_CAPABILITY": "default", "PYTHONPATH": str(toy.ROOT)},
         cwd=toy.ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip

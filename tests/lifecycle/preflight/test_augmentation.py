@@ -16,14 +16,14 @@ from benchmarks.healthy_odd import mixup, moved_images, soft_targets, three_clas
 from benchmarks.healthy_unlabelled import masked_language_model
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.preflight.inputs.augmentation import varies
-from lifecycle.engine.preflight.inputs.pairs import pairs_together
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.gates.check import Found
-from lifecycle.plan import Plan
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.inputs.augmentation import varies
+from trainworthy.lifecycle.engine.preflight.inputs.pairs import pairs_together
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
 def on(look, setup: Setup) -> Found:

@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.networks import cnn, feed_forward, mlp
-from lifecycle.engine.outputs.auxiliary import without_auxiliary
-from lifecycle.engine.outputs.constant import constant_losses
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.overfit.checks import CHECKS as OVERFIT
-from lifecycle.engine.preflight.start.checks import CHECKS as START
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
+from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS as OVERFIT
+from trainworthy.lifecycle.engine.preflight.start.checks import CHECKS as START
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ROWS = 128
 

@@ -9,9 +9,9 @@ import torch
 from benchmarks.healthy_odd import sorted_rows, with_inputs
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.setup import Setup
-from lifecycle.engine.preflight.inputs.batches import repeated_batch, shuffled
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.inputs.batches import repeated_batch, shuffled
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.plan import Plan
 
 
 class Drawn(Plan):

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from benchmarks.networks import mlp
-from lifecycle.engine.preflight.battery import counted_updates, run_checks, same_random_numbers
-from lifecycle.engine.preflight.inputs.alike import same_preprocessing
-from lifecycle.engine.preflight.wiring.reach import uses_inputs
-from lifecycle.gates.check import Check, Found
-from lifecycle.protocol.checks import stops_the_step
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.engine.preflight.battery import counted_updates, run_checks, same_random_numbers
+from trainworthy.lifecycle.engine.preflight.inputs.alike import same_preprocessing
+from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs
+from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.protocol.checks import stops_the_step
+from trainworthy.lifecycle.protocol.trial import Trial
 
 
 def check(name: str, found: Found, after: str = "") -> Check[None]:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
-from lifecycle.errors import UseCaseError
-from lifecycle.gates.catalogue import CATALOGUE
-from lifecycle.gates.check import CheckWords
-from lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
-from lifecycle.gates.pages import PAGES, index_text
-from lifecycle.gates.preflight import FAMILIES, TRAINER
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS, WORKER_CHECKS
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.check import CheckWords
+from trainworthy.lifecycle.gates.host import AFTER_CHECKS, HOST_CHECKS
+from trainworthy.lifecycle.gates.pages import PAGES, index_text
+from trainworthy.lifecycle.gates.preflight import FAMILIES, TRAINER
+from trainworthy.lifecycle.use_case import load_use_case
 
 TOY = Path(__file__).parents[2] / "toy" / "use_cases" / "toy"
 
@@ -52,7 +52,7 @@ def test_catalogue_has_no_page_of_a_check_that_is_gone():
 
 
 def test_catalogue_index_is_what_the_code_gives():
-    wanted = "python -m lifecycle.gates.pages > docs/preflight/README.md"
+    wanted = "python -m trainworthy.lifecycle.gates.pages > docs/preflight/README.md"
     assert (PAGES / "README.md").read_text() == index_text(), f"run: {wanted}"
 
 

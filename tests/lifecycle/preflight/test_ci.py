@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lifecycle.gates.ci import WIDTH, github_annotations, junit, rows_of, summary, table
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.gates.ci import WIDTH, github_annotations, junit, rows_of, summary, table
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.trial import Trial
 
 EVIL = 'a%b\r\nc: d, e ::error:: <b>&"\x00\x1b[31m\x08\ud800 é漢 ]]>'
 PASSED = Trial(check="wiring.batch", status="pass", evidence="rows are apart", seconds=0.25, device="cpu")

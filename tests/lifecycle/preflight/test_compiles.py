@@ -7,7 +7,7 @@ import torch
 from test_configuration import Network, subject, tried
 from torch import nn
 
-from lifecycle.engine.preflight.throughput.step_time import measure_step
+from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
 
 
 class Counting(Network):

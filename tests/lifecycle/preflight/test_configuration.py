@@ -12,23 +12,23 @@ import toy_jobs
 import yaml
 from torch import nn
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.configuration import room
-from lifecycle.engine.preflight.configuration.checks import CHECKS, KERNELS
-from lifecycle.engine.preflight.configuration.parameters import claim_of
-from lifecycle.engine.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
-from lifecycle.engine.preflight.configuration.schedule import judged, schedule_fits, walk
-from lifecycle.engine.preflight.run import run_battery
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import DENSE
-from lifecycle.engine.training.recipe import make_optimizers
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.gates.catalogue import CATALOGUE
-from lifecycle.gates.check import CPU_ONLY
-from lifecycle.gates.declared import Host, file_system, is_writable, takes_files
-from lifecycle.gates.host import (
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.configuration import room
+from trainworthy.lifecycle.engine.preflight.configuration.checks import CHECKS, KERNELS
+from trainworthy.lifecycle.engine.preflight.configuration.parameters import claim_of
+from trainworthy.lifecycle.engine.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
+from trainworthy.lifecycle.engine.preflight.configuration.schedule import judged, schedule_fits, walk
+from trainworthy.lifecycle.engine.preflight.run import run_battery
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import DENSE
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.check import CPU_ONLY
+from trainworthy.lifecycle.gates.declared import Host, file_system, is_writable, takes_files
+from trainworthy.lifecycle.gates.host import (
     AFTER_CHECKS,
     HOST_CHECKS,
     before_worker,
@@ -38,14 +38,14 @@ from lifecycle.gates.host import (
     stops,
     with_host,
 )
-from lifecycle.gates.seeds import updates_of_stages
-from lifecycle.plan import Plan, learning_rate
-from lifecycle.protocol.forecasts import StepTime
-from lifecycle.protocol.records import Forecast
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
-from lifecycle.spec.preflight import PreflightSpec
-from lifecycle.spec.training import OptimizerSpec
+from trainworthy.lifecycle.gates.seeds import updates_of_stages
+from trainworthy.lifecycle.plan import Plan, learning_rate
+from trainworthy.lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.spec.training import OptimizerSpec
 
 RATE = 0.01
 CHECK = {check.id.partition(".")[2]: check for check in (KERNELS, *CHECKS, *HOST_CHECKS, *AFTER_CHECKS)}

@@ -2,12 +2,12 @@ from datetime import date
 
 import pytest
 
-from lifecycle.cost.duration import forecast_of
-from lifecycle.cost.energy import joules
-from lifecycle.cost.prices import Prices, Sku
-from lifecycle.cost.skus import KERNEL_SECONDS, Work, advice, costs, fastest_update
-from lifecycle.errors import PriceError
-from lifecycle.protocol.forecasts import RunTime, StepTime
+from trainworthy.lifecycle.cost.duration import forecast_of
+from trainworthy.lifecycle.cost.energy import joules
+from trainworthy.lifecycle.cost.prices import Prices, Sku
+from trainworthy.lifecycle.cost.skus import KERNEL_SECONDS, Work, advice, costs, fastest_update
+from trainworthy.lifecycle.errors import PriceError
+from trainworthy.lifecycle.protocol.forecasts import RunTime, StepTime
 
 TODAY = date(2026, 11, 1)
 STEP = StepTime(

@@ -8,23 +8,28 @@ import toy_jobs
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.preflight import determinism
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.configuration.room import state_bytes
-from lifecycle.engine.preflight.memory.forecast import fits_here, forecast_memory, state_copy_bytes, step_memory
-from lifecycle.engine.preflight.memory.real_step import memory_levels
-from lifecycle.engine.preflight.one_batch.checks import CHECKS
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.preflight.subject import Scored, Subject
-from lifecycle.engine.preflight.throughput.seconds import run_time
-from lifecycle.engine.preflight.throughput.step_time import measure_step
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.engine.training.techniques.average import Average
-from lifecycle.engine.training.techniques.early_stopping import EarlyStopping
-from lifecycle.engine.training.techniques.parts import move_average
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight import determinism
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.configuration.room import state_bytes
+from trainworthy.lifecycle.engine.preflight.memory.forecast import (
+    fits_here,
+    forecast_memory,
+    state_copy_bytes,
+    step_memory,
+)
+from trainworthy.lifecycle.engine.preflight.memory.real_step import memory_levels
+from trainworthy.lifecycle.engine.preflight.one_batch.checks import CHECKS
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.preflight.subject import Scored, Subject
+from trainworthy.lifecycle.engine.preflight.throughput.seconds import run_time
+from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.engine.training.techniques.average import Average
+from trainworthy.lifecycle.engine.training.techniques.early_stopping import EarlyStopping
+from trainworthy.lifecycle.engine.training.techniques.parts import move_average
+from trainworthy.lifecycle.plan import Plan
 
 BOTH = {"ema": {"decay": 0.9}, "early_stopping": {"every": 50, "patience": 3, "min_steps": 20}}
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from benchmarks.healthy import HEALTHY
 from benchmarks.networks import mlp
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.determinism import CHECKS
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.determinism import CHECKS
 
 NUMBERS = itertools.count()
 

@@ -10,10 +10,10 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_fresh import Reverses, energy
 from benchmarks.networks import mlp
 from benchmarks.setup import ForwardOf
-from lifecycle.engine.preflight.overfit.checks import overfits
-from lifecycle.engine.preflight.overfit.fit import fit
-from lifecycle.engine.preflight.overfit.followed import APART, by_a_game, slope_of
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.overfit.checks import overfits
+from trainworthy.lifecycle.engine.preflight.overfit.fit import fit
+from trainworthy.lifecycle.engine.preflight.overfit.followed import APART, by_a_game, slope_of
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
 def share(subject, updates: int = 50) -> float:

@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from lifecycle.engine.preflight.memory.forecast import fits_here
-from lifecycle.gates import host
-from lifecycle.gates.check import CPU_ONLY
-from lifecycle.gates.ci import github_annotations, rows_of
-from lifecycle.gates.preflight import host_memory, preflight_checks, was_held_against
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.forecasts import GpuFit, MemoryForecast
-from lifecycle.protocol.records import Forecast
-from lifecycle.protocol.results import PreflightResult
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.engine.preflight.memory.forecast import fits_here
+from trainworthy.lifecycle.gates import host
+from trainworthy.lifecycle.gates.check import CPU_ONLY
+from trainworthy.lifecycle.gates.ci import github_annotations, rows_of
+from trainworthy.lifecycle.gates.preflight import host_memory, preflight_checks, was_held_against
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast
+from trainworthy.lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.protocol.results import PreflightResult
+from trainworthy.lifecycle.protocol.trial import Trial
 
 GB = 10**9
 STEP = MemoryForecast(

@@ -10,12 +10,12 @@ from torch.nn import functional
 from benchmarks.healthy_odd import with_inputs, with_targets
 from benchmarks.networks import cnn, gpt, mlp, scores, unet
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.preflight.inputs.checks import CHECKS, constant, finite
-from lifecycle.engine.preflight.inputs.first_layer import scaled
-from lifecycle.engine.preflight.inputs.label_scale import labels_scaled
-from lifecycle.engine.preflight.inputs.labels import labels_in_range
-from lifecycle.gates.check import Found
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.inputs.checks import CHECKS, constant, finite
+from trainworthy.lifecycle.engine.preflight.inputs.first_layer import scaled
+from trainworthy.lifecycle.engine.preflight.inputs.label_scale import labels_scaled
+from trainworthy.lifecycle.engine.preflight.inputs.labels import labels_in_range
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 
 def on(look, setup: Setup) -> Found:

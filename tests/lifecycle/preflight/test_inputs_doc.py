@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.engine.preflight.inputs.checks import CHECKS
+from trainworthy.lifecycle.engine.preflight.inputs.checks import CHECKS
 
 PAGES = Path(__file__).parents[3] / "docs" / "preflight"
 

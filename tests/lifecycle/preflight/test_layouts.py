@@ -3,8 +3,8 @@
 import pytest
 import toy_jobs
 
-from lifecycle.engine.preflight.catalogue import WORKER_CHECKS
-from lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.engine.preflight.catalogue import WORKER_CHECKS
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
 
 # The drafted network's form: an input is there whether the table has such columns or not.
 MODEL = """

@@ -7,9 +7,9 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_fresh import FRESH_HEALTHY, slow_temperature
 from benchmarks.networks import cnn, mlp
 from benchmarks.setup import Setup
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.learning_rate import CHECKS
-from lifecycle.gates.learning_rate import suggested_range
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.learning_rate import CHECKS
+from trainworthy.lifecycle.gates.learning_rate import suggested_range
 
 ODD = ("fine_tuning", "batch_of_one", "several_optimizers", "restarts", "noisy_regression", "in_batch_negatives")
 

@@ -12,19 +12,19 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
-from lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
-from lifecycle.engine.preflight.memory.apart import ApartError, apart
-from lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, trace_step
-from lifecycle.engine.preflight.memory.forecast import step_memory
-from lifecycle.engine.preflight.memory.gpu_fit import gpu_fits
-from lifecycle.engine.preflight.memory.in_place import Span, more_when_seen
-from lifecycle.engine.preflight.memory.real_step import memory_levels
-from lifecycle.engine.preflight.memory.step_memory import follow, from_trace, with_real_steps
-from lifecycle.engine.preflight.memory.unfollowed import unfollowed
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
+from trainworthy.lifecycle.engine.preflight.memory.apart import ApartError, apart
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, trace_step
+from trainworthy.lifecycle.engine.preflight.memory.forecast import step_memory
+from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits
+from trainworthy.lifecycle.engine.preflight.memory.in_place import Span, more_when_seen
+from trainworthy.lifecycle.engine.preflight.memory.real_step import memory_levels
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import follow, from_trace, with_real_steps
+from trainworthy.lifecycle.engine.preflight.memory.unfollowed import unfollowed
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.plan import Plan
 
 
 class Of(nn.Module):

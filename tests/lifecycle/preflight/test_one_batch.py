@@ -6,14 +6,14 @@ import pytest
 import torch
 import toy_jobs
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.preflight import sample
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.one_batch import interrupted, saved
-from lifecycle.engine.preflight.one_batch.checks import CHECKS
-from lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.training.checkpoints.checkpoint import load_newest, save_checkpoint
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.preflight import sample
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.one_batch import interrupted, saved
+from trainworthy.lifecycle.engine.preflight.one_batch.checks import CHECKS
+from trainworthy.lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, save_checkpoint
 
 ALL = [check.id for check in CHECKS if check.id != "one_batch.ahead"]
 

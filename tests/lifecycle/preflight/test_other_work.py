@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from benchmarks.networks import mlp
-from lifecycle.engine.preflight.memory import fake_step
-from lifecycle.engine.preflight.memory.fake_step import TraceError, trace_step
-from lifecycle.engine.preflight.overfit import checks as overfit
-from lifecycle.engine.preflight.overfit.fit import CPU_SECONDS, MOST_TIMES, fit
-from lifecycle.engine.preflight.throughput import checks as throughput
-from lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.engine.preflight.memory import fake_step
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import TraceError, trace_step
+from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
+from trainworthy.lifecycle.engine.preflight.overfit.fit import CPU_SECONDS, MOST_TIMES, fit
+from trainworthy.lifecycle.engine.preflight.throughput import checks as throughput
+from trainworthy.lifecycle.protocol.forecasts import StepTime
 
 STEP = StepTime(
     seconds=0.1, rows_seconds=0.08, augment_seconds=0.0, checkpoint_seconds=0.0, cores_busy=0.5, others_busy=0.1,

@@ -8,10 +8,10 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.networks import drawn, feed_forward, mlp, scores, split
 from benchmarks.planted import PLANTED
 from benchmarks.setup import ForwardOf
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.overfit.checks import CHECKS
-from lifecycle.engine.training.state import TrainData
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.protocol.trial import Trial
 
 
 def tried(subject) -> dict[str, Trial]:

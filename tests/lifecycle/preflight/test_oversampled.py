@@ -9,12 +9,12 @@ import torch
 import toy_jobs
 from test_configuration import host, subject
 
-from lifecycle.engine.preflight.inputs.batches import repeated_batch, shuffled
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.declared import steps_add_up
-from lifecycle.oversampling import oversample
-from lifecycle.plan import make_plan
+from trainworthy.lifecycle.engine.preflight.inputs.batches import repeated_batch, shuffled
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.declared import steps_add_up
+from trainworthy.lifecycle.oversampling import oversample
+from trainworthy.lifecycle.plan import make_plan
 
 
 @pytest.mark.parametrize("order", ["mixed", "sorted"])

@@ -6,15 +6,15 @@ import pytest
 import toy_jobs
 
 from benchmarks.networks import mlp
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.functions import try_functions
-from lifecycle.engine.preflight.own import own_checks
-from lifecycle.engine.preflight.run import run_preflight
-from lifecycle.gates.ci import github_annotations, rows_of
-from lifecycle.gates.not_applicable import own_names
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.jobs import FunctionsJob
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.functions import try_functions
+from trainworthy.lifecycle.engine.preflight.own import own_checks
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.gates.ci import github_annotations, rows_of
+from trainworthy.lifecycle.gates.not_applicable import own_names
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.jobs import FunctionsJob
+from trainworthy.lifecycle.protocol.trial import Trial
 
 CHECKS = '''
 def check_width(subject):

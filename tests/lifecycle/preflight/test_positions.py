@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 from wiring_subjects import GPT, LENGTH, WORDS, bce, cross_entropy, draws, gpt, subject, table, texts, trial, word_loss
 
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 
 def of_positions(first: int, stop: int):

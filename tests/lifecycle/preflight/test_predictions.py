@@ -6,8 +6,8 @@ from torch import nn
 
 from benchmarks.networks import cnn, mlp, shapes, split
 from benchmarks.setup import ForwardOf, Setup
-from lifecycle.engine.preflight.wiring.predictions import predictions
-from lifecycle.tasks.segmentation import Segmentation
+from trainworthy.lifecycle.engine.preflight.wiring.predictions import predictions
+from trainworthy.lifecycle.tasks.segmentation import Segmentation
 
 BINARY = nn.functional.binary_cross_entropy_with_logits
 

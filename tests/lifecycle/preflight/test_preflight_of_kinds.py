@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.outputs.constant import constant_losses
-from lifecycle.engine.preflight.inputs.batches import shuffled
-from lifecycle.engine.preflight.inputs.labels import labels_in_range
-from lifecycle.engine.preflight.inputs.pairs import pairs_together
-from lifecycle.engine.preflight.inputs.repeated import rows_of_step
-from lifecycle.engine.preflight.overfit import checks as overfit
-from lifecycle.engine.preflight.overfit.checks import right_pairs
-from lifecycle.engine.preflight.run import run_preflight
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.preflight.start.initial_loss import initial_loss
-from lifecycle.engine.preflight.wiring.predictions import predictions
-from lifecycle.engine.preflight.wiring.reach import uses_labels
-from lifecycle.engine.training.monitors.prior import prior_loss
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.preflight.inputs.batches import shuffled
+from trainworthy.lifecycle.engine.preflight.inputs.labels import labels_in_range
+from trainworthy.lifecycle.engine.preflight.inputs.pairs import pairs_together
+from trainworthy.lifecycle.engine.preflight.inputs.repeated import rows_of_step
+from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
+from trainworthy.lifecycle.engine.preflight.overfit.checks import right_pairs
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.preflight.start.initial_loss import initial_loss
+from trainworthy.lifecycle.engine.preflight.wiring.predictions import predictions
+from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_labels
+from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
 
 SQUARED = "return (outputs - targets) ** 2"
 CROSS = 'return nn.functional.cross_entropy(outputs, targets, reduction="none")'

@@ -6,7 +6,7 @@ import torch
 from test_configuration import Network, subject, tried
 from torch import nn
 
-from lifecycle.engine.preflight.memory.fake_step import trace_step
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import trace_step
 
 ID = "activation_checkpointing"
 

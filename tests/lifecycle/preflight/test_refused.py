@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lifecycle.contract.read import contract_problems
-from lifecycle.errors import Problem, SettingsError, UseCaseError
-from lifecycle.gates.ci import github_annotations, junit
-from lifecycle.gates.refused import place_of, refused_rows
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.contract.read import contract_problems
+from trainworthy.lifecycle.errors import Problem, SettingsError, UseCaseError
+from trainworthy.lifecycle.gates.ci import github_annotations, junit
+from trainworthy.lifecycle.gates.refused import place_of, refused_rows
+from trainworthy.lifecycle.use_case import load_use_case
 
 TOY = Path(__file__).parents[2] / "toy" / "use_cases" / "toy"
 

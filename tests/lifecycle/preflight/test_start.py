@@ -9,12 +9,12 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_fresh import Mixture, mixture_density
 from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
 from benchmarks.setup import ForwardOf
-from lifecycle.engine.outputs.constant import constant_losses
-from lifecycle.engine.outputs.free import lowest_loss
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.start.checks import CHECKS
-from lifecycle.engine.training.state import TrainData
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.free import lowest_loss
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.start.checks import CHECKS
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ODD = (
     "label_smoothing", "tied_weights", "sparse_relu", "declared_imbalance", "bf16", "multi_task", "batch_of_one",

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 from wiring_subjects import subject
 
-from lifecycle.engine.preflight.one_batch.ahead import blind_ahead
-from lifecycle.engine.preflight.wiring.padding import padding
-from lifecycle.engine.training.state import TrainData
-from lifecycle.protocol.jobs import Rows
-from lifecycle.spec.task import Target
-from lifecycle.tasks import kind_of
+from trainworthy.lifecycle.engine.preflight.one_batch.ahead import blind_ahead
+from trainworthy.lifecycle.engine.preflight.wiring.padding import padding
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.tasks import kind_of
 from use_cases.docstrings import model as sound
 
 TARGET = Target(kind="language_model", length=24)

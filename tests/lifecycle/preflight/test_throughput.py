@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from lifecycle import processor
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.throughput.blocked import Spent, spent
-from lifecycle.engine.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
-from lifecycle.engine.preflight.throughput.step_time import measure_step
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.plan import Plan
-from lifecycle.progress import Progress
-from lifecycle.protocol import forecasts
+from trainworthy.lifecycle import processor
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.throughput.blocked import Spent, spent
+from trainworthy.lifecycle.engine.preflight.throughput.checks import MOST_WAITING, step_time, waits_little
+from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.progress import Progress
+from trainworthy.lifecycle.protocol import forecasts
 
 
 class Linear(nn.Module):

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from wiring_subjects import CNN, GPT, MLP, adam, alarms, cnn, gpt, mlp, table, trial
 
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 
 class Unused(MLP):

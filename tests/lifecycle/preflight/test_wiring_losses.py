@@ -10,7 +10,7 @@ from torch.nn import functional
 from benchmarks.healthy_fresh import FRESH_HEALTHY
 from benchmarks.networks import cnn, convolutions, feed_forward, gpt, mlp
 from benchmarks.setup import ForwardOf, Setup, with_targets
-from lifecycle.engine.preflight.wiring.logits import logits
+from trainworthy.lifecycle.engine.preflight.wiring.logits import logits
 
 
 def of_images(*layers):

@@ -5,8 +5,8 @@ import pytest
 import toy_jobs
 from wiring_subjects import alarms, trial
 
-from lifecycle.engine.preflight.sample import draw_sample
-from lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.sample import draw_sample
+from trainworthy.lifecycle.engine.preflight.subject import Subject
 
 
 def drawn(splits, tmp_path, *replacements) -> Subject:

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.checks import CHECKS
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.plan import Plan
-from lifecycle.protocol.trial import Trial
-from lifecycle.spec.preflight import PreflightSpec
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.checks import CHECKS
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ROWS, LENGTH, WORDS, CLASSES = 96, 8, 12, 3
 

@@ -5,9 +5,9 @@ import pandas as pd
 import toy_jobs
 from pydantic import TypeAdapter
 
-from lifecycle.contract.model import Contract
-from lifecycle.contract.read import load_contract
-from lifecycle.spec.split import SplitSpec
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.contract.read import load_contract
+from trainworthy.lifecycle.spec.split import SplitSpec
 
 CONTRACT: Contract = load_contract(toy_jobs.TOY / "contract.yaml")
 LABEL = CONTRACT.label.name

@@ -6,10 +6,10 @@ import pytest
 from split_specs import CONTRACT, KINDS, spec
 from toy_jobs import SPEC, TOY
 
-from lifecycle.agreement import agreement_problems
-from lifecycle.contract.model import Contract
-from lifecycle.spec.use_case import UseCaseSpec
-from lifecycle.use_case import UseCase
+from trainworthy.lifecycle.agreement import agreement_problems
+from trainworthy.lifecycle.contract.model import Contract
+from trainworthy.lifecycle.spec.use_case import UseCaseSpec
+from trainworthy.lifecycle.use_case import UseCase
 
 
 def told(by: str, contract: Contract = CONTRACT, prediction_time: str | None = "when", **changes) -> list[str]:

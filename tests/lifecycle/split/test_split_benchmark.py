@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from split_specs import CONTRACT, rows, spec
 
-from lifecycle.data.split import split_rows, splits_check
-from lifecycle.errors import DatasetError
-from lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.data.split import split_rows, splits_check
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.protocol.checks import CheckResult
 
 ROWS = rows(180)
 PINNED = {"window": "20d", "roll": "pinned", "start": "2024-04-01"}

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.contract.model import Label
-from lifecycle.data.days import day_of
-from lifecycle.data.snapshot import with_label
-from lifecycle.data.split import SPLITS, split_by_time, splits_check
-from lifecycle.errors import DatasetError
-from lifecycle.spec.split import TimeSplit
+from trainworthy.lifecycle.contract.model import Label
+from trainworthy.lifecycle.data.days import day_of
+from trainworthy.lifecycle.data.snapshot import with_label
+from trainworthy.lifecycle.data.split import SPLITS, split_by_time, splits_check
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.spec.split import TimeSplit
 
 
 def spec(**values) -> TimeSplit:

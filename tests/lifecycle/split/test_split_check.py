@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from split_specs import CONTRACT, KINDS, LABEL, rows, spec
 
-from lifecycle.data.split import SPLITS, split_rows, splits_check
+from trainworthy.lifecycle.data.split import SPLITS, split_rows, splits_check
 
 ROWS = rows()
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.data.split.hashing import deciding_hashes, row_hashes, split_of_hash
-from lifecycle.errors import DatasetError
-from lifecycle.spec.split import Shares
+from trainworthy.lifecycle.data.split.hashing import deciding_hashes, row_hashes, split_of_hash
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.spec.split import Shares
 
 FRAME = pd.DataFrame(
     {

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from split_specs import CONTRACT, KINDS, LABEL, SHARES, rows, spec
 
-from lifecycle.data.split import SPLITS, split_columns, split_rows, splits_check
-from lifecycle.errors import DatasetError
+from trainworthy.lifecycle.data.split import SPLITS, split_columns, split_rows, splits_check
+from trainworthy.lifecycle.errors import DatasetError
 
 ROWS = rows()
 

@@ -8,8 +8,8 @@ import toy_jobs
 import yaml
 from split_specs import KINDS
 
-from lifecycle.spec.split import BenchmarkWindow
-from pipeline.schema import use_case_schema
+from trainworthy.lifecycle.spec.split import BenchmarkWindow
+from trainworthy.pipeline.schema import use_case_schema
 
 TEXT = (toy_jobs.ROOT / "docs" / "how-to" / "splits.md").read_text()
 EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]

@@ -9,7 +9,7 @@ import pytest
 import toy_jobs
 import yaml
 
-from lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 
 DOCUMENT = toy_jobs.ROOT / "docs" / "how-to" / "own-trainer.md"
 # What each of them needs beside torch.

@@ -8,9 +8,9 @@ import pytest
 import toy_jobs
 import yaml
 
-from lifecycle.errors import UseCaseError
-from lifecycle.lineage import declared_sections
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.errors import UseCaseError
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.use_case import load_use_case
 
 HAND = own_trainers.documented("hand")
 
@@ -85,14 +85,14 @@ def test_script_and_its_framework_are_a_part_of_the_training_and_of_no_other_use
     plain = declared_sections(load_use_case(toy_jobs.TOY), "smoke")
     assert "trainer" not in plain
     assert {name: value for name, value in sections.items() if name != "trainer"} == plain
-    monkeypatch.setattr("lifecycle.training_script.FRAMEWORKS", ("torch",))
+    monkeypatch.setattr("trainworthy.lifecycle.training_script.FRAMEWORKS", ("torch",))
     assert declared_sections(load_use_case(folder), "full")["trainer"]["packages"].keys() == {"torch"}
 
 
 def test_name_of_before_the_session_is_the_same_class_with_a_warning():
-    sys.modules.pop("lifecycle.trainers.flight", None)
+    sys.modules.pop("trainworthy.lifecycle.trainers.flight", None)
     with pytest.warns(FutureWarning, match="TrainingSession"):
-        from lifecycle.trainers.flight import Flight
-    from lifecycle.trainers.session import TrainingSession
+        from trainworthy.lifecycle.trainers.flight import Flight
+    from trainworthy.lifecycle.trainers.session import TrainingSession
 
     assert Flight is TrainingSession

@@ -7,10 +7,10 @@ import own_trainers
 import pytest
 import torch
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.trainers.given import count_of, numbers_of
-from lifecycle.errors import TrainingError
-from lifecycle.incidents.incident import read_incident
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.trainers.given import count_of, numbers_of
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.incidents.incident import read_incident
 
 ROWS = {
     "none": (None, 0, ()),

@@ -11,12 +11,12 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.error_causes import PreemptedError
-from lifecycle.errors import CheckpointError, TrainingError
-from lifecycle.protocol.jobs import Interruptions, TrainJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.worker import EXIT_PREEMPTED, read_result
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.errors import CheckpointError, TrainingError
+from trainworthy.lifecycle.protocol.jobs import Interruptions, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.worker import EXIT_PREEMPTED, read_result
 
 HAND = own_trainers.documented("hand")
 

@@ -8,14 +8,14 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.engine.preflight.battery import run_checks
-from lifecycle.engine.preflight.catalogue import TRAINER_CHECKS
-from lifecycle.engine.preflight.run import run_preflight
-from lifecycle.engine.trainers.preflight import job_of_trial
-from lifecycle.engine.trainers.trial import ScriptTrial, ended, try_here, try_script
-from lifecycle.gates.preflight import TRAINER, preflight_checks
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.engine.preflight.battery import run_checks
+from trainworthy.lifecycle.engine.preflight.catalogue import TRAINER_CHECKS
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.engine.trainers.preflight import job_of_trial
+from trainworthy.lifecycle.engine.trainers.trial import ScriptTrial, ended, try_here, try_script
+from trainworthy.lifecycle.gates.preflight import TRAINER, preflight_checks
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.trial import Trial
 
 HAND = own_trainers.documented("hand")
 
@@ -130,7 +130,7 @@ def test_process_of_a_trial_that_dies_or_never_ends_is_told(splits, tmp_path, mo
     dies = job(splits, tmp_path, ("def train(session):\n", "def train(session):\n    __import__('os')._exit(3)\n"))
     seen = try_script(job_of_trial(dies, Path(dies.training_file), tmp_path / "a"), tmp_path / "a")
     assert "ended with 3 and left no answer" in seen.problem
-    monkeypatch.setattr("lifecycle.engine.trainers.trial.MOST_SECONDS", 0.05)
+    monkeypatch.setattr("trainworthy.lifecycle.engine.trainers.trial.MOST_SECONDS", 0.05)
     seen = try_script(job_of_trial(dies, Path(dies.training_file), tmp_path / "b"), tmp_path / "b")
     assert "did not end within" in seen.problem
 

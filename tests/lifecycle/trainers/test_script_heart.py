@@ -6,11 +6,11 @@ from textwrap import indent
 import own_trainers
 import pytest
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.trainers import logbook
-from lifecycle.engine.trainers.heart import ScriptHeartbeat
-from lifecycle.engine.training.monitors.heartbeat import STACKS
-from lifecycle.storage.metrics_file import FILE_NAME, windows_in
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.trainers import logbook
+from trainworthy.lifecycle.engine.trainers.heart import ScriptHeartbeat
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import STACKS
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, windows_in
 
 
 class Clocked:

@@ -7,16 +7,16 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.engine.incidents import record
-from lifecycle.engine.incidents.portable import pack
-from lifecycle.engine.incidents.replay import run_replay
-from lifecycle.engine.train import run_stage
-from lifecycle.errors import IncidentError
-from lifecycle.incidents.find import known_incidents
-from lifecycle.incidents.incident import Incident, read_incident, write_manifest
-from lifecycle.incidents.told import replay_text
-from lifecycle.protocol.jobs import PackJob, ReplayJob
-from lifecycle.protocol.results import ReplayResult, TrainResult
+from trainworthy.lifecycle.engine.incidents import record
+from trainworthy.lifecycle.engine.incidents.portable import pack
+from trainworthy.lifecycle.engine.incidents.replay import run_replay
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.errors import IncidentError
+from trainworthy.lifecycle.incidents.find import known_incidents
+from trainworthy.lifecycle.incidents.incident import Incident, read_incident, write_manifest
+from trainworthy.lifecycle.incidents.told import replay_text
+from trainworthy.lifecycle.protocol.jobs import PackJob, ReplayJob
+from trainworthy.lifecycle.protocol.results import ReplayResult, TrainResult
 
 HAND = own_trainers.documented("hand")
 AT = 43

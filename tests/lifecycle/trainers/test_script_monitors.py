@@ -3,9 +3,9 @@
 import own_trainers
 import pytest
 
-from lifecycle.engine.train import run_stage
-from lifecycle.incidents.incident import read_incident
-from lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.incidents.incident import read_incident
+from trainworthy.lifecycle.protocol.results import TrainResult
 
 HAND = own_trainers.documented("hand")
 STEP = "        session.step(loss=loss, rows=rows, model=model, optimizer=optimizer)\n"

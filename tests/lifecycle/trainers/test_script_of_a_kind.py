@@ -5,8 +5,8 @@ import own_trainers
 import pytest
 import torch
 
-from lifecycle.engine.preflight.run import run_preflight
-from lifecycle.errors import TrainingError
+from trainworthy.lifecycle.engine.preflight.run import run_preflight
+from trainworthy.lifecycle.errors import TrainingError
 
 HAND = own_trainers.documented("hand")
 

@@ -6,11 +6,11 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.error_causes import PreemptedError
-from lifecycle.gates.stage import monitors_check, stage_checks
-from lifecycle.protocol.records import Alarm
-from lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.gates.stage import monitors_check, stage_checks
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.results import TrainResult
 
 # Two networks that are told by turns; the second one learns to find rows that the first one gets wrong, and the first
 # one is pulled to hide them: adversarial, as a GAN is.

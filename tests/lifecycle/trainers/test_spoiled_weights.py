@@ -6,11 +6,11 @@ import own_trainers
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.gates.stage import stage_checks
-from lifecycle.incidents.find import known_incidents
-from lifecycle.protocol.results import TrainResult
-from lifecycle.storage.metrics_file import FILE_NAME, windows_in
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.gates.stage import stage_checks
+from trainworthy.lifecycle.incidents.find import known_incidents
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, windows_in
 
 HAND = own_trainers.documented("hand")
 MADE = "    optimizer = torch.optim.AdamW(model.parameters(), lr=session.training.optimizer.learning_rate)\n"

@@ -7,13 +7,13 @@ import weakref
 
 import pytest
 
-from lifecycle.engine.trainers.gradients import gradients_of
-from lifecycle.engine.trainers.watches import Watches
-from lifecycle.engine.training.monitors.row_keys import NO_ROWS
-from lifecycle.engine.training.watching.clock import Clock
-from lifecycle.plan import Plan
-from lifecycle.protocol.records import Alarm
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.trainers.gradients import gradients_of
+from trainworthy.lifecycle.engine.trainers.watches import Watches
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NO_ROWS
+from trainworthy.lifecycle.engine.training.watching.clock import Clock
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 PLAN = Plan(rows=640, batch_size=32, steps_per_epoch=20, horizon_steps=400, first_step=0, last_step=400, seed=0)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lifecycle.engine.training.monitors.monitor import Finding, Monitor
-from lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Layer, Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Monitor
+from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Layer, Sample, Signals
 
 NAMES = ("first.weight", "first.bias", "middle.weight", "middle.bias", "head.weight", "head.bias")
 Change = Callable[[Any], Any]

@@ -9,11 +9,11 @@ import torch
 
 from benchmarks.networks import HOSTS
 from benchmarks.setup import Setup
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState
-from lifecycle.protocol.records import Alarm
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # Updates of a training, and the first one with the fault in it.
 STEPS, ONSET = 130, 70

@@ -7,7 +7,7 @@ import pytest
 import torch
 import toy_jobs
 
-from lifecycle.engine.training.checkpoints.checkpoint import (
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
     KEEP,
     WeightsNotFiniteError,
     load_checkpoint,
@@ -15,8 +15,8 @@ from lifecycle.engine.training.checkpoints.checkpoint import (
     parameters_sha256,
     save_checkpoint,
 )
-from lifecycle.errors import CheckpointError
-from lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
 
 
 def state_at(step: int):

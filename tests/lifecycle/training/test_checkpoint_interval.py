@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lifecycle.cost.checkpoint_interval import (
+from trainworthy.lifecycle.cost.checkpoint_interval import (
     DURABLE_SECONDS,
     LONGEST_SECONDS,
     MOST_BLOCKED,
@@ -13,7 +13,7 @@ from lifecycle.cost.checkpoint_interval import (
     interruptions,
     interval_seconds,
 )
-from lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
+from trainworthy.lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
 
 STAYS, SPOT = Interruptions(), interruptions(True, None)
 

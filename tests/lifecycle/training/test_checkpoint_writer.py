@@ -10,16 +10,16 @@ import test_checkpoint
 import torch
 import toy_jobs
 
-from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, FIRST_CHECKPOINT_SECONDS
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.checkpoints import writer as writer_module
-from lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
-from lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
-from lifecycle.engine.training.checkpoints.copied import Buffers
-from lifecycle.engine.training.checkpoints.writer import Writer
-from lifecycle.protocol.jobs import Interruptions
-from lifecycle.storage.checkpoints import checkpoints_in
-from lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
+from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, FIRST_CHECKPOINT_SECONDS
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.checkpoints import writer as writer_module
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
+from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
+from trainworthy.lifecycle.engine.training.checkpoints.copied import Buffers
+from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
+from trainworthy.lifecycle.protocol.jobs import Interruptions
+from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
+from trainworthy.lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
 
 state_at = test_checkpoint.state_at
 

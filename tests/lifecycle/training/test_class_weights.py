@@ -9,18 +9,18 @@ import pytest
 import torch
 import toy_jobs
 
-from lifecycle.artifact import load_artifact
-from lifecycle.data.class_balance import class_balance_check
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.prepare import prepare
-from lifecycle.engine.training.rows.weights import raised_by_class, row_weights
-from lifecycle.engine.training.state import Recipe, TrainData, TrainState
-from lifecycle.errors import DatasetError
-from lifecycle.protocol.records import STAGES
-from lifecycle.spec.task import Target
-from lifecycle.spec.training import ClassWeights
-from lifecycle.tasks import kind_of
+from trainworthy.lifecycle.artifact import load_artifact
+from trainworthy.lifecycle.data.class_balance import class_balance_check
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.prepare import prepare
+from trainworthy.lifecycle.engine.training.rows.weights import raised_by_class, row_weights
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.spec.training import ClassWeights
+from trainworthy.lifecycle.tasks import kind_of
 
 LABELS = np.array([1, 0, 0, 0])
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lifecycle.engine.training.watching import clock as clocks
-from lifecycle.engine.training.watching.clock import COMPUTE, DATA, QUEUE, START, Clock
-from lifecycle.protocol.records import StageSeconds
+from trainworthy.lifecycle.engine.training.watching import clock as clocks
+from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, DATA, QUEUE, START, Clock
+from trainworthy.lifecycle.protocol.records import StageSeconds
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
-from lifecycle.protocol.records import Forecast
-from lifecycle.protocol.words import Words
-from lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.gates.data_curve import Point, curve_after_full, curve_at_pilot, data_curve_check, point_of
+from trainworthy.lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.protocol.words import Words
+from trainworthy.lifecycle.tasks.regression import Regression
 
 USD = Forecast(name="remaining_cost", unit="usd", value=0.2, low=0.1, high=0.4)
 PRIOR = 0.69

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from lifecycle.error_causes import PASSING_ERRNOS, in_an_update, ran_out_of_memory, storage_errno
-from lifecycle.failure import (
+from trainworthy.lifecycle.error_causes import PASSING_ERRNOS, in_an_update, ran_out_of_memory, storage_errno
+from trainworthy.lifecycle.failure import (
     MOST_RESUMED,
     OUTAGE_SECONDS,
     End,
@@ -17,7 +17,7 @@ from lifecycle.failure import (
     smaller_batch,
     why_not_again,
 )
-from lifecycle.protocol.records import Attempt
+from trainworthy.lifecycle.protocol.records import Attempt
 
 GIB = 2**30
 

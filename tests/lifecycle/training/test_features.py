@@ -9,10 +9,10 @@ import pytest
 import torch
 from toy_jobs import build_splits, spec_with, train_job
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.rows import features
-from lifecycle.engine.training.rows.features import kept_features, prune
-from lifecycle.protocol.jobs import KeptFeatures
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.rows import features
+from trainworthy.lifecycle.engine.training.rows.features import kept_features, prune
+from trainworthy.lifecycle.protocol.jobs import KeptFeatures
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from test_class_weights import rare_splits  # noqa: F401
 from test_resume import outcome
 from test_techniques import stopping_at
 
-from lifecycle.artifact import load_artifact
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.techniques.focal import class_probabilities, focal
-from lifecycle.error_causes import PreemptedError
-from lifecycle.lineage import declared_sections
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.artifact import load_artifact
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.techniques.focal import class_probabilities, focal
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.use_case import load_use_case
 
 GAMMAS = (0.5, 1.0, 2.0, 5.0)
 

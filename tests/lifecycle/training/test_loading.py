@@ -7,9 +7,9 @@ import time
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.rows.loading import usual_loaders
-from lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.rows.loading import usual_loaders
+from trainworthy.lifecycle.error_causes import PreemptedError
 
 ACCUMULATE, AUGMENT = (
     {"batch_size": 32, "accumulate": 4},

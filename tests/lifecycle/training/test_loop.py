@@ -9,13 +9,13 @@ import torch
 import toy_jobs
 from torch import nn
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.loop import backward, train, train_step
-from lifecycle.engine.training.recipe import make_optimizers, make_recipe
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.errors import TrainingError, UseCaseError
-from lifecycle.plan import make_plan
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.loop import backward, train, train_step
+from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.errors import TrainingError, UseCaseError
+from trainworthy.lifecycle.plan import make_plan
 
 BATCH_NORM = (
     "nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 1))",

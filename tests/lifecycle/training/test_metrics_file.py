@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from lifecycle.engine.training.watching.window_signals import window_signals
-from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.protocol.signals import Sample, Signals
-from lifecycle.storage import metrics_file
-from lifecycle.storage.metrics_file import (
+from trainworthy.lifecycle.engine.training.watching.window_signals import window_signals
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.storage import metrics_file
+from trainworthy.lifecycle.storage.metrics_file import (
     AttemptLine,
     MetricsFile,
     MetricsLine,
@@ -22,7 +22,7 @@ from lifecycle.storage.metrics_file import (
     read_from,
     windows_in,
 )
-from resources.mlflow import figures_of_line
+from trainworthy.resources.mlflow import figures_of_line
 
 
 def points(*steps: int) -> list[CurvePoint]:

@@ -12,11 +12,16 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.networks import mlp, split
 from benchmarks.setup import ForwardOf
-from lifecycle.engine.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
-from lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
-from lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.engine.training.monitors.curve import (
+    ConstantPredictions,
+    Overfitting,
+    Plateau,
+    RiseAboveBest,
+)
+from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+from trainworthy.lifecycle.protocol.records import CurvePoint
 
 MADE = {
     "plateau": lambda: Plateau(400, prior_loss=0.69), "rise": RiseAboveBest, "constant": ConstantPredictions,

@@ -7,14 +7,21 @@ import torch
 
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.diagnosis import Context, context_of, diagnose, diagnosed, likely, of_alarms
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.non_finite import not_finite_alarm
-from lifecycle.engine.training.monitors.row_keys import NamedRows
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import (
+    Context,
+    context_of,
+    diagnose,
+    diagnosed,
+    likely,
+    of_alarms,
+)
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.non_finite import not_finite_alarm
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 USUAL = Context(learning_rate=1e-3, largest_rate=1e-3, update_ratio=3e-3)
 

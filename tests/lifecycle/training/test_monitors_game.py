@@ -10,13 +10,13 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.monitors import ALL
 from benchmarks.networks import HOSTS, mlp
-from lifecycle.engine.outputs.slope import slope_over_gradient
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.monitors import game
-from lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
-from lifecycle.engine.training.monitors.game import is_game
-from lifecycle.engine.training.monitors.spikes import Spikes
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.engine.outputs.slope import slope_over_gradient
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.monitors import game
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.game import is_game
+from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
+from trainworthy.lifecycle.protocol.signals import Signals
 
 
 def asked(subject: Subject) -> bool:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training import course
-from lifecycle.engine.training.monitors.heartbeat import STACKS, Heartbeat
-from lifecycle.failure import EXIT_HANG, End, cause_of
-from lifecycle.identity import canonical_json
-from lifecycle.protocol.jobs import JobFile
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training import course
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import STACKS, Heartbeat
+from trainworthy.lifecycle.failure import EXIT_HANG, End, cause_of
+from trainworthy.lifecycle.identity import canonical_json
+from trainworthy.lifecycle.protocol.jobs import JobFile
 
 
 class Clocked:
@@ -136,9 +136,9 @@ def test_hang_ends_the_process_with_its_own_class_where_that_is_declared(splits,
     (tmp_path / "job.json").write_bytes(canonical_json(JobFile(job=job).model_dump(mode="json")))
     code = f"""
 from pathlib import Path
-from lifecycle.protocol.jobs import JobFile
-from lifecycle.engine.training.course import hangs
-from lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.protocol.jobs import JobFile
+from trainworthy.lifecycle.engine.training.course import hangs
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 job = JobFile.model_validate_json(Path({str(tmp_path / "job.json")!r}).read_bytes()).job
 hangs(job, None, Finding("hang", "critical", 3, 3, "the training hangs", "no step for 400 s"))
 """

@@ -9,12 +9,12 @@ import pytest
 import torch
 from made_signals import NAMES, shown, signals, with_gradients, with_layers, with_sample
 
-from lifecycle.engine.training.monitors.gradients import NotZeroed, StaleGradients
-from lifecycle.engine.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.resolution import rounds_away
-from lifecycle.engine.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.monitors.gradients import NotZeroed, StaleGradients
+from trainworthy.lifecycle.engine.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.resolution import rounds_away
+from trainworthy.lifecycle.engine.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 
 def unchanged(frozen: tuple[str, ...] = (), coarse: tuple[str, ...] = ()) -> Unchanged:

@@ -10,13 +10,13 @@ import torch
 import toy_jobs
 from pydantic import ValidationError
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.engine.training.state import TrainState
-from lifecycle.error_causes import PreemptedError
-from lifecycle.protocol.results import TrainResult
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # Without it, one value that is not finite would reach every row by the mean.
 FIXED_SCALE = ("[float(training[name].mean()), float(training[name].std())]", "[0.0, 1.0]")

@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_dynamics import DYNAMIC
-from lifecycle.engine.training.monitors import prior
-from lifecycle.engine.training.monitors.prior import prior_loss
+from trainworthy.lifecycle.engine.training.monitors import prior
+from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
 
 
 def of(subject):

@@ -8,10 +8,10 @@ import torch
 from made_signals import same, shown, with_gradients, with_layers, with_sample
 from torch import nn
 
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.monitor import CurveMonitor
-from lifecycle.engine.training.state import TrainState
-from lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.protocol.records import CurvePoint
 
 STEPS = 400
 MEMORY_BYTES = 5e8

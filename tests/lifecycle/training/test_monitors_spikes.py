@@ -9,10 +9,10 @@ from made_signals import signals, told
 from monitored import HOSTS, ONSET, alarms, from_onset, host, rate_times, watched
 from torch import nn
 
-from lifecycle.engine.training.monitors.spikes import Spikes
-from lifecycle.engine.training.monitors.trends import KEEP_EVERY, KEPT, Trends
-from lifecycle.engine.training.state import TrainState
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
+from trainworthy.lifecycle.engine.training.monitors.trends import KEEP_EVERY, KEPT, Trends
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.protocol.signals import Signals
 
 NAMES = list(HOSTS)
 

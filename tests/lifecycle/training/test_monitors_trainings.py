@@ -13,15 +13,21 @@ import torch.multiprocessing as multiprocessing
 from benchmarks.monitored import monitored
 from benchmarks.networks import HOSTS
 from benchmarks.planted_dynamics import FAULTS
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.monitors.all import all_monitors
-from lifecycle.engine.training.monitors.beside import content_of, left_out, replica_checksums, row_numbers, row_sums
-from lifecycle.engine.training.monitors.closer_look import memory_bytes
-from lifecycle.engine.training.monitors.curve import Plateau
-from lifecycle.engine.training.monitors.resources import MemoryGrowth, ReplicasApart
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.memory_limit import device_limit_bytes, memory_limit_bytes
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
+from trainworthy.lifecycle.engine.training.monitors.beside import (
+    content_of,
+    left_out,
+    replica_checksums,
+    row_numbers,
+    row_sums,
+)
+from trainworthy.lifecycle.engine.training.monitors.closer_look import memory_bytes
+from trainworthy.lifecycle.engine.training.monitors.curve import Plateau
+from trainworthy.lifecycle.engine.training.monitors.resources import MemoryGrowth, ReplicasApart
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.memory_limit import device_limit_bytes, memory_limit_bytes
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 STEPS = 61
 

@@ -11,17 +11,17 @@ from test_class_weights import rare_splits  # noqa: F401
 from test_resume import outcome
 from test_techniques import stopping_at
 
-from lifecycle.artifact import load_artifact
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.prepare import prepare
-from lifecycle.engine.training.rows.weights import raised_by_class, row_weights
-from lifecycle.error_causes import PreemptedError
-from lifecycle.lineage import declared_sections
-from lifecycle.oversampling import Oversampled, oversample, repeated_draws
-from lifecycle.plan import make_plan, plan_of_counts
-from lifecycle.protocol.records import STAGES
-from lifecycle.spec.training import OversampledClass
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.artifact import load_artifact
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.prepare import prepare
+from trainworthy.lifecycle.engine.training.rows.weights import raised_by_class, row_weights
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.oversampling import Oversampled, oversample, repeated_draws
+from trainworthy.lifecycle.plan import make_plan, plan_of_counts
+from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.spec.training import OversampledClass
+from trainworthy.lifecycle.use_case import load_use_case
 
 LABELS = np.array([0, 1, 0, 0, 0, 1, 0, 0, 0, 0])
 

@@ -7,8 +7,8 @@ import toy_jobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lifecycle.plan import MIN_STEPS, learning_rate, make_plan, stage_rows
-from lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.plan import MIN_STEPS, learning_rate, make_plan, stage_rows
+from trainworthy.lifecycle.protocol.records import STAGES
 
 RESTART, CONTINUE = toy_jobs.SPEC.stages, toy_jobs.spec_with(stages={"mode": "continue"}).stages
 SIZES = st.integers(1, 3000)

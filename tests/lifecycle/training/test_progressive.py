@@ -12,12 +12,17 @@ from pydantic import ValidationError
 from test_loop import loss_fn, started
 from torch import nn
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.watching.progressive import Progressive, make_progressive, slice_columns, undisturbed
-from lifecycle.plan import make_plan, monitored_rows, rows_of_stage, stage_rows, without_reserve
-from lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.watching.progressive import (
+    Progressive,
+    make_progressive,
+    slice_columns,
+    undisturbed,
+)
+from trainworthy.lifecycle.plan import make_plan, monitored_rows, rows_of_stage, stage_rows, without_reserve
+from trainworthy.lifecycle.protocol.records import CurvePoint
 
 EPOCHS = toy_jobs.spec_with(training={"batch_size": 16, "epochs": 3}).training
 

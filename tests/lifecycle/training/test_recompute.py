@@ -10,12 +10,12 @@ from test_resume import outcome
 from test_techniques import stopping_at
 from torch import nn
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.techniques.recompute import checkpoint_activations, recomputed
-from lifecycle.error_causes import PreemptedError
-from lifecycle.errors import TrainingError
-from lifecycle.lineage import declared_sections
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations, recomputed
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.use_case import load_use_case
 
 
 class Block(nn.Module):

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.errors import CheckpointError
-from lifecycle.protocol.jobs import Interruptions, TrainJob
-from lifecycle.protocol.records import STAGES
-from lifecycle.protocol.results import TrainResult
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
-from lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.protocol.jobs import Interruptions, TrainJob
+from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, read_from, windows_in
+from trainworthy.lifecycle.worker import EXIT_PREEMPTED, NOTICE, read_result
 
 # About 1,100 updates, so that there is time to interrupt them.
 SPEC = toy_jobs.spec_with(training={"batch_size": 32, "checkpoint_every_steps": 50})

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lifecycle import scoring
+from trainworthy.lifecycle import scoring
 
 
 class Wide:

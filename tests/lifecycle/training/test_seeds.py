@@ -4,10 +4,10 @@ import pytest
 import toy_jobs
 from pydantic import ValidationError
 
-from lifecycle.cost.remaining import remaining_cost
-from lifecycle.engine.train import run_stage
-from lifecycle.error_causes import PreemptedError
-from lifecycle.gates.seeds import (
+from trainworthy.lifecycle.cost.remaining import remaining_cost
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.gates.seeds import (
     of_seed,
     one_that_counts,
     seed_results,
@@ -16,10 +16,10 @@ from lifecycle.gates.seeds import (
     spread,
     updates_of_stages,
 )
-from lifecycle.gates.stage import training_checks
-from lifecycle.protocol.records import Forecast, SeedResult
-from lifecycle.protocol.results import TrainResult
-from lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.protocol.records import Forecast, SeedResult
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 
 SPEC = toy_jobs.spec_with(training={"pilot_seeds": 3, "full_seeds": 3})
 PREFLIGHT = Forecast(name="cost", unit="usd", value=10.0, low=6.0, high=20.0)

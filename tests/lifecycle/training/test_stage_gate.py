@@ -4,11 +4,11 @@ import toy_jobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.judging.learned import measure_learned
-from lifecycle.engine.training.watching.curve import Curve
-from lifecycle.gates.learned_check import beyond_linear_check, learned_check
-from lifecycle.gates.stage import (
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.judging.learned import measure_learned
+from trainworthy.lifecycle.engine.training.watching.curve import Curve
+from trainworthy.lifecycle.gates.learned_check import beyond_linear_check, learned_check
+from trainworthy.lifecycle.gates.stage import (
     CHECKS,
     finite_check,
     loss_rise_check,
@@ -17,11 +17,11 @@ from lifecycle.gates.stage import (
     stage_checks,
     stage_loss_rise,
 )
-from lifecycle.protocol.checks import CheckResult
-from lifecycle.protocol.records import Alarm, CurvePoint, Estimate
-from lifecycle.protocol.results import Learned, Progress, TrainResult
-from lifecycle.tasks.binary import BINARY
-from lifecycle.tasks.regression import Regression
+from trainworthy.lifecycle.protocol.checks import CheckResult
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint, Estimate
+from trainworthy.lifecycle.protocol.results import Learned, Progress, TrainResult
+from trainworthy.lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.tasks.regression import Regression
 
 
 def checks_of(stage: str, result: TrainResult) -> dict[str, CheckResult]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.gates.stage import training_checks
 
 KINDS = ("regression", "quantiles", "multiclass", "multilabel")
 

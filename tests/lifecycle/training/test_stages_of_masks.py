@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from lifecycle.engine.train import run_stage
-from lifecycle.gates.stage import training_checks
-from lifecycle.protocol.jobs import Rows, TrainJob
-from lifecycle.protocol.results import TrainResult
-from lifecycle.spec.task import Target
-from lifecycle.spec.training import StagesSpec, TrainingSpec
-from lifecycle.tasks.segmentation import Segmentation
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.protocol.jobs import Rows, TrainJob
+from trainworthy.lifecycle.protocol.results import TrainResult
+from trainworthy.lifecycle.spec.task import Target
+from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
+from trainworthy.lifecycle.tasks.segmentation import Segmentation
 
 SIDE, ROWS, GROUP_ROWS = 16, 480, 12
 CLASSES = ("ground", "square")

@@ -11,23 +11,23 @@ import toy_jobs
 from test_loop import inf_gradient, loss_fn, never, started
 from test_resume import outcome
 
-from lifecycle.engine.train import run_stage
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from lifecycle.engine.training.loop import train
-from lifecycle.engine.training.prepare import prepare
-from lifecycle.engine.training.random_state import random_state
-from lifecycle.engine.training.techniques.average import Average
-from lifecycle.engine.training.techniques.deadline import Deadline, make_deadline
-from lifecycle.engine.training.techniques.early_stopping import EarlyStopping
-from lifecycle.engine.training.techniques.evaluation_time import seconds_a_row
-from lifecycle.engine.training.techniques.scaler import INTERVAL, START, Scaler, scaler_of
-from lifecycle.engine.training.watching.trace import Trace
-from lifecycle.error_causes import PreemptedError
-from lifecycle.gates.stage import training_checks
-from lifecycle.lineage import declared_sections
-from lifecycle.plan import make_plan
-from lifecycle.spec.training import EarlyStoppingSpec
-from lifecycle.use_case import load_use_case
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.loop import train
+from trainworthy.lifecycle.engine.training.prepare import prepare
+from trainworthy.lifecycle.engine.training.random_state import random_state
+from trainworthy.lifecycle.engine.training.techniques.average import Average
+from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline, make_deadline
+from trainworthy.lifecycle.engine.training.techniques.early_stopping import EarlyStopping
+from trainworthy.lifecycle.engine.training.techniques.evaluation_time import seconds_a_row
+from trainworthy.lifecycle.engine.training.techniques.scaler import INTERVAL, START, Scaler, scaler_of
+from trainworthy.lifecycle.engine.training.watching.trace import Trace
+from trainworthy.lifecycle.error_causes import PreemptedError
+from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.lineage import declared_sections
+from trainworthy.lifecycle.plan import make_plan
+from trainworthy.lifecycle.spec.training import EarlyStoppingSpec
+from trainworthy.lifecycle.use_case import load_use_case
 
 TECHNIQUES = {
     "fp16": {"precision": "fp16"},

@@ -5,11 +5,17 @@ import pandas as pd
 import pytest
 import toy_jobs
 
-from lifecycle.engine.train import run_stage
-from lifecycle.leakage.unreviewed import _few_rows, discriminability, measure_unreviewed, together, unreviewed_check
-from lifecycle.protocol.results import InputGain, UnreviewedInputs
-from lifecycle.tasks.baselines import fit_baselines
-from lifecycle.tasks.binary import BINARY
+from trainworthy.lifecycle.engine.train import run_stage
+from trainworthy.lifecycle.leakage.unreviewed import (
+    _few_rows,
+    discriminability,
+    measure_unreviewed,
+    together,
+    unreviewed_check,
+)
+from trainworthy.lifecycle.protocol.results import InputGain, UnreviewedInputs
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.binary import BINARY
 
 ROWS = 6_000
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from lifecycle.engine.preflight.configuration.compiles import compiles
-from lifecycle.engine.preflight.configuration.focal import loss_is_a_log_likelihood
-from lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
-from lifecycle.engine.preflight.configuration.parameters import optimizers_hold_the_parameters, precision_fits
-from lifecycle.engine.preflight.configuration.recomputed import recomputes_the_same
-from lifecycle.engine.preflight.configuration.room import checkpoints_have_room
-from lifecycle.engine.preflight.configuration.schedule import schedule_fits
-from lifecycle.engine.preflight.sample import Sample
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check
-from lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.engine.preflight.configuration.compiles import compiles
+from trainworthy.lifecycle.engine.preflight.configuration.focal import loss_is_a_log_likelihood
+from trainworthy.lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
+from trainworthy.lifecycle.engine.preflight.configuration.parameters import (
+    optimizers_hold_the_parameters,
+    precision_fits,
+)
+from trainworthy.lifecycle.engine.preflight.configuration.recomputed import recomputes_the_same
+from trainworthy.lifecycle.engine.preflight.configuration.room import checkpoints_have_room
+from trainworthy.lifecycle.engine.preflight.configuration.schedule import schedule_fits
+from trainworthy.lifecycle.engine.preflight.sample import Sample
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
 
 # Before one batch and all else that runs the network: it would fail for the same cause.
 KERNELS: Check[Subject] = check_of("configuration.kernels", runs_in_declared_precision)

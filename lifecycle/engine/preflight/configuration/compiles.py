@@ -7,13 +7,13 @@ import time
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.battery import same_random_numbers
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.techniques.compiled import compile_updates
-from lifecycle.errors import TrainingError
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.techniques.compiled import compile_updates
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.gates.check import Found
 
 # Updates after which nothing may be compiled any more, and as many that are watched.
 WARM_UP, WATCHED = 2, 3

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import forward, stirred
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, stirred
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.check import Found
 
 ROWS = 64
 # Of a probability; far above what exp, sigmoid and their inverses lose in 32 bits.

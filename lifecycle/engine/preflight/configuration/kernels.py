@@ -12,9 +12,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from lifecycle.engine.preflight.configuration.parameters import one_backward, timed_rows
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.configuration.parameters import one_backward, timed_rows
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.gates.check import Found
 
 
 def runs_in_declared_precision(subject: Subject) -> Found:

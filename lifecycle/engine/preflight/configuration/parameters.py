@@ -11,13 +11,13 @@ from fnmatch import fnmatchcase
 import torch
 from torch import nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.teachers import teachers
-from lifecycle.engine.training.loop import DENSE, SPARSE_TOLD, backward, sparse_gradients
-from lifecycle.engine.training.state import Recipe
-from lifecycle.errors import did_you_mean
-from lifecycle.gates.check import Found
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.teachers import teachers
+from trainworthy.lifecycle.engine.training.loop import DENSE, SPARSE_TOLD, backward, sparse_gradients
+from trainworthy.lifecycle.engine.training.state import Recipe
+from trainworthy.lifecycle.errors import did_you_mean
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.spec.training import Precision
 
 Parameters = dict[str, nn.Parameter]
 

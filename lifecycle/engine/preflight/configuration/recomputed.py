@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import FEW_ROWS
-from lifecycle.engine.training.loop import backward
-from lifecycle.engine.training.random_state import random_state, restore_random
-from lifecycle.engine.training.techniques.recompute import recomputed
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS
+from trainworthy.lifecycle.engine.training.loop import backward
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
+from trainworthy.lifecycle.engine.training.techniques.recompute import recomputed
+from trainworthy.lifecycle.gates.check import Found
 
 # Both passes compute the same in the same order. Beyond the last digits of float32 it is no rounding.
 ALIKE = 1e-4

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.sample import Sample
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.checkpoints.checkpoint import KEEP
-from lifecycle.engine.training.techniques.parts import after_update
-from lifecycle.gates.check import Found
-from lifecycle.gates.seeds import seeds_of
-from lifecycle.plan import plan_of_counts
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.engine.preflight.sample import Sample
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import KEEP
+from trainworthy.lifecycle.engine.training.techniques.parts import after_update
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.gates.seeds import seeds_of
+from trainworthy.lifecycle.plan import plan_of_counts
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.records import STAGES
 
 # The artifact of full, the same in MLflow, and once on its way there.
 ARTIFACTS = 3

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.gates.check import Found
 
 # Steps that are asked; of longer runs all at both ends and every so many between: 20,000 take 0.02 to 0.06 s.
 WALKED = 20_000

@@ -13,11 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs.probe import rows_of
-from lifecycle.engine.preflight.inputs.rearranged import MOST_OF, Sides, other_codes, other_order, turned_images
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.inputs.rearranged import (
+    MOST_OF,
+    Sides,
+    other_codes,
+    other_order,
+    turned_images,
+)
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
 
 # Fewer held-out rows show no distribution; rows and columns looked at.
 FEWEST_ROWS, MOST_ROWS, MOST_COLUMNS = 20, 4000, 64

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs.probe import row_losses, rows_of
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.preflight.inputs.probe import row_losses, rows_of
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 
 ROWS = 16
 # A label that so many rows share tells of none of them.

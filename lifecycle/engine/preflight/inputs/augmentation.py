@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.inputs.probe import MOST_ROWS, rows_of, step_generator
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.inputs.probe import MOST_ROWS, rows_of, step_generator
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.plan import Plan
 
 # Steps until a change that is made with a small probability should have been seen.
 STEPS = 12

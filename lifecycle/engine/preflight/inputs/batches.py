@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from lifecycle.engine.preflight.inputs.repeated import repeated_batch, rows_of_step
-from lifecycle.engine.preflight.inputs.uneven import CELLS, TIMES, Uneven, cells_of, uneven
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.inputs.repeated import repeated_batch, rows_of_step
+from trainworthy.lifecycle.engine.preflight.inputs.uneven import CELLS, TIMES, Uneven, cells_of, uneven
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.plan import Plan
 
 WINDOW_ROWS, MOST_WINDOWS = 64, 256
 ALIKE, ALIKE_ERRORS = 0.1, 6.0

@@ -11,13 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs import alike, augmentation, batches, first_layer, label_scale, labels, pairs
-from lifecycle.engine.preflight.inputs.probe import MOST_ROWS, row_losses, rows_of, step_generator
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.engine.preflight.inputs import (
+    alike,
+    augmentation,
+    batches,
+    first_layer,
+    label_scale,
+    labels,
+    pairs,
+)
+from trainworthy.lifecycle.engine.preflight.inputs.probe import MOST_ROWS, row_losses, rows_of, step_generator
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
 
 # Rows that must differ for "all rows are equal" to mean anything.
 FEWEST_ROWS = 8

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from lifecycle.engine.preflight.inputs.probe import probe_rows, row_losses, rows_of, step_generator
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.inputs.probe import probe_rows, row_losses, rows_of, step_generator
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Found
 
 # Root mean squares of a column, and the length of what one output is made of. An MLP lost a tenth of what it learns at
 # 30 and half at 100, and learned nothing from twelve columns of 0.01: decision 0021.

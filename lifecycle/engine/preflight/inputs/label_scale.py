@@ -6,13 +6,13 @@ import math
 
 import torch
 
-from lifecycle.engine.outputs.leaves import flat
-from lifecycle.engine.preflight.inputs.asked import ROWS, ask
-from lifecycle.engine.preflight.inputs.probe import rows_of
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.leaves import flat
+from trainworthy.lifecycle.engine.preflight.inputs.asked import ROWS, ask
+from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Found
 
 # Labels so much larger than all that the planned updates can add to the outputs; and too far off to be noise.
 OUT_OF_REACH, FAR = 10.0, 30.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs.asked import Asked, ask, class_count, extreme_rows, is_used, shown
-from lifecycle.engine.preflight.inputs.probe import rows_of
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.confined import is_confined
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.inputs.asked import Asked, ask, class_count, extreme_rows, is_used, shown
+from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.confined import is_confined
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Found
 
 FEWEST_ROWS = 20
 # Outputs as confident as logits get, or probabilities, and less so; a loss that falls from one to the other, to below

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs.augmentation import augmented
-from lifecycle.engine.preflight.inputs.probe import rows_of
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.preflight.inputs.augmentation import augmented
+from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 
 ROWS, STEPS = 16, 6
 # More of another row than of its own is another row; less than a fiftieth is the batch's mean or its extremes.

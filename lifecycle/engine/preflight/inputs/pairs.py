@@ -14,14 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs.augmentation import augmented
-from lifecycle.engine.preflight.inputs.mixing import ROWS, STEPS, mixed_without_targets, mixes_rows, other_targets
-from lifecycle.engine.preflight.inputs.probe import rows_of
-from lifecycle.engine.preflight.inputs.sequences import sequences_together
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check, Found
+from trainworthy.lifecycle.engine.preflight.inputs.augmentation import augmented
+from trainworthy.lifecycle.engine.preflight.inputs.mixing import (
+    ROWS,
+    STEPS,
+    mixed_without_targets,
+    mixes_rows,
+    other_targets,
+)
+from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.inputs.sequences import sequences_together
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check, Found
 
 FEWEST_POINTS, FEWEST_SEEN = 8, 8
 # Of the rows in which both blocks can be seen; and how far apart their centres may be, in widths of the block.

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.engine.training.state import TrainData
-from lifecycle.plan import step_seed
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.plan import step_seed
 
 # Enough to measure a column's size, few enough for a network whose batch is one large row.
 FEWEST_ROWS, MOST_ROWS = 16, 64

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from lifecycle.engine.preflight.inputs.uneven import CELLS
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.gates.check import Found
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.preflight.inputs.uneven import CELLS
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.plan import Plan
 
 # Batches that are drawn, draws that a part of the file needs to be met for sure, and epochs that are looked at.
 MOST_BATCHES, WINDOW_ROWS, REPEATED_EPOCHS = 20_000, 64, 3

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.inputs.augmentation import augmented
-from lifecycle.engine.preflight.inputs.mixing import ROWS, STEPS
-from lifecycle.engine.preflight.inputs.probe import rows_of
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.inputs.augmentation import augmented
+from trainworthy.lifecycle.engine.preflight.inputs.mixing import ROWS, STEPS
+from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.check import Found
 
 # Of the rows that may be off, and of a row's positions that must fit: tokens may be replaced by others as noise.
 MOST_APART, POSITIONS = 0.1, 0.5

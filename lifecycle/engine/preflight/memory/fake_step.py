@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.engine.training.techniques.parts import average_of, move_average
-from lifecycle.engine.training.techniques.recompute import checkpoint_activations, recomputed
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.engine.training.techniques.parts import average_of, move_average
+from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations, recomputed
+from trainworthy.lifecycle.spec.training import Precision
 
 # Two updates of 12 transformer layers are 8,000 operations and take 2 s; so many are a loop over values. Counted and
 # not timed: how long an operation takes hangs on what else the machine does.

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
-from lifecycle.engine.preflight.memory.apart import ApartError, apart
-from lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
-from lifecycle.engine.preflight.memory.step_memory import Followed, follow, from_trace, with_real_steps
-from lifecycle.engine.preflight.sample import Sample
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.loading import AHEAD
-from lifecycle.protocol.forecasts import GpuFit, MemoryForecast
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.records import Forecast
+from trainworthy.lifecycle.engine.preflight.memory.apart import ApartError, apart
+from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import Followed, follow, from_trace, with_real_steps
+from trainworthy.lifecycle.engine.preflight.sample import Sample
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.loading import AHEAD
+from trainworthy.lifecycle.protocol.forecasts import GpuFit, MemoryForecast
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.records import Forecast
 
 # Of all but the update: measured on tabular networks, the worker's real peak lay between 0.8 and 1.3 of the forecast.
 LOW, HIGH = 0.75, 1.4

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
-from lifecycle.engine.preflight.memory.line import line
-from lifecycle.engine.preflight.memory.step_memory import part_rows
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.protocol.forecasts import GpuFit
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
+from trainworthy.lifecycle.engine.preflight.memory.line import line
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import part_rows
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.protocol.forecasts import GpuFit
+from trainworthy.lifecycle.spec.training import Precision
 
 # CUDA's caching allocator gives out blocks of 512 bytes.
 BLOCK_BYTES = 512

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lifecycle.engine.preflight.memory.call import Call, call_of
-from lifecycle.engine.preflight.memory.fake_step import Timeline
-from lifecycle.engine.preflight.memory.in_place import Span, more_when_seen, spans_of
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.techniques.parts import move_average
+from trainworthy.lifecycle.engine.preflight.memory.call import Call, call_of
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline
+from trainworthy.lifecycle.engine.preflight.memory.in_place import Span, more_when_seen, spans_of
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.techniques.parts import move_average
 
 # Marks an operation among the profiler's events.
 _MARK = "trainworthy operation "

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from lifecycle.engine.preflight.memory.call import Call
-from lifecycle.engine.preflight.memory.real_step import on_device
+from trainworthy.lifecycle.engine.preflight.memory.call import Call
+from trainworthy.lifecycle.engine.preflight.memory.real_step import on_device
 
 
 def replay(calls: Sequence[Call], device: str, cpu_seconds: float) -> dict[str, int]:

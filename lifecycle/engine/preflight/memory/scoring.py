@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from lifecycle.engine.preflight.memory.fake_step import Timeline, empty_rows, fake_counter
-from lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline, empty_rows, fake_counter
+from trainworthy.lifecycle.engine.preflight.subject import Subject
 
 
 def scoring_bytes(subject: Subject, timeline: Timeline) -> int:

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lifecycle.engine.preflight.memory.call import Call, call_at
-from lifecycle.engine.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
-from lifecycle.engine.preflight.memory.line import line
-from lifecycle.engine.preflight.memory.real_step import real_step
-from lifecycle.engine.preflight.memory.replay import replay
-from lifecycle.engine.preflight.memory.scoring import scoring_bytes
-from lifecycle.engine.preflight.memory.unfollowed import unfollowed
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.protocol.forecasts import MemoryForecast, Source
+from trainworthy.lifecycle.engine.preflight.memory.call import Call, call_at
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import TRACED_PARTS, Timeline, trace_step
+from trainworthy.lifecycle.engine.preflight.memory.line import line
+from trainworthy.lifecycle.engine.preflight.memory.real_step import real_step
+from trainworthy.lifecycle.engine.preflight.memory.replay import replay
+from trainworthy.lifecycle.engine.preflight.memory.scoring import scoring_bytes
+from trainworthy.lifecycle.engine.preflight.memory.unfollowed import unfollowed
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.protocol.forecasts import MemoryForecast, Source
 
 # Low and high end over the value, by how it was found; docs/decisions/0025.
 INTERVALS: dict[Source, tuple[float, float]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lifecycle.engine.preflight.memory.fake_step import Timeline
-from lifecycle.engine.preflight.memory.line import line
+from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline
+from trainworthy.lifecycle.engine.preflight.memory.line import line
 
 
 def unfollowed(whole: Timeline, fake: tuple[Timeline, ...], real: tuple[Timeline, ...]) -> list[int]:

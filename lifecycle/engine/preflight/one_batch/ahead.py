@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lifecycle.engine.preflight.one_batch.update import Seen, forward_rows
-from lifecycle.engine.preflight.wiring.passes import stirred
-from lifecycle.gates.check import Found
-from lifecycle.scoring import in_chunks
-from lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, forward_rows
+from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.scoring import in_chunks
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 # Of each document's way: where it is changed.
 SHARES = (0.0, 0.5, 0.9)

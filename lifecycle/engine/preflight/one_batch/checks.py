@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import torch
 
-from lifecycle.engine.preflight.one_batch.ahead import blind_ahead
-from lifecycle.engine.preflight.one_batch.saved import checkpoints, resumes, survives_a_kill
-from lifecycle.engine.preflight.one_batch.shipped import exports, predicts
-from lifecycle.engine.preflight.one_batch.update import Seen, forward_rows, update_rows, updated
-from lifecycle.engine.preflight.overfit.fit import outputs_of
-from lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
-from lifecycle.engine.training.loop import NO_GRADIENT, ONE_LOSS_A_ROW, SPARSE
-from lifecycle.errors import TrainingError
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.one_batch.ahead import blind_ahead
+from trainworthy.lifecycle.engine.preflight.one_batch.saved import checkpoints, resumes, survives_a_kill
+from trainworthy.lifecycle.engine.preflight.one_batch.shipped import exports, predicts
+from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, forward_rows, update_rows, updated
+from trainworthy.lifecycle.engine.preflight.overfit.fit import outputs_of
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
+from trainworthy.lifecycle.engine.training.loop import NO_GRADIENT, ONE_LOSS_A_ROW, SPARSE
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Found
 
 # What the network gives is sound, though the loop cannot update it: what needs no update can still be asked.
 NO_UPDATE = "no_update"

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from lifecycle.engine.training.checkpoints.checkpoint import state_dict, write_checkpoint
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import state_dict, write_checkpoint
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 # Writing the first half takes milliseconds. Only a writer that hangs is waited for as long, and not one that other work
 # keeps from a core.

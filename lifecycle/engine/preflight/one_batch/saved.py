@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
-from lifecycle.engine.preflight.one_batch.update import Seen, evaluated, update_rows
-from lifecycle.engine.training.checkpoints.checkpoint import (
+from trainworthy.lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
+from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, evaluated, update_rows
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
     load_checkpoint,
     load_newest,
     parameters_sha256,
     save_checkpoint,
 )
-from lifecycle.engine.training.checkpoints.durable import copy_checkpoint
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import TrainState
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.training.checkpoints.durable import copy_checkpoint
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.gates.check import Found
 
 IDENTITY = "preflight"
 NOT_DURABLE = "the folder for copies of checkpoints is full, not writable, or gives back other bytes"

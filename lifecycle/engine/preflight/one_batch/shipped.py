@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lifecycle.artifact import load_artifact, write_artifact
-from lifecycle.engine.preflight.one_batch.update import Seen, evaluated, forward_rows
-from lifecycle.engine.training.techniques.parts import put_final_weights
-from lifecycle.errors import EvaluationError
-from lifecycle.gates.check import Found
-from lifecycle.golden import draw_requests
-from lifecycle.scoring import predict_rows
-from lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.artifact import load_artifact, write_artifact
+from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, evaluated, forward_rows
+from trainworthy.lifecycle.engine.training.techniques.parts import put_final_weights
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.golden import draw_requests
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 # The exported graph may fuse operations; float32 probabilities then differ in the last digits.
 EXPORT_TOLERANCE = 1e-4

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.sample import Sample
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.techniques.parts import after_update
-from lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.engine.preflight.sample import Sample
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.techniques.parts import after_update
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
 
 Seen = tuple[PreflightJob, Sample]
 

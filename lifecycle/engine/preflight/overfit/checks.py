@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.overfit.fit import (
+from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     BATCH_ROWS,
     CPU_SECONDS,
     WARM_UP,
@@ -24,15 +24,15 @@ from lifecycle.engine.preflight.overfit.fit import (
     judged,
     outputs_of,
 )
-from lifecycle.engine.preflight.overfit.followed import against_itself, by_a_game
-from lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
-from lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
-from lifecycle.engine.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.best import of_places
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.overfit.followed import against_itself, by_a_game
+from trainworthy.lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
+from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
+from trainworthy.lifecycle.engine.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.best import of_places
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Found
 
 BATCHES, STEPS, MOST_STEPS = 10, 400, 1600
 # Near to the line is enough: a linear network under AdamW ended 0.3 % of the way short of it, a slow rate 1.3 %.

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from lifecycle.engine.preflight.overfit.replaced import Outputs, network_outputs
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import TrainData, TrainState
-from lifecycle.plan import stage_rows, step_seed
+from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, network_outputs
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.plan import stage_rows, step_seed
 
 BATCH_ROWS = 32
 # Some networks diverge at their peak rate without a start below it.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from lifecycle.engine.outputs.slope import in_float64, slope_over_gradient
-from lifecycle.engine.preflight.overfit.fit import Fit
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import losses
-from lifecycle.engine.training.monitors.game import is_game
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.slope import in_float64, slope_over_gradient
+from trainworthy.lifecycle.engine.preflight.overfit.fit import Fit
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import losses
+from trainworthy.lifecycle.engine.training.monitors.game import is_game
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 # By which share the slope may differ from the gradient. Measured: autoencoders, flows and masked models 1e-4, energies
 # of samples that Langevin's dynamics makes 0.1 to 0.5, an adversary 0.1 to 0.8.

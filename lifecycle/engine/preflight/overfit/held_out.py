@@ -11,14 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.overfit.fit import batch_statistics, fewer_texts, fit, full_batches, judged, outputs_of
-from lifecycle.engine.preflight.overfit.neighbours import labels_of_neighbours
-from lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
-from lifecycle.engine.preflight.overfit.rise import Rise, line_rise, rise_of
-from lifecycle.engine.preflight.overfit.yardsticks import loss_uses_labels
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.overfit.fit import (
+    batch_statistics,
+    fewer_texts,
+    fit,
+    full_batches,
+    judged,
+    outputs_of,
+)
+from trainworthy.lifecycle.engine.preflight.overfit.neighbours import labels_of_neighbours
+from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
+from trainworthy.lifecycle.engine.preflight.overfit.rise import Rise, line_rise, rise_of
+from trainworthy.lifecycle.engine.preflight.overfit.yardsticks import loss_uses_labels
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 # Few updates are enough where the rise is then plain.
 FEW_UPDATES, UPDATES, BATCH_ROWS, HELD_OUT_ROWS = 40, 200, 128, 4096

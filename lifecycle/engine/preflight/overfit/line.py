@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.overfit.replaced import Outputs
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 # A line with an eighth as many parameters as there are label values cannot learn the rows by heart. Without a regard
 # to classes, 40 directions learned 320 windows of text with 48 characters to 0.03 nats.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lifecycle.engine.preflight.overfit.rise import Rise, line_rise
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.overfit.rise import Rise, line_rise
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 MOST_ROWS, BATCH_ROWS, SHIFTS = 4096, 64, (1, -1, 2, -2)
 # Standard errors of a line with the neighbours' labels; as many times what it finds with the rows' own.

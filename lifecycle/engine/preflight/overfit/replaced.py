@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lifecycle.engine.outputs.auxiliary import without_auxiliary
-from lifecycle.engine.outputs.free import Link, link_of, same
-from lifecycle.engine.outputs.leaves import is_float, row_places
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
+from trainworthy.lifecycle.engine.outputs.free import Link, link_of, same
+from trainworthy.lifecycle.engine.outputs.leaves import is_float, row_places
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import lowest_loss
-from lifecycle.engine.preflight.overfit.line import line_basis
-from lifecycle.engine.preflight.overfit.replaced import Outputs, linked_outputs
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.judging.learned import PERMUTATIONS, permutations_within
-from lifecycle.engine.training.state import TrainData
-from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
+from trainworthy.lifecycle.engine.outputs.free import lowest_loss
+from trainworthy.lifecycle.engine.preflight.overfit.line import line_basis
+from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, linked_outputs
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.judging.learned import PERMUTATIONS, permutations_within
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import Ends, all_at_ends, before, lowest_loss
-from lifecycle.engine.outputs.joined import held_links
-from lifecycle.engine.preflight.overfit.line import line_basis
-from lifecycle.engine.preflight.overfit.replaced import Outputs, linked_outputs, network_outputs, start_and_changed
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.confined import reach
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, lowest_loss
+from trainworthy.lifecycle.engine.outputs.joined import held_links
+from trainworthy.lifecycle.engine.preflight.overfit.line import line_basis
+from trainworthy.lifecycle.engine.preflight.overfit.replaced import (
+    Outputs,
+    linked_outputs,
+    network_outputs,
+    start_and_changed,
+)
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.confined import reach
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lifecycle.engine.outputs.leaves import is_float
-from lifecycle.engine.preflight.start.steady import steady
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.leaves import is_float
+from trainworthy.lifecycle.engine.preflight.start.steady import steady
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.check import Found
 
 ROWS = 128
 # A unit that is zero for so many rows may just be sparse.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.engine.preflight.start.activations import activations
-from lifecycle.engine.preflight.start.initial_loss import initial_loss
-from lifecycle.engine.preflight.start.reductions import micro_batches, reduction
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check
+from trainworthy.lifecycle.engine.preflight.start.activations import activations
+from trainworthy.lifecycle.engine.preflight.start.initial_loss import initial_loss
+from trainworthy.lifecycle.engine.preflight.start.reductions import micro_batches, reduction
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check
 
 CHECKS: tuple[Check[Any], ...] = (
     check_of("start.initial_loss", initial_loss),

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.outputs.constant import ConstantLosses, constant_losses
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.engine.preflight.wiring.confined import reach
-from lifecycle.engine.preflight.wiring.passes import stirred
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.constant import ConstantLosses, constant_losses
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.preflight.wiring.confined import reach
+from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.gates.check import Found
 
 ROWS = 128
 # Floats of more values are measured.

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
-from lifecycle.engine.outputs.leaves import flat, has_rows, is_float
-from lifecycle.engine.preflight.start.steady import evaluating
-from lifecycle.engine.preflight.subject import Subject, autocast
-from lifecycle.engine.training.loop import backward
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.state import Recipe, TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.leaves import flat, has_rows, is_float
+from trainworthy.lifecycle.engine.preflight.start.steady import evaluating
+from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
+from trainworthy.lifecycle.engine.training.loop import backward
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 ROWS, PARTS = 64, 4
 # Relative, by the coarsest type of what is compared: some hundred times what rounding gave.

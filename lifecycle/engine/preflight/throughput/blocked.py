@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from lifecycle.processor import waits_for_cores
+from trainworthy.lifecycle.processor import waits_for_cores
 
 Given = TypeVar("Given")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.throughput.step_time import measure_step
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Found
-from lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.protocol.forecasts import StepTime
 
 # A quarter of a night is worth a morning's work; a quarter of a minute is not.
 MOST_WAITING, WORTH_SECONDS = 0.25, 60.0

@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from lifecycle.cost.checkpoint_interval import expected_checkpoints
-from lifecycle.engine.preflight.sample import Sample
-from lifecycle.engine.training.judging.learned import cross_fitted_linear
-from lifecycle.engine.training.validate import loss_of
-from lifecycle.gates.seeds import seeds_of, updates_of_stages
-from lifecycle.plan import monitored_rows, plan_of_counts
-from lifecycle.protocol.forecasts import RunTime, StepTime
-from lifecycle.protocol.jobs import PreflightJob
-from lifecycle.protocol.records import STAGES
-from lifecycle.protocol.trial import Trial
-from lifecycle.scoring import predict_rows
-from lifecycle.task import TARGET_STATE, fit_preprocessing
-from lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.cost.checkpoint_interval import expected_checkpoints
+from trainworthy.lifecycle.engine.preflight.sample import Sample
+from trainworthy.lifecycle.engine.training.judging.learned import cross_fitted_linear
+from trainworthy.lifecycle.engine.training.validate import loss_of
+from trainworthy.lifecycle.gates.seeds import seeds_of, updates_of_stages
+from trainworthy.lifecycle.plan import monitored_rows, plan_of_counts
+from trainworthy.lifecycle.protocol.forecasts import RunTime, StepTime
+from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.protocol.trial import Trial
+from trainworthy.lifecycle.scoring import predict_rows
+from trainworthy.lifecycle.task import TARGET_STATE, fit_preprocessing
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 # Enough for a network's and a regression's speed on many rows, few enough for preflight's minute.
 JUDGED_ROWS = 4000

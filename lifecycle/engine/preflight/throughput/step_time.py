@@ -16,19 +16,19 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from lifecycle.cost.energy import joules
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.checkpoints.writer import Writer
-from lifecycle.engine.training.loop import backward, train_step
-from lifecycle.engine.training.rows.loading import AHEAD, LoadedRows
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.techniques.compiled import compile_updates, uncompiled
-from lifecycle.engine.training.techniques.parts import move_average
-from lifecycle.plan import step_seed
-from lifecycle.progress import Progress
-from lifecycle.protocol.forecasts import StepTime
-from lifecycle.protocol.records import CurvePoint
-from lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
+from trainworthy.lifecycle.cost.energy import joules
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
+from trainworthy.lifecycle.engine.training.loop import backward, train_step
+from trainworthy.lifecycle.engine.training.rows.loading import AHEAD, LoadedRows
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.techniques.compiled import compile_updates, uncompiled
+from trainworthy.lifecycle.engine.training.techniques.parts import move_average
+from trainworthy.lifecycle.plan import step_seed
+from trainworthy.lifecycle.progress import Progress
+from trainworthy.lifecycle.protocol.forecasts import StepTime
+from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 
 # Updates that are told; few, since a terminal that is slow is slow at once.
 LOGGED = 20

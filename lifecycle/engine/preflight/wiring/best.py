@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import link_along
-from lifecycle.engine.training.state import LossFn
+from trainworthy.lifecycle.engine.outputs.free import link_along
+from trainworthy.lifecycle.engine.training.state import LossFn
 
 ROWS, STEPS = 64, 24
 # Probability of a class in its own rows less that in the others, at the outputs that the loss likes best. Label

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.wiring.confined import Box
-from lifecycle.engine.preflight.wiring.lowest import LossOf
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.wiring.confined import Box
+from trainworthy.lifecycle.engine.preflight.wiring.lowest import LossOf
+from trainworthy.lifecycle.gates.check import Found
 
 # Share of a fresh network's logits that lie at an end, where no gradient passes. A rectifier cuts off about half.
 CUT = 0.1

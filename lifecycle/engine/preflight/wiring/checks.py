@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from lifecycle.engine.preflight.wiring.causal import causal
-from lifecycle.engine.preflight.wiring.dependence import rows_apart
-from lifecycle.engine.preflight.wiring.gradients import frozen, gradients
-from lifecycle.engine.preflight.wiring.logits import logits
-from lifecycle.engine.preflight.wiring.modes import evaluation_changes_nothing, evaluation_repeats, modes
-from lifecycle.engine.preflight.wiring.padding import padding
-from lifecycle.engine.preflight.wiring.predictions import predictions
-from lifecycle.engine.preflight.wiring.reach import uses_inputs, uses_labels
-from lifecycle.gates.catalogue import check_of
-from lifecycle.gates.check import Check
+from trainworthy.lifecycle.engine.preflight.wiring.causal import causal
+from trainworthy.lifecycle.engine.preflight.wiring.dependence import rows_apart
+from trainworthy.lifecycle.engine.preflight.wiring.gradients import frozen, gradients
+from trainworthy.lifecycle.engine.preflight.wiring.logits import logits
+from trainworthy.lifecycle.engine.preflight.wiring.modes import evaluation_changes_nothing, evaluation_repeats, modes
+from trainworthy.lifecycle.engine.preflight.wiring.padding import padding
+from trainworthy.lifecycle.engine.preflight.wiring.predictions import predictions
+from trainworthy.lifecycle.engine.preflight.wiring.reach import uses_inputs, uses_labels
+from trainworthy.lifecycle.gates.catalogue import check_of
+from trainworthy.lifecycle.gates.check import Check
 
 CHECKS: tuple[Check[Any], ...] = (
     check_of("wiring.gradients", gradients),

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.outputs.free import Ends
-from lifecycle.engine.outputs.leaves import row_places
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.graph import leaves_of, nearest_leaves
-from lifecycle.engine.preflight.wiring.passes import few, forward, stirred
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.outputs.free import Ends
+from trainworthy.lifecycle.engine.outputs.leaves import row_places
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.graph import leaves_of, nearest_leaves
+from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, stirred
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 LAST_LAYERS, DRAWS, FACTORS = 3, 4, (10.0, 1000.0)
 # The length of a vector saturates whatever its sign: its lower end is met by small layers alone.

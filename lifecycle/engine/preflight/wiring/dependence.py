@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import at_rest, few, largest, losses, others, stirred
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import at_rest, few, largest, losses, others, stirred
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 # Share of what a row's own values do. Healthy networks are at 0, or at 1e-7 where terms cancel; a mean over eight
 # rows is at 0.05 and more.

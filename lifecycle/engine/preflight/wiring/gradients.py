@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.graph import leaves_of
-from lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred
-from lifecycle.engine.preflight.wiring.still_zero import keep_each_other, silent, without_pull
-from lifecycle.engine.preflight.wiring.teachers import ROWS, UPDATES, held_by, teachers, updates
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.graph import leaves_of
+from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred
+from trainworthy.lifecycle.engine.preflight.wiring.still_zero import keep_each_other, silent, without_pull
+from trainworthy.lifecycle.engine.preflight.wiring.teachers import ROWS, UPDATES, held_by, teachers, updates
+from trainworthy.lifecycle.gates.check import Found
 
 # Stirring of each look, and whether it is in training mode. In evaluation mode no path is dropped; stirred by twice its
 # own size a router of experts sends rows elsewhere.

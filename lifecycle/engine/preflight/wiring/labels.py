@@ -10,14 +10,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import NEAR_ONE
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best
-from lifecycle.engine.preflight.wiring.bounded import is_softmax
-from lifecycle.engine.preflight.wiring.numbers import falls_without_end
-from lifecycle.engine.preflight.wiring.passes import forward, spread
-from lifecycle.gates.check import Found
-from lifecycle.tasks import Kind
+from trainworthy.lifecycle.engine.outputs.free import NEAR_ONE
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best
+from trainworthy.lifecycle.engine.preflight.wiring.bounded import is_softmax
+from trainworthy.lifecycle.engine.preflight.wiring.numbers import falls_without_end
+from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.tasks import Kind
 
 _FIX = "a row may have any number of labels: torch.sigmoid(outputs) in predict, and in loss_fn "
 _FIX += "binary_cross_entropy_with_logits(outputs, targets, reduction='none').mean(dim=1)"

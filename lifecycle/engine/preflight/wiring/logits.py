@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.outputs.leaves import row_places
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.bounded import cut_logits, other_axis, without_logarithm
-from lifecycle.engine.preflight.wiring.confined import (
+from trainworthy.lifecycle.engine.outputs.leaves import row_places
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.bounded import cut_logits, other_axis, without_logarithm
+from trainworthy.lifecycle.engine.preflight.wiring.confined import (
     SHRUNK,
     Box,
     last_layers,
@@ -25,10 +25,16 @@ from lifecycle.engine.preflight.wiring.confined import (
     traced,
     widened,
 )
-from lifecycle.engine.preflight.wiring.lowest import LossOf, endless, held_losses, loss_of_outputs, lowest_loss_within
-from lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, stirred
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.wiring.lowest import (
+    LossOf,
+    endless,
+    held_losses,
+    loss_of_outputs,
+    lowest_loss_within,
+)
+from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, stirred
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 # Rows among which different targets are looked for.
 SEARCHED = 1024

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.confined import Box
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.confined import Box
 
 LossOf = Callable[[list[Tensor]], Tensor]
 

@@ -9,11 +9,20 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from lifecycle.engine.preflight.battery import same_random_numbers
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.gradients import claimed_frozen
-from lifecycle.engine.preflight.wiring.passes import batch_norm, buffers, few, floats, forward, largest, losses, stirred
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.gradients import claimed_frozen
+from trainworthy.lifecycle.engine.preflight.wiring.passes import (
+    batch_norm,
+    buffers,
+    few,
+    floats,
+    forward,
+    largest,
+    losses,
+    stirred,
+)
+from trainworthy.lifecycle.gates.check import Found
 
 # One row and a batch go through other kernels: float32 sums differ in their last digits, TF32's in the fourth.
 EQUAL, ALONE = 1e-5, 1e-2

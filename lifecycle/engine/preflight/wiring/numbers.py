@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import link_of, same
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import few, forward, stirred
-from lifecycle.errors import EvaluationError
-from lifecycle.gates.check import Found
-from lifecycle.tasks import Kind
+from trainworthy.lifecycle.engine.outputs.free import link_of, same
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, stirred
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.tasks import Kind
 
 ROWS, ROWS_OF_CONSTANT = 64, 1024
 # Of Rprop, whose steps grow by a fifth or halve: 1.2 ** 60 is 6e4 times the outputs' own spread.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.preflight.battery import same_random_numbers
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import few, forward
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward
+from trainworthy.lifecycle.gates.check import Found
 
 ROWS = 64
 # float32 sums of a whole row.

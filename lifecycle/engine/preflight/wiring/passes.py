@@ -18,10 +18,10 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
-from lifecycle.engine.preflight.battery import same_random_numbers
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.state import LossFn, TrainData
+from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.state import LossFn, TrainData
 
 # Eight rows show what mixes them: a mean over rows then weighs an eighth, and not a sixty-fourth.
 FEW_ROWS = 8

@@ -10,10 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.battery import same_random_numbers
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, forward, has_effect, others
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, forward, has_effect, others
+from trainworthy.lifecycle.gates.check import Found
 
 # Rows that are changed, so that some are long where lengths differ; positions that are enough to tell.
 ROWS, FEWEST = 64, 4

@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.free import link_along, lowest_loss, same
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places, of_size
-from lifecycle.engine.preflight.wiring.labels import predicted_labels
-from lifecycle.engine.preflight.wiring.numbers import falls_without_end, predicted_numbers
-from lifecycle.engine.preflight.wiring.passes import forward, spread
-from lifecycle.engine.training.state import LossFn
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.free import link_along, lowest_loss, same
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places, of_size
+from trainworthy.lifecycle.engine.preflight.wiring.labels import predicted_labels
+from trainworthy.lifecycle.engine.preflight.wiring.numbers import falls_without_end, predicted_numbers
+from trainworthy.lifecycle.engine.preflight.wiring.passes import forward, spread
+from trainworthy.lifecycle.engine.training.state import LossFn
+from trainworthy.lifecycle.gates.check import Found
 
 # Half of how far the outputs of the other classes lie above that of the row's own: this has a probability of 0.006.
 UNLIKELY = 2.0

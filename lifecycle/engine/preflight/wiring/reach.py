@@ -5,12 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.outputs.leaves import flat
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import few, floats, forward, has_effect, largest, losses, others, stirred
-from lifecycle.engine.preflight.wiring.positions import later_labels, later_values
-from lifecycle.engine.training.state import TrainData
-from lifecycle.gates.check import Found
+from trainworthy.lifecycle.engine.outputs.leaves import flat
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import (
+    few,
+    floats,
+    forward,
+    has_effect,
+    largest,
+    losses,
+    others,
+    stirred,
+)
+from trainworthy.lifecycle.engine.preflight.wiring.positions import later_labels, later_values
+from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.gates.check import Found
 
 # Rows among which another label, or another value, is looked for.
 SEARCHED = 20_000

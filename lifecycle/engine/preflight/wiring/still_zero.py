@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import few, losses
-from lifecycle.engine.preflight.wiring.teachers import ROWS, updates
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import few, losses
+from trainworthy.lifecycle.engine.preflight.wiring.teachers import ROWS, updates
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 MOST_TRIED = 8
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from lifecycle.engine.preflight.subject import Subject
-from lifecycle.engine.preflight.wiring.passes import few, losses
-from lifecycle.engine.training.loop import train_step
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.preflight.subject import Subject
+from trainworthy.lifecycle.engine.preflight.wiring.passes import few, losses
+from trainworthy.lifecycle.engine.training.loop import train_step
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 ROWS, UPDATES = 64, 2
 

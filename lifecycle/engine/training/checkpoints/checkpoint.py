@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from lifecycle.engine.training.checkpoints.made_with import made_with, resumed_elsewhere
-from lifecycle.engine.training.random_state import random_state, restore_random
-from lifecycle.engine.training.state import TrainState
-from lifecycle.errors import CheckpointError
-from lifecycle.identity import canonical_json, sha256_file
-from lifecycle.protocol.jobs import CheckpointRef
-from lifecycle.storage.checkpoints import checkpoint_path, checkpoints_in, verify_checkpoint
-from lifecycle.storage.state import sync_folder, write_atomic
+from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_with, resumed_elsewhere
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef
+from trainworthy.lifecycle.storage.checkpoints import checkpoint_path, checkpoints_in, verify_checkpoint
+from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
 
 KEEP = 2
 # Parts of a state by name that change no update.

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
-from lifecycle.engine.training.checkpoints.checkpoint import forget_after, load_checkpoint, load_newest
-from lifecycle.engine.training.checkpoints.writer import Writer
-from lifecycle.engine.training.state import TrainState
-from lifecycle.errors import CheckpointError
-from lifecycle.identity import sha256_file
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import CheckpointRef, Interruptions, TrainJob
-from lifecycle.storage.checkpoints import checkpoint_path, durable_folder, verify_checkpoint
+from trainworthy.lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import forget_after, load_checkpoint, load_newest
+from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.identity import sha256_file
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef, Interruptions, TrainJob
+from trainworthy.lifecycle.storage.checkpoints import checkpoint_path, durable_folder, verify_checkpoint
 
 
 class Checkpoints:

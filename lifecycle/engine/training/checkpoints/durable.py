@@ -7,10 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
-from lifecycle.engine.training.checkpoints.checkpoint import keep_newest
-from lifecycle.errors import CheckpointError
-from lifecycle.storage.checkpoints import verify_checkpoint
-from lifecycle.storage.state import sync_folder
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import keep_newest
+from trainworthy.lifecycle.errors import CheckpointError
+from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
+from trainworthy.lifecycle.storage.state import sync_folder
 
 
 def copy_checkpoint(path: Path, durable: Path) -> None:

@@ -7,14 +7,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lifecycle.cost.checkpoint_interval import DURABLE_SECONDS
-from lifecycle.engine.training.checkpoints.checkpoint import refuse_not_finite, state_dict, write_checkpoint
-from lifecycle.engine.training.checkpoints.copied import Buffers
-from lifecycle.engine.training.checkpoints.durable import copy_checkpoint
-from lifecycle.engine.training.state import TrainState
-from lifecycle.progress import say
-from lifecycle.protocol.jobs import CheckpointRef
-from lifecycle.storage.checkpoints import checkpoint_path
+from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import refuse_not_finite, state_dict, write_checkpoint
+from trainworthy.lifecycle.engine.training.checkpoints.copied import Buffers
+from trainworthy.lifecycle.engine.training.checkpoints.durable import copy_checkpoint
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import CheckpointRef
+from trainworthy.lifecycle.storage.checkpoints import checkpoint_path
 
 
 class Stored(NamedTuple):

@@ -29,14 +29,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from lifecycle.plan import stage_rows
-from lifecycle.protocol.jobs import Rows
-from lifecycle.protocol.records import Estimate
-from lifecycle.protocol.results import Learned
-from lifecycle.tasks import Kind
-from lifecycle.tasks.baselines import fit_baselines
-from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
-from lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.jobs import Rows
+from trainworthy.lifecycle.protocol.records import Estimate
+from trainworthy.lifecycle.protocol.results import Learned
+from trainworthy.lifecycle.tasks import Kind
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 PERMUTATIONS, LEAST_PERMUTED = 5, 10
 REFITS = 5

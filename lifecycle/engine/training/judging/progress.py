@@ -10,18 +10,18 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lifecycle.data.rows import read_rows
-from lifecycle.engine.training.prepare import Prepared, seed_everything
-from lifecycle.engine.training.random_state import random_kept
-from lifecycle.engine.training.recipe import make_model
-from lifecycle.engine.training.state import TrainState
-from lifecycle.engine.training.watching.progressive import undisturbed
-from lifecycle.plan import stage_rows
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.protocol.results import Progress
-from lifecycle.scoring import chunk_rows, predict_rows
-from lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
-from lifecycle.tasks.labels import kind_of_rows, labels_of
+from trainworthy.lifecycle.data.rows import read_rows
+from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.recipe import make_model
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.watching.progressive import undisturbed
+from trainworthy.lifecycle.plan import stage_rows
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.protocol.results import Progress
+from trainworthy.lifecycle.scoring import chunk_rows, predict_rows
+from trainworthy.lifecycle.tasks.interval import MINIMUM_GROUPS, mean_estimate
+from trainworthy.lifecycle.tasks.labels import kind_of_rows, labels_of
 
 # Of the stage's rows, at most: two forward passes, and known surely enough.
 MOST_ROWS = 4096

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from lifecycle.engine.training.monitors.curve import ConstantPredictions, Overfitting, Plateau, RiseAboveBest
-from lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
-from lifecycle.engine.training.monitors.gradients import NotZeroed, StaleGradients
-from lifecycle.engine.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
-from lifecycle.engine.training.monitors.monitor import Monitor
-from lifecycle.engine.training.monitors.resolution import rounds_away
-from lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
-from lifecycle.engine.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
-from lifecycle.engine.training.state import TrainState
-from lifecycle.plan import Plan
+from trainworthy.lifecycle.engine.training.monitors.curve import (
+    ConstantPredictions,
+    Overfitting,
+    Plateau,
+    RiseAboveBest,
+)
+from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
+from trainworthy.lifecycle.engine.training.monitors.gradients import NotZeroed, StaleGradients
+from trainworthy.lifecycle.engine.training.monitors.layers import DeadLayer, NotOptimized, Unchanged
+from trainworthy.lifecycle.engine.training.monitors.monitor import Monitor
+from trainworthy.lifecycle.engine.training.monitors.resolution import rounds_away
+from trainworthy.lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+from trainworthy.lifecycle.engine.training.monitors.updates import RoundedAway, UpdateRatio, WeightsShrink
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.plan import Plan
 
 
 def all_monitors(

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from lifecycle.engine.training.monitors.monitor import Finding, Severity
-from lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 
 class Base:

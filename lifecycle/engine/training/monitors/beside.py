@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from lifecycle.engine.training.state import TrainData, TrainState
+from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 
 # Rows of a batch whose contents are looked at.
 MOST_ROWS = 4096

@@ -15,9 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engine.training.monitors.beside import content_of, gpu_busy, left_out, replica_checksums, row_sums
-from lifecycle.engine.training.state import TrainState
-from lifecycle.protocol.signals import SAMPLE_EVERY, Layer, Sample
+from trainworthy.lifecycle.engine.training.monitors.beside import (
+    content_of,
+    gpu_busy,
+    left_out,
+    replica_checksums,
+    row_sums,
+)
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Layer, Sample
 
 MOST_ELEMENTS, MOST_ROWS, MOST_FEATURES, MOST_LAYERS = 512, 128, 32, 64
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.windows import Window, window_of
-from lifecycle.protocol.records import CurvePoint
-from lifecycle.protocol.signals import WINDOW, Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.windows import Window, window_of
+from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
 # Share of the planned updates after which a training that has not moved is told, and how many at least.
 FLAT_AFTER, FLAT_STEPS = 0.25, 60

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.rules import NOT_FINITE, RULES, SPIKES
-from lifecycle.engine.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Told
-from lifecycle.engine.training.state import Recipe
-from lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.rules import NOT_FINITE, RULES, SPIKES
+from trainworthy.lifecycle.engine.training.monitors.told import JUMP, JUST_BEFORE, LATELY, Context, Told
+from trainworthy.lifecycle.engine.training.state import Recipe
+from trainworthy.lifecycle.protocol.records import Alarm
 
 __all__ = ["Cause", "Context", "Diagnosis", "context_of", "diagnose", "diagnosed", "likely", "of_alarms"]
 

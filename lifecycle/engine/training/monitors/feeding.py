@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.protocol.signals import WINDOW, Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
 # Batches that came again within a pass. Of row numbers one would do; of contents, rows may be alike by nature.
 REPEATED = 2

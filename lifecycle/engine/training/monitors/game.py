@@ -7,11 +7,11 @@ import copy
 import torch
 from torch import Tensor
 
-from lifecycle.engine.outputs.slope import extreme_slopes, in_float64, slope_over_gradient
-from lifecycle.engine.training.random_state import random_kept
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.engine.outputs.slope import extreme_slopes, in_float64, slope_over_gradient
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 
 # By which share the slope along all gradients differs from their size, for each to be asked alone; and what is turned
 # round. Of ten pairs of adversaries one is at -1.00 to -1.02. Straight-through, detached weights, held codebooks and

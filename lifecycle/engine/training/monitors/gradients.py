@@ -8,9 +8,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, ClassVar
 
-from lifecycle.engine.training.monitors.base import Base, named
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.protocol.signals import WINDOW, Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base, named
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
 # Updates in a row with equal gradients. Norms of float32 of other rows are equal to the last bit in one of about 1e7.
 EQUAL = 3

@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.processor import waits_for_cores
-from lifecycle.progress import say
-from lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.processor import waits_for_cores
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.signals import FIRST_UPDATE_SECONDS
 
 # An update hangs if it takes so many times the usual one, and so many seconds.
 FACTOR, FEWEST_SECONDS = 50.0, 300.0

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fnmatch import fnmatch
 from typing import ClassVar
 
-from lifecycle.engine.training.monitors.base import Base, named
-from lifecycle.engine.training.monitors.monitor import Finding, Severity
-from lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base, named
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 # Samples in a row that must show it. One is not enough: a head that starts at zero gives zeros before its first update,
 # and a rate that starts at zero leaves all weights as they are.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from lifecycle.protocol.records import CurvePoint
-from lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 Severity = Literal["critical", "warning"]
 

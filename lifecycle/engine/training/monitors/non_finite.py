@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.diagnosis import NO_CONTEXT, diagnosed
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.engine.training.monitors.told import Context
-from lifecycle.protocol.records import Alarm
-from lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import NO_CONTEXT, diagnosed
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.told import Context
+from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 # More names say no more.
 NAMED = 5

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.spec.training import Action, MonitorsSpec
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.spec.training import Action, MonitorsSpec
 
 # A training that leaves out so many batches one after the other trains on nothing.
 MOST_IN_A_ROW = 10

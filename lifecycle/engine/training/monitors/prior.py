@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from lifecycle.engine.outputs.constant import constant_losses
-from lifecycle.engine.training.random_state import random_state, restore_random
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.rows.spread import spread_rows
-from lifecycle.engine.training.state import Recipe, TrainData
+from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
 
 # The reference is searched for by some hundred evaluations of the loss: on a language model's outputs too many.
 MOST_ROWS, FEWEST_ROWS, MOST_NUMBERS = 512, 64, 2**20

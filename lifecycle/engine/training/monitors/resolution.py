@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.state import TrainState
 
 
 def rounds_away(state: TrainState, name: str, norm: float, gradient_norm: float) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import ClassVar
 
-from lifecycle.engine.training.monitors.base import Base, named
-from lifecycle.engine.training.monitors.monitor import Finding, Severity
-from lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base, named
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 # Samples that a growth is judged by: the newer half of all, at least so many.
 FEWEST_SAMPLES = 8

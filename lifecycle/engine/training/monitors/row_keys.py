@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lifecycle.engine.training.prepare import Prepared
-from lifecycle.engine.training.random_state import random_state, restore_random
-from lifecycle.engine.training.state import TrainState
-from lifecycle.plan import Plan
-from lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
+from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 
 NAMED_ROWS = 20
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.engine.training.monitors.told import JUST_BEFORE, Rule
+from trainworthy.lifecycle.engine.training.monitors.told import JUST_BEFORE, Rule
 
 # Change over norm below which a training at its full rate goes nowhere: 138 healthy ones reached 0.0005 or more.
 TINY_RATIO = 3e-5

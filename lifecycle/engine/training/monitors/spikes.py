@@ -17,10 +17,10 @@ import statistics
 from collections import deque
 from typing import Any
 
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.monitor import Finding, Severity
-from lifecycle.engine.training.monitors.non_finite import finite
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
+from trainworthy.lifecycle.protocol.signals import Signals
 
 # Updates that the newest are held against, and how many are needed; how many the newest are.
 WINDOW, FEWEST, NEWEST = 128, 20, 8

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 
 # A spike at most this many updates before is the beginning of what follows.
 JUST_BEFORE = 20

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.monitor import Finding, Severity
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.protocol.signals import Signals
 
 # Of the updates, every so many are kept, and so many of these are looked at together.
 KEEP_EVERY, KEPT = 4, 40

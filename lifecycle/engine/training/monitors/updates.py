@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from lifecycle.engine.training.monitors.base import Base, named
-from lifecycle.engine.training.monitors.monitor import Finding
-from lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
+from trainworthy.lifecycle.engine.training.monitors.base import Base, named
+from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
 
 # Change over norm of all parameters together: at most 0.03 in two samples in a row and 0.08 in one, on 138 healthy odd
 # trainings.

@@ -16,23 +16,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.engine.training.monitors.base import Base
-from lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
-from lifecycle.engine.training.monitors.diagnosis import context_of, diagnosed, of_alarms
-from lifecycle.engine.training.monitors.heartbeat import Heartbeat
-from lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
-from lifecycle.engine.training.monitors.non_finite import NonFinite, bad_names, bad_parameters, finite
-from lifecycle.engine.training.monitors.policy import Policy, hardest
-from lifecycle.engine.training.monitors.row_keys import NO_ROWS, NamedRows
-from lifecycle.engine.training.monitors.spikes import Spikes
-from lifecycle.engine.training.monitors.trends import Trends
-from lifecycle.engine.training.monitors.updates import update_ratio
-from lifecycle.engine.training.random_state import torch_states
-from lifecycle.engine.training.state import Recipe, TrainState, Update
-from lifecycle.engine.training.watching.clock import DATA
-from lifecycle.protocol.records import Alarm, CurvePoint
-from lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
-from lifecycle.spec.training import MonitorsSpec
+from trainworthy.lifecycle.engine.training.monitors.base import Base
+from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
+from trainworthy.lifecycle.engine.training.monitors.diagnosis import context_of, diagnosed, of_alarms
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
+from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
+from trainworthy.lifecycle.engine.training.monitors.non_finite import NonFinite, bad_names, bad_parameters, finite
+from trainworthy.lifecycle.engine.training.monitors.policy import Policy, hardest
+from trainworthy.lifecycle.engine.training.monitors.row_keys import NO_ROWS, NamedRows
+from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
+from trainworthy.lifecycle.engine.training.monitors.trends import Trends
+from trainworthy.lifecycle.engine.training.monitors.updates import update_ratio
+from trainworthy.lifecycle.engine.training.random_state import torch_states
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainState, Update
+from trainworthy.lifecycle.engine.training.watching.clock import DATA
+from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
+from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
+from trainworthy.lifecycle.spec.training import MonitorsSpec
 
 # Signals of the newest updates and the newest closer looks, for who records what led to an alarm.
 KEPT_SIGNALS, KEPT_SAMPLES = 200, 5

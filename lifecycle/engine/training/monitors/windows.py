@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lifecycle.protocol.signals import Signals
+from trainworthy.lifecycle.protocol.signals import Signals
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from lifecycle.identity import canonical_json, deciding_packages, sha256_file, sha256_json
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.storage.state import write_atomic
-from lifecycle.task import Task
+from trainworthy.lifecycle.identity import canonical_json, deciding_packages, sha256_file, sha256_json
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.lifecycle.task import Task
 
 Tensors = dict[str, "torch.Tensor"]
 

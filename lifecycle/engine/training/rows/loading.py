@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lifecycle.engine.training.state import Augment, Inputs, Recipe, TrainData
-from lifecycle.error_causes import BatchError, storage_errno
-from lifecycle.plan import Plan, step_seed
-from lifecycle.task import line_of
+from trainworthy.lifecycle.engine.training.state import Augment, Inputs, Recipe, TrainData
+from trainworthy.lifecycle.error_causes import BatchError, storage_errno
+from trainworthy.lifecycle.plan import Plan, step_seed
+from trainworthy.lifecycle.task import line_of
 
 # Batches that a loader keeps ready: one that took longer than usual is made up for.
 AHEAD = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import TrainData
 
 
 def spread_rows(data: TrainData | LoadedRows, most: int) -> Tensor:

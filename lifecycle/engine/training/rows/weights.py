@@ -15,9 +15,9 @@ import math
 
 import numpy as np
 
-from lifecycle.errors import DatasetError
-from lifecycle.oversampling import Oversampled
-from lifecycle.spec.training import ClassWeights
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.lifecycle.oversampling import Oversampled
+from trainworthy.lifecycle.spec.training import ClassWeights
 
 
 def row_weights(

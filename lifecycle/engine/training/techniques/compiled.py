@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from lifecycle.errors import TrainingError
-from lifecycle.progress import say
+from trainworthy.lifecycle.errors import TrainingError
+from trainworthy.lifecycle.progress import say
 
 FIX = "install a C++ compiler (g++, with Python's headers; on CUDA triton) or remove training.compile"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lifecycle.engine.training.prepare import Prepared
-from lifecycle.engine.training.techniques.evaluation_time import regression_seconds, tensor_seconds_a_row
-from lifecycle.plan import Plan
-from lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.techniques.evaluation_time import regression_seconds, tensor_seconds_a_row
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
 
 
 class Deadline:

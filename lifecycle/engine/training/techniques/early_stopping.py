@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.spec.training import EarlyStoppingSpec
+from trainworthy.lifecycle.spec.training import EarlyStoppingSpec
 
 
 class EarlyStopping:

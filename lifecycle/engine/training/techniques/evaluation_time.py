@@ -7,13 +7,13 @@ import math
 import time
 from collections.abc import Callable
 
-from lifecycle.engine.training.prepare import Prepared
-from lifecycle.engine.training.random_state import random_kept
-from lifecycle.errors import EvaluationError
-from lifecycle.plan import Plan
-from lifecycle.protocol.jobs import TrainJob
-from lifecycle.tasks.baselines import fit_baselines
-from lifecycle.tasks.labels import kind_of_rows
+from trainworthy.lifecycle.engine.training.prepare import Prepared
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.tasks.baselines import fit_baselines
+from trainworthy.lifecycle.tasks.labels import kind_of_rows
 
 # Long enough that what a call costs by itself does not count.
 ENOUGH_SECONDS = 0.1

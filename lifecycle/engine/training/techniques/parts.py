@@ -7,11 +7,11 @@ from contextlib import nullcontext
 
 import torch
 
-from lifecycle.engine.training.state import Stateful, TrainState
-from lifecycle.engine.training.techniques.average import Average
-from lifecycle.engine.training.techniques.early_stopping import EarlyStopping
-from lifecycle.engine.training.techniques.scaler import scaler_of
-from lifecycle.spec.training import TrainingSpec
+from trainworthy.lifecycle.engine.training.state import Stateful, TrainState
+from trainworthy.lifecycle.engine.training.techniques.average import Average
+from trainworthy.lifecycle.engine.training.techniques.early_stopping import EarlyStopping
+from trainworthy.lifecycle.engine.training.techniques.scaler import scaler_of
+from trainworthy.lifecycle.spec.training import TrainingSpec
 
 
 def make_parts(

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lifecycle.errors import TrainingError, did_you_mean
+from trainworthy.lifecycle.errors import TrainingError, did_you_mean
 
 
 class Recomputed:

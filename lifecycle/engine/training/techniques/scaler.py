@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lifecycle.spec.training import Precision
+from trainworthy.lifecycle.spec.training import Precision
 
 START, FACTOR, INTERVAL = 65_536.0, 2.0, 2_000
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.protocol.records import CurvePoint
 
 
 @dataclass

@@ -15,16 +15,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lifecycle.engine.training.loop import autocast
-from lifecycle.engine.training.random_state import random_kept
-from lifecycle.engine.training.rows.loading import LoadedRows
-from lifecycle.engine.training.state import Recipe, TrainData, TrainState
-from lifecycle.engine.training.watching.curve import curve_point
-from lifecycle.errors import EvaluationError
-from lifecycle.evaluation.slices import coded, slice_codes
-from lifecycle.plan import Plan
-from lifecycle.protocol.checks import FEWEST_ROWS
-from lifecycle.protocol.records import CurvePoint
+from trainworthy.lifecycle.engine.training.loop import autocast
+from trainworthy.lifecycle.engine.training.random_state import random_kept
+from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.state import Recipe, TrainData, TrainState
+from trainworthy.lifecycle.engine.training.watching.curve import curve_point
+from trainworthy.lifecycle.errors import EvaluationError
+from trainworthy.lifecycle.evaluation.slices import coded, slice_codes
+from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS
+from trainworthy.lifecycle.protocol.records import CurvePoint
 
 # A column of more values would fill the record with windows that say nothing.
 MOST_VALUES = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from lifecycle.spec.training import ProfileSpec
+from trainworthy.lifecycle.spec.training import ProfileSpec
 
 NAME = "trace.json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 
-from lifecycle.engine.training.monitors.watch import Watch
-from lifecycle.protocol.signals import Sample
-from lifecycle.storage.metrics_file import WindowSignals
+from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.protocol.signals import Sample
+from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 
 
 def window_signals(watch: Watch, step: int, updates: int) -> WindowSignals | None:
