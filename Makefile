@@ -86,7 +86,7 @@ spark: $(READY)  ## add Spark to .venv, for validation: {engine: spark}; it need
 check: $(READY)  ## what a contributor runs before a commit
 	ruff format --check .
 	ruff check .
-	lint-imports
+	PYTHONPATH=src lint-imports
 	basedpyright --baselinemode=lock
 
 ui: PORT ?= 3000

@@ -74,7 +74,7 @@ def judged(folder: Path, name: str, job: str = "train_toy") -> tuple[dict[str, s
     named = {"TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases")}
     told = ["-c", str(config)] if job.startswith("train") else []
     command = ["-m", "dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions", "-j", job, *told]
-    usage = run([sys.executable, *command], {**os.environ, "PYTHONPATH": str(PROJECT), **named}, PROJECT)
+    usage = run([sys.executable, *command], {**os.environ, "PYTHONPATH": str(PROJECT / "src"), **named}, PROJECT)
     return statuses(state, "toy"), usage
 
 

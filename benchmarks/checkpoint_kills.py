@@ -51,7 +51,7 @@ IMPORTS = (
     "trainworthy.lifecycle.engine.training.stage", "trainworthy.lifecycle.engine.training.judging.learned",
 )  # fmt: skip
 Life = subprocess.Popen[bytes] | ForkServerProcess
-ENVIRONMENT = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+ENVIRONMENT = {"PYTHONPATH": str(PROJECT / "src"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 class Lives(NamedTuple):

@@ -31,7 +31,7 @@ def main() -> None:
 def measure(words: Sequence[str], repeats: int) -> list[Usage]:
     """Fresh processes of `trainworthy`, without the first."""
     command = [sys.executable, "-m", "trainworthy.pipeline.cli", *words]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
     return [run(command, environment, PROJECT) for _ in range(repeats + 1)][1:]
 
 

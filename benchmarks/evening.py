@@ -106,7 +106,7 @@ def end_of(name: str, check: bool) -> str:
         (folder / "project" / "use_cases").mkdir(parents=True)
         os.environ |= {
             "TRAINWORTHY_USE_CASES": str(folder / "project" / "use_cases"),
-            "TRAINWORTHY_VAR": str(folder / "state"), "PYTHONPATH": str(PROJECT),
+            "TRAINWORTHY_VAR": str(folder / "state"), "PYTHONPATH": str(PROJECT / "src"),
         }  # fmt: skip
         asked = replace(Request("shop", write(name, folder), "bought", "at", None, (), None), **case.asked)
         try:

@@ -81,7 +81,8 @@ def evening(table: Table, name: str, folder: Path, wheels: Path, *, train: bool)
     (root / "use_cases").mkdir(parents=True)
     table.rows(wheels).to_csv(folder / "rows.csv", index=False)
     environment = os.environ | {
-        "TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases"), "PYTHONPATH": str(PROJECT),
+        "TRAINWORTHY_VAR": str(state), "TRAINWORTHY_USE_CASES": str(root / "use_cases"),
+        "PYTHONPATH": str(PROJECT / "src"),
     }  # fmt: skip
     job = ["-j", f"train_{name}", "-c", str(root / "use_cases" / name / "first_model.yaml")]
     execute = ["dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions"]

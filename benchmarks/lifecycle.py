@@ -130,7 +130,9 @@ def variants(folder: Path, empty_assets: int = len(STEPS)) -> dict[str, Variant]
 
 
 def _python(*arguments: str, ends: int = 0, **environment: str) -> Usage:
-    return run([sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(PROJECT), **environment}, PROJECT, ends)
+    return run(
+        [sys.executable, *arguments], {**os.environ, "PYTHONPATH": str(PROJECT / "src"), **environment}, PROJECT, ends
+    )
 
 
 def _job(module: str, job: str, **environment: str) -> Usage:

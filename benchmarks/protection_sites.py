@@ -50,7 +50,8 @@ class Site:
 def module_files() -> dict[str, Path]:
     """Each module of the packages by its dotted name."""
     files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
-    named = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+    dotted = ((path, ".".join(("trainworthy", *path.relative_to(ROOT).with_suffix("").parts))) for path in files)
+    named = {name.removesuffix(".__init__"): path for path, name in dotted}
     return {name: path for name, path in named.items() if not name.startswith(WORDS_ONLY)}
 
 

@@ -79,7 +79,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.root, self.state, self.kept = folder / "project", folder / "state", folder / "kept"
         self.environment = {
-            **os.environ, "PYTHONPATH": str(PROJECT), "TRAINWORTHY_VAR": str(self.state),
+            **os.environ, "PYTHONPATH": str(PROJECT / "src"), "TRAINWORTHY_VAR": str(self.state),
             "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
         }  # fmt: skip
         self._rows: dict[str, Rows] = {}

@@ -42,7 +42,7 @@ def job_command(job: str, *arguments: str) -> list[str]:
 
 def run_job(job: str, *arguments: str, **environment: str) -> Usage:
     """Run a job in a fresh process; it must end well."""
-    return run(job_command(job, *arguments), {**os.environ, "PYTHONPATH": str(PROJECT), **environment}, PROJECT)
+    return run(job_command(job, *arguments), {**os.environ, "PYTHONPATH": str(PROJECT / "src"), **environment}, PROJECT)
 
 
 def committed(root: Path) -> Path:

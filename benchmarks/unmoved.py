@@ -86,12 +86,12 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
 def trained(tree: Path, state: Path, version: str) -> Trained:
     """Train by the tree's code into the new folder `state`; the training must end well."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINWORTHY_", "DAGSTER_HOME"))}
-    environment = kept | {"PYTHONPATH": str(tree), "TRAINWORTHY_VAR": str(state)}
+    environment = kept | {"PYTHONPATH": str(tree / "src"), "TRAINWORTHY_VAR": str(state)}
     state.mkdir()
     found = _said(
         [sys.executable, "-c", "import trainworthy.lifecycle; print(trainworthy.lifecycle.__file__)"], environment, tree
     )
-    assert Path(found.strip()) == tree / "lifecycle" / "__init__.py", f"the code of {found}, not of {tree}"
+    assert Path(found.strip()) == tree / "src/trainworthy/lifecycle/__init__.py", f"the code of {found}, not of {tree}"
     (config := state / "run.json").write_text(
         json.dumps({"resources": {"intent": {"config": {"dataset_version": version}}}})
     )

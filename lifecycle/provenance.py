@@ -16,7 +16,7 @@ from trainworthy.lifecycle.protocol.records import Provenance
 
 # Trainworthy itself: a result is as much its code's as the use case's.
 PRODUCT = Path(__file__).resolve().parent.parent
-OUR_CODE = ("lifecycle", "expectations", "resources", "assets", "pipeline")
+OUR_CODE = ("lifecycle", "expectations", "resources", "assets", "pipeline", "src")
 
 
 def git_state(folder: Path) -> tuple[str | None, bool | None]:

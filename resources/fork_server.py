@@ -7,8 +7,8 @@ thing: children share the server's hash seed, and with it the order of sets. Wha
 hang on that (promotion's rerun of the first steps) asks for a process of its own.
 
 The server and its child end with whoever started them, by the kernel (PR_SET_PDEATHSIG); where there is no such signal,
-and wherever the server cannot be asked, each worker is a process of its own. `python -m trainworthy.resources.fork_server
-DESCRIPTOR` serves one socket until its other end is closed.
+and wherever the server cannot be asked, each worker is a process of its own.
+`python -m trainworthy.resources.fork_server DESCRIPTOR` serves one socket until its other end is closed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Leader(Protocol):
 
 
 def start_worker(arguments: Sequence[str], environment: Mapping[str, str], lock: int, *, fresh: bool = False) -> Leader:
-    """Start `python -m trainworthy.lifecycle.worker --lock LOCK ARGUMENTS` in a session of its own; it holds the lock's descriptor.
+    """Start `python -m trainworthy.lifecycle.worker --lock LOCK ARGUMENTS` in a session of its own.
+
+    It holds the lock's descriptor.
 
     `fresh`: as a process of its own, whatever the server could do.
     """
@@ -229,6 +231,9 @@ def _work(request: Mapping[str, Any], descriptors: Sequence[int], path: Sequence
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.path[:] = [request["folder"], *os.environ.get("PYTHONPATH", "").split(os.pathsep), *path]
+    # The server has these two packages from where it was started; the worker finds its own.
+    for name in ("trainworthy", "trainworthy.resources", "trainworthy.earlier_name"):
+        sys.modules.pop(name, None)
     # Drawn anew in each process; Python's own generator sees to itself.
     np.random.seed()
     from trainworthy.lifecycle.worker import main as work

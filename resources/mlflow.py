@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from trainworthy.lifecycle.identity import DECIDING_PACKAGES, sha256_json
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
 from trainworthy.resources.mlflow_folder import settle, source_of
-from trainworthy.resources.settings import PROJECT, read_settings
+from trainworthy.resources.settings import IMPORTED_FROM, PACKAGES, read_settings
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -335,13 +336,23 @@ def _save_pyfunc(path: Path, artifact: Path) -> None:
     import mlflow.pyfunc
 
     needed = (*DECIDING_PACKAGES, *(("pillow",) if file_columns(artifact) else ()), "mlflow")
-    mlflow.pyfunc.save_model(
-        str(path),
-        python_model=str(PROJECT / "resources" / "served_model.py"),
-        artifacts={"artifact": str(artifact)},
-        code_paths=[str(PROJECT / "lifecycle")],
-        pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        mlflow.pyfunc.save_model(
+            str(path),
+            python_model=str(PACKAGES / "resources" / "served_model.py"),
+            artifacts={"artifact": str(artifact)},
+            code_paths=[str(_loader(Path(folder)))],
+            pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
+        )
+
+
+def _loader(folder: Path) -> Path:
+    """trainworthy/ with lifecycle alone, made in the folder: MLflow keeps a copy beside the model, by its name."""
+    made = folder / "trainworthy"
+    shutil.copytree(PACKAGES / "lifecycle", made / "lifecycle", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("__init__.py", "earlier_name.py"):
+        shutil.copy(IMPORTED_FROM / "trainworthy" / name, made)
+    return made
 
 
 def _create(database: Path) -> None:

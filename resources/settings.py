@@ -1,8 +1,10 @@
 """Where things live: three environment variables, and the folders they default to.
 
-TRAINWORTHY_VAR        the state folder; default var/ beside the project's pyproject.toml
+TRAINWORTHY_VAR        the state folder; default var/ of the project
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
 TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
+
+The project is the checkout; of an installed Trainworthy it is the folder where a command starts.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from pathlib import Path
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
 
-PROJECT = Path(__file__).resolve().parent.parent
+# Where the packages lie: the checkout, or trainworthy/ in site-packages.
+PACKAGES = Path(__file__).resolve().parent.parent
+# What trainworthy is imported from: the checkout's src/, or site-packages.
+IMPORTED_FROM = Path(__file__).absolute().parents[2]
+PROJECT = PACKAGES if (PACKAGES / "pyproject.toml").is_file() else Path.cwd()
 DURABLE = "TRAINWORTHY_DURABLE"
 
 
@@ -39,7 +45,7 @@ def read_settings() -> Settings:
     return Settings(
         var=var,
         use_cases=tuple(folder.resolve() for folder in folders),
-        prices=PROJECT / "prices.yaml",
+        prices=own if (own := PROJECT / "prices.yaml").is_file() else PACKAGES / "prices.yaml",
         durable=_durable(),
     )
 

@@ -22,7 +22,7 @@ from trainworthy.lifecycle.worker import read_result
 from trainworthy.resources.fork_server import start_worker
 from trainworthy.resources.memory_seen import MemoryWatch
 from trainworthy.resources.process_group import run_group
-from trainworthy.resources.settings import PROJECT
+from trainworthy.resources.settings import IMPORTED_FROM
 
 # Threads that wait actively starve each other on a busy machine: the full stage of flights took 13 s on an idle one
 # and 130 s under load. Below level 6 torch's profiler writes a line on stderr for each start and stop. A crash of
@@ -88,7 +88,9 @@ def _written(out: Path) -> tuple[int, int] | None:
 
 
 def _python_path() -> str:
-    return os.pathsep.join(part for part in (str(PROJECT), os.environ.get("PYTHONPATH", "")) if part)
+    """Of the worker: it shall import the Trainworthy that started it. An installed one is found by any process."""
+    own = "" if IMPORTED_FROM.name in ("site-packages", "dist-packages") else str(IMPORTED_FROM)
+    return os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH", "")) if part)
 
 
 def worker_error(

@@ -2,10 +2,10 @@
 
 Changed is what differs from the commit where this branch left main, and what git does not know yet. Imports are read
 from the sources, those in functions and for types as well; a test also imports the conftest.py around it. What is used
-without an import counts as one: a module that a string names, as in `python -m trainworthy.lifecycle.worker` or a monkeypatch; and
-a file that is no module where a string names it, or its folder where its own name is a common one (use_case.yaml). A
-file that nothing names is taken for the modules beside it. A text (.md) is named by tests alone: a message that points
-to it works as before.
+without an import counts as one: a module that a string names, as in `python -m trainworthy.lifecycle.worker` or a
+monkeypatch; and a file that is no module where a string names it, or its folder where its own name is a common one
+(use_case.yaml). A file that nothing names is taken for the modules beside it. A text (.md) is named by tests alone: a
+message that points to it works as before.
 
 So a test that starts a process depends on all that runs there, as far as its command names a module. The tests of whole
 runs in tests/pipeline depend on everything: they are left to `make test` unless the change lies in WHOLE_RUNS_OF, or
@@ -31,6 +31,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAIN = ("main", "origin/main", "HEAD")
+PACKAGES = ("lifecycle/", "expectations/", "resources/", "assets/", "pipeline/")
 WHOLE_RUNS, WHOLE_RUNS_OF = "tests/pipeline/", ("assets/", "pipeline/", "resources/", "tests/")
 # Found by the path that a test or a use case gives, and never imported by its dotted name.
 LOADED_BY_PATH = ("use_cases/", "tests/toy/")
@@ -169,6 +170,8 @@ def _importers(sources: Mapping[str, Source]) -> dict[str, set[str]]:
 
 
 def _dotted(path: str) -> str:
+    """The name that a file is imported by: src/trainworthy holds links to the packages."""
+    path = f"trainworthy/{path}" if path.startswith(PACKAGES) else path.removeprefix("src/")
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 

@@ -10,7 +10,9 @@ TREE = {
     "lifecycle/__init__.py": "",
     "lifecycle/names.py": "LONG = 1",
     "lifecycle/lazy.py": "def late():\n    from trainworthy.lifecycle.names import LONG\n    return LONG",
-    "lifecycle/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from trainworthy.lifecycle.names import LONG",
+    "lifecycle/typed.py": (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from trainworthy.lifecycle.names import LONG"
+    ),
     "lifecycle/worker.py": "from trainworthy.lifecycle import lazy",
     "lifecycle/other.py": "",
     "lifecycle/page.html": "",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 
-PAGES = Path(__file__).parents[2] / "docs" / "preflight"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "preflight"
 _INTRODUCTION = """# The checks of preflight
 
 Each has a standard id, which is what a terminal, an annotation, the JUnit file, the report and

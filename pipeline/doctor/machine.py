@@ -15,7 +15,7 @@ from trainworthy.lifecycle.errors import NotifierError, did_you_mean
 from trainworthy.lifecycle.protocol.checks import CheckResult, holds
 from trainworthy.lifecycle.storage.state import LEAST_FREE_BYTES
 from trainworthy.resources.notifier import WEBHOOK, webhook
-from trainworthy.resources.settings import DURABLE, PROJECT, Settings
+from trainworthy.resources.settings import DURABLE, PACKAGES, PROJECT, Settings
 
 PYTHONS = ((3, 11), (3, 14))
 # The demo leaves 0.2 GB and needs about as much again while it runs; a dataset version is kept three times.
@@ -42,9 +42,9 @@ def packages(settings: Settings) -> Iterator[CheckResult]:
     """Every dependency of pyproject.toml is installed in its range; other versions than constraints.txt are told."""
     from packaging.requirements import Requirement
 
-    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    declared = [one for one in map(Requirement, _dependencies()) if one.marker is None or one.marker.evaluate()]
     wrong = []
-    for requirement in map(Requirement, declared):
+    for requirement in declared:
         found = installed(requirement.name)
         if found is None or not requirement.specifier.contains(found, prereleases=True):
             wrong.append(f"{requirement} (found {found or 'none'})")
@@ -52,6 +52,14 @@ def packages(settings: Settings) -> Iterator[CheckResult]:
     yield holds("packages", not wrong, evidence=evidence, fix="make setup")
     yield from _exact_versions(PROJECT / "constraints.txt")
     yield from _torch()
+
+
+def _dependencies() -> list[str]:
+    """As pyproject.toml has them, which an editable install may be older than; an installed Trainworthy has none."""
+    declared = PROJECT / "pyproject.toml"
+    if PROJECT != PACKAGES:
+        return metadata.requires("trainworthy") or []
+    return tomllib.loads(declared.read_text(encoding="utf-8"))["project"]["dependencies"]
 
 
 def _exact_versions(constraints: Path) -> Iterator[CheckResult]:

@@ -1,4 +1,7 @@
-"""The ports of the two UIs: free, or taken by whom. `make ui` asks first: python -m trainworthy.pipeline.doctor.ports ui 3000."""
+"""The ports of the two UIs: free, or taken by whom.
+
+`make ui` asks first: python -m trainworthy.pipeline.doctor.ports ui 3000.
+"""
 
 from __future__ import annotations
 

@@ -107,8 +107,9 @@ def _question(found: Found) -> str:
 
 
 def _schema_path(folder: Path) -> str | None:
-    """The schema for editors, relative to the use case; None where the use case lies outside of Trainworthy."""
-    return os.path.relpath(COMMITTED, folder) if folder.is_relative_to(PROJECT) else None
+    """The schema for editors, relative to the use case; None where the use case lies outside of its checkout."""
+    inside = folder.is_relative_to(PROJECT) and COMMITTED.is_file()
+    return os.path.relpath(COMMITTED, folder) if inside else None
 
 
 def _model_text(request: Request, found: Found) -> str:

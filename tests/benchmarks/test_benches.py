@@ -112,9 +112,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0"):
-        if name and (ROOT / name).is_file():
+        if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
     return committed(folder)
 
 
@@ -125,7 +125,7 @@ def test_benchmark_short_goes_its_whole_way(checkout, name):
     """All share a state folder, so that the flights are built once."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DAGSTER_", "MLFLOW_"))}
     environment = kept | {
-        "PYTHONPATH": str(checkout), "TRAINWORTHY_VAR": str(checkout / "var"), "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(checkout / "src"), "TRAINWORTHY_VAR": str(checkout / "var"), "OMP_NUM_THREADS": "1",
         "DAGSTER_DISABLE_TELEMETRY": "1",
     }  # fmt: skip
     environment.pop("TRAINWORTHY_USE_CASES", None)

@@ -172,7 +172,7 @@ def environment() -> dict[str, str]:
     """That of a worker: what this process began with, and settings of the project."""
     known = ((name, value) for name, value in os.environ.items() if name in VARIABLES or name.startswith("TRAINWORTHY"))
     kept = {name: value for name, value in known if not name.startswith("DAGSTER_PIPES")}
-    path = os.pathsep.join([str(ROOT), *kept.get("PYTHONPATH", "").split(os.pathsep)])
+    path = os.pathsep.join([str(ROOT / "src"), *kept.get("PYTHONPATH", "").split(os.pathsep)])
     return kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 

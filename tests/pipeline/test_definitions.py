@@ -24,7 +24,7 @@ def definitions():
 
 def test_definitions_loading_imports_nothing_heavy():
     code = f"import sys, trainworthy.pipeline.definitions; print([name for name in {HEAVY} if name in sys.modules])"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -10,8 +10,8 @@ from trainworthy.lifecycle.protocol.records import STEPS
 
 def test_moved_checkout_reuses_every_step_and_reads_its_own_registry(trained, tmp_path):
     toy = trained.toy.copied(tmp_path / "moved there")
-    checkout = shutil.copytree(product(), tmp_path / "moved there" / "trainworthy")
-    environment = toy.environment() | {"PYTHONPATH": str(checkout)}
+    checkout = shutil.copytree(product(), tmp_path / "moved there" / "trainworthy", symlinks=True)
+    environment = toy.environment() | {"PYTHONPATH": str(checkout / "src")}
     with subprocess.Popen(
         toy.command(intent=FIRST), cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True,

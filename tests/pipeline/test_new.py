@@ -65,7 +65,7 @@ def set_up(folder: Path, patch: pytest.MonkeyPatch, use_cases: str = "use_cases"
     (folder / "project" / use_cases).mkdir(parents=True)
     patch.setenv("TRAINWORTHY_USE_CASES", str(folder / "project" / use_cases))
     patch.setenv("TRAINWORTHY_VAR", str(folder / "state"))
-    patch.setenv("PYTHONPATH", str(ROOT))
+    patch.setenv("PYTHONPATH", str(ROOT / "src"))
     return folder / "project"
 
 
@@ -345,7 +345,7 @@ def test_new_second_part_is_published_as_a_next_version(made, tmp_path, monkeypa
         shutil.copytree(made.parent / name, tmp_path / name)
     monkeypatch.setenv("TRAINWORTHY_USE_CASES", str(tmp_path / "project" / "use_cases"))
     monkeypatch.setenv("TRAINWORTHY_VAR", str(tmp_path / "state"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     later = table().assign(at=lambda r: r["at"] + pd.Timedelta(days=60), visit_id=lambda r: r["visit_id"] + 1200)
     later.to_csv(tmp_path / "project" / "data" / "shop_source" / "part-0002.csv", index=False)
     assert main(["datasets", "publish", "shop", "v2", "parts=2"]) == 0

@@ -28,9 +28,10 @@ FIGURE = re.compile(
 def copy(tmp_path) -> Path:
     """The project as it is checked out, without state."""
     root = tmp_path / "trainworthy"
-    skipped = shutil.ignore_patterns("__pycache__", "flights", "*_source")
+    skipped = shutil.ignore_patterns("__pycache__", "flights", "*_source", "*.egg-info")
     for name in ("lifecycle", "expectations", "resources", "assets", "pipeline", "use_cases", "data", "docs"):
         shutil.copytree(ROOT / name, root / name, ignore=skipped)
+    shutil.copytree(ROOT / "src", root / "src", symlinks=True, ignore=skipped)
     for path in (ROOT / ".gitignore", ROOT / "pyproject.toml", ROOT / "Makefile", *ROOT.glob("*.yaml")):
         shutil.copy(path, root)
     committed(root)
@@ -40,7 +41,12 @@ def copy(tmp_path) -> Path:
 def environment(root: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("DAGSTER_", "MLFLOW_", "TRAINWORTHY_"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return kept | {"PATH": path, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore", "DAGSTER_DISABLE_TELEMETRY": "1"}
+    return kept | {
+        "PATH": path,
+        "PYTHONPATH": str(root / "src"),
+        "PYTHONWARNINGS": "ignore",
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+    }
 
 
 def plain(text: str) -> str:

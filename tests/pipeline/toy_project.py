@@ -38,6 +38,9 @@ def product() -> Path:
     root = Path(_COPY.name).resolve() / "trainworthy"
     for name in ("lifecycle", "expectations", "resources", "assets", "pipeline"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "src", root / "src", symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
     for path in (ROOT / ".gitignore", ROOT / "pyproject.toml", *ROOT.glob("*.yaml")):
         shutil.copy(path, root)
     committed(root)
@@ -78,7 +81,7 @@ class Toy:
         return {
             "TRAINWORTHY_VAR": str(self.var),
             "TRAINWORTHY_USE_CASES": str(self.root / "use_cases"),
-            "PYTHONPATH": str(product()),
+            "PYTHONPATH": str(product() / "src"),
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
 

@@ -20,7 +20,8 @@ from trainworthy.resources.fork_server import Forked, start_worker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere each worker is a process of its own")
 ROOT = Path(__file__).parents[2]
-# Stands for trainworthy.lifecycle.worker in a folder of its own. It writes what a worker sees, and does what the job's name says.
+# Stands for trainworthy.lifecycle.worker in a folder of its own. It writes what a worker sees, and does what the job's
+# name says.
 WORKER = """
 import os, pathlib, random, sys, time
 def main(arguments):
@@ -54,10 +55,11 @@ def place(tmp_path, monkeypatch):
     """A folder with the worker above, and empty packages for a server to import: runs of the product have real ones."""
     for name in {name.partition(".")[0] for name in fork_server.IMPORTED}:
         (tmp_path / f"{name}.py").touch()
-    (tmp_path / "lifecycle").mkdir()
-    (tmp_path / "lifecycle" / "__init__.py").touch()
-    (tmp_path / "lifecycle" / "worker.py").write_text(WORKER)
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
+    (tmp_path / "trainworthy" / "lifecycle").mkdir(parents=True)
+    for name in ("__init__.py", "lifecycle/__init__.py"):
+        (tmp_path / "trainworthy" / name).touch()
+    (tmp_path / "trainworthy" / "lifecycle" / "worker.py").write_text(WORKER)
+    (tmp_path / "trainworthy" / "resources").symlink_to(ROOT / "resources")
     monkeypatch.setattr(fork_server, "_started", [])
     monkeypatch.chdir(tmp_path)
     yield tmp_path

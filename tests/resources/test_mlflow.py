@@ -239,8 +239,11 @@ def test_mlflow_registered_model_loads_no_pickle(state):
 
 @pytest.mark.slow
 def test_mlflow_four_processes_on_a_fresh_state_all_get_one_experiment(tmp_path):
-    code = "import sys; from trainworthy.resources.mlflow import Tracking; print(Tracking().run('toy', sys.argv[1], {}).experiment_id)"
-    environment = {**os.environ, "TRAINWORTHY_VAR": str(tmp_path / "fresh"), "PYTHONPATH": str(ROOT)}
+    code = (
+        "import sys; from trainworthy.resources.mlflow import Tracking; "
+        "print(Tracking().run('toy', sys.argv[1], {}).experiment_id)"
+    )
+    environment = {**os.environ, "TRAINWORTHY_VAR": str(tmp_path / "fresh"), "PYTHONPATH": str(ROOT / "src")}
     started = [
         subprocess.Popen([sys.executable, "-c", code, f"{n}"], env=environment, stdout=subprocess.PIPE, text=True)
         for n in range(4)

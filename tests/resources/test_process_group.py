@@ -92,7 +92,9 @@ def started(tmp_path):
 
     def start(mode, grace_seconds, parent=PARENT):
         command = [sys.executable, "-c", parent, str(grace_seconds), LEADER, str(tmp_path), mode]
-        parents.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True))
+        parents.append(
+            subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, start_new_session=True)
+        )
         until(lambda: (tmp_path / "leader").exists() and (tmp_path / "child").exists())
         return parents[-1]
 

@@ -205,7 +205,7 @@ run_worker(JobFile.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).jo
 
 def start_parent(job: TrainJob, path: Path) -> subprocess.Popen[str]:
     path.write_text(JobFile(job=job).model_dump_json())
-    command, environment = [sys.executable, "-c", PARENT, str(path)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, "-c", PARENT, str(path)], {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 

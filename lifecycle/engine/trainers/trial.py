@@ -1,8 +1,8 @@
 """A short trial of a training script, in a process of its own.
 
-`python -m trainworthy.lifecycle.engine.trainers.trial job.json trial.json` trains BEFORE + AFTER updates at once, then BEFORE in
-another folder, and goes on there: by the way of a real stage. What the process had at its peak, and how long an update
-takes, is what a stage will need.
+`python -m trainworthy.lifecycle.engine.trainers.trial job.json trial.json` trains BEFORE + AFTER updates at once, then
+BEFORE in another folder, and goes on there: by the way of a real stage. What the process had at its peak, and how long
+an update takes, is what a stage will need.
 """
 
 from __future__ import annotations

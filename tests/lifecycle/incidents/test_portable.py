@@ -43,7 +43,7 @@ def test_portable_incident_replays_alone_with_no_state_and_no_rows(made, tmp_pat
     try:
         done = subprocess.run(
             [sys.executable, "-m", "trainworthy.pipeline.cli", "replay", "there"],
-            env=os.environ | {"TRAINWORTHY_VAR": str(tmp_path / "empty"), "PYTHONPATH": str(toy.ROOT)},
+            env=os.environ | {"TRAINWORTHY_VAR": str(tmp_path / "empty"), "PYTHONPATH": str(toy.ROOT / "src")},
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
     finally:

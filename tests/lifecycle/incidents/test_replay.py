@@ -253,7 +253,7 @@ def test_worker_replays_with_other_instructions_and_says_the_tolerance(log_of_ze
     (tmp_path / "job.json").write_text(json.dumps({"job": job.model_dump(mode="json")}))
     done = subprocess.run(
         [sys.executable, "-m", "trainworthy.lifecycle.worker", "--job", str(tmp_path / "job.json")],
-        env=os.environ | {"ATEN_CPU_CAPABILITY": "default", "PYTHONPATH": str(toy.ROOT)},
+        env=os.environ | {"ATEN_CPU_CAPABILITY": "default", "PYTHONPATH": str(toy.ROOT / "src")},
         cwd=toy.ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
