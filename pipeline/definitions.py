@@ -7,6 +7,7 @@ great_expectations, dvc and pandas (tests/pipeline/test_definitions.py holds it)
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from trainworthy.pipeline.retraining import new_version_sensor, weekly_schedule
 from trainworthy.pipeline.validation import daily_schedule, validating_sensor
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
-from trainworthy.resources.settings import PROJECT, read_settings, use_case_folders
+from trainworthy.resources.settings import PACKAGES, PROJECT, read_settings, use_case_folders
 from trainworthy.resources.workspace import Intent, Workspace
 
 
@@ -75,9 +76,11 @@ def _tell_unread_settings() -> None:
     """Say so where Dagster works without dagster.yaml: it has sent its notice about telemetry by then, and goes on."""
     if os.environ.get("DAGSTER_HOME") or Path("dagster.yaml").is_file():
         return
+    installed = f"cp {shlex.quote(str(PACKAGES / 'dagster.yaml'))} {shlex.quote(str(PROJECT))}"
+    fix = f"cd {PROJECT}" if PROJECT == PACKAGES else installed
     click.echo(
         f"Warning: there is no dagster.yaml in {Path.cwd()}, where Dagster looks for it: this run will be in no "
-        f"history, and Dagster's own telemetry is on\n  fix: cd {PROJECT}, or name that folder in DAGSTER_HOME",
+        f"history, and Dagster's own telemetry is on\n  fix: {fix}, or name its folder in DAGSTER_HOME",
         err=True,
     )
 

@@ -34,12 +34,15 @@ class Settings:
 
 
 def read_settings() -> Settings:
-    """Settings from the environment. Raises SettingsError if a folder of use cases does not exist."""
+    """Settings from the environment. Raises SettingsError if a folder of use cases does not exist.
+
+    The project of an installed Trainworthy need not have one yet: `trainworthy new` makes it.
+    """
     var = Path(os.environ.get("TRAINWORTHY_VAR") or PROJECT / "var").resolve()
     named = os.environ.get("TRAINWORTHY_USE_CASES")
     folders = [Path(part) for part in named.split(os.pathsep) if part] if named else [PROJECT / "use_cases"]
     for folder in folders:
-        if not folder.is_dir():
+        if not folder.is_dir() and (named or PROJECT == PACKAGES):
             fix = "name existing folders in TRAINWORTHY_USE_CASES"
             raise SettingsError("the folder of use cases does not exist", value=str(folder), fix=fix)
     return Settings(

@@ -137,11 +137,10 @@ def install(request: Request, settings: Settings, made: Path, publish: Callable[
     project, folder, source = use_cases.parent, use_cases / request.name, made / use_cases.name / request.name
     data, parameters = project / "data", f"data/{request.name}.yaml"
     with contextlib.ExitStack() as undo:
+        _make_shared_folder(use_cases, undo)
         # Before all else: of two calls at once, the one that makes the folder has the name.
         _make_folder(folder, undo)
-        if not data.exists():
-            data.mkdir(exist_ok=True)
-            undo.callback(_remove_if_empty, data)
+        _make_shared_folder(data, undo)
         _make_folder(project / request.source, undo)
         shutil.copytree(made / request.source, project / request.source, dirs_exist_ok=True)
         for name in ("contract.yaml", "dataset.py", "model.py", "first_model.yaml"):
@@ -168,6 +167,13 @@ def _make_folder(path: Path, undo: contextlib.ExitStack) -> None:
         problem = Problem("name", "another call has made this folder meanwhile", fix, str(path))
         raise UseCaseError(path.name, [problem]) from None
     undo.callback(shutil.rmtree, path)
+
+
+def _make_shared_folder(path: Path, undo: contextlib.ExitStack) -> None:
+    """Make a folder that other use cases have as well, unless it is there; to be taken away if it stays empty."""
+    if not path.exists():
+        path.mkdir(exist_ok=True)
+        undo.callback(_remove_if_empty, path)
 
 
 def _restore(path: Path, undo: contextlib.ExitStack) -> str | None:

@@ -1,5 +1,9 @@
 """The registered model of each kind, loaded as a service loads it, answers as its artifact does."""
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +119,36 @@ def test_served_model_answers_as_its_artifact_with_a_named_column_for_each_class
     else:
         assert list(found.columns) == list(kind.answer_names)
         assert list(found.index) == list(rows.index)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("served", ["binary"], indirect=True)
+@pytest.mark.parametrize("beside", [True, False], ids=["with its code", "without"])
+def test_model_registered_by_the_earlier_name_answers_where_trainworthy_is_loaded(served, beside, tmp_path):
+    """Its own copy of lifecycle answers, as when it was registered; without that copy the one that is here."""
+    from trainworthy.lifecycle.artifact import artifact_sha256
+
+    folder, rows = served
+    earlier = Path(shutil.copytree(folder / "served", tmp_path / "served"))
+    stored = earlier / "code" / "trainworthy"
+    (stored / "lifecycle" / "__init__.py").write_text('"""As it was before there was trainworthy."""')
+    shutil.move(stored / "lifecycle", earlier / "code" / "lifecycle")
+    shutil.rmtree(stored)
+    for path in earlier.rglob("*.py"):
+        path.write_text(path.read_text().replace("trainworthy.lifecycle", "lifecycle"))
+    if not beside:
+        shutil.rmtree(earlier / "code" / "lifecycle")
+    rows.to_parquet(tmp_path / "rows.parquet")
+    code = f"""
+import sys, mlflow.pyfunc, numpy, pandas, trainworthy.lifecycle.artifact
+found = mlflow.pyfunc.load_model({str(earlier)!r}).predict(pandas.read_parquet({str(tmp_path / "rows.parquet")!r}))
+numpy.save({str(tmp_path / "found.npy")!r}, numpy.asarray(found))
+same = sys.modules["lifecycle.artifact"] is trainworthy.lifecycle.artifact
+assert same is {not beside}, sys.modules["lifecycle.artifact"]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    evaluated = load_artifact(folder / "artifact", artifact_sha256(folder / "artifact"))(rows)
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npy"), evaluated)
 
 
 def test_served_model_of_files_opens_no_path_unless_a_folder_is_named(tmp_path, monkeypatch):
