@@ -16,6 +16,7 @@ import dagster as dg
 
 from trainworthy.assets import ci
 from trainworthy.assets.champion import reused_before
+from trainworthy.assets.location import show_in_location
 from trainworthy.assets.metadata import check_result, refusal_metadata, step_metadata
 from trainworthy.assets.output import run_records, write_report
 from trainworthy.assets.step_run import INTENT_TAG, StepResources, StepRun
@@ -85,8 +86,10 @@ def run_step(
     A TrainworthyError of the work ends the step with its record, cost and report, and one clear message.
     """
     meter, workspace = Meter(), resources.workspace
-    if step == STEPS[0] and _intent(context) == ci.PREFLIGHT:
-        ci.forget(workspace.state, use_case.name)
+    if step == STEPS[0]:
+        show_in_location(context)
+        if _intent(context) == ci.PREFLIGHT:
+            ci.forget(workspace.state, use_case.name)
     use_case = use_case.at_version(resources.declared.dataset_version)
     try:
         run = _step_run(context, resources, use_case, step, read)
