@@ -26,18 +26,8 @@ def new_toy(folder: Path) -> dict[str, str]:
 
 def job_command(job: str, *arguments: str) -> list[str]:
     """The bare command that runs a job to its end."""
-    return [
-        sys.executable,
-        "-m",
-        "dagster",
-        "job",
-        "execute",
-        "-m",
-        "trainworthy.pipeline.definitions",
-        "-j",
-        job,
-        *arguments,
-    ]
+    execute = ["dagster", "job", "execute", "-m", "trainworthy.pipeline.definitions", "-j", job]
+    return [sys.executable, "-m", *execute, *arguments]
 
 
 def run_job(job: str, *arguments: str, **environment: str) -> Usage:

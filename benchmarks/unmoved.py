@@ -86,22 +86,37 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
 def trained(tree: Path, state: Path, version: str) -> Trained:
     """Train by the tree's code into the new folder `state`; the training must end well."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINWORTHY_", "DAGSTER_HOME"))}
-    environment = kept | {"PYTHONPATH": str(tree / "src"), "TRAINWORTHY_VAR": str(state)}
+    environment = kept | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}", "TRAINWORTHY_VAR": str(state)}
     state.mkdir()
-    found = _said(
-        [sys.executable, "-c", "import trainworthy.lifecycle; print(trainworthy.lifecycle.__file__)"], environment, tree
-    )
-    assert Path(found.strip()) == tree / "src/trainworthy/lifecycle/__init__.py", f"the code of {found}, not of {tree}"
+    where = in_its_names(tree, "import trainworthy.lifecycle; print(trainworthy.lifecycle.__file__)")
+    found = _said([sys.executable, "-c", *where], environment, tree)
+    assert Path(found.strip()).resolve() == tree.resolve() / "lifecycle" / "__init__.py", f"{found} is not of {tree}"
     (config := state / "run.json").write_text(
         json.dumps({"resources": {"intent": {"config": {"dataset_version": version}}}})
     )
-    run(job_command(f"experiment_{USE_CASE}", "-c", str(config)), environment, tree)
+    run(in_its_names(tree, *job_command(f"experiment_{USE_CASE}", "-c", str(config))), environment, tree)
     records = _records(state)
     full, rows = records["full"], records["snapshot"]["splits"]["benchmark"]["file"]["path"]
     out = state / "answers.npy"
-    command = [sys.executable, "-c", ANSWER, str(state / full["artifact"]), full["artifact_sha256"], str(state / rows)]
+    command = [
+        sys.executable,
+        "-c",
+        *in_its_names(tree, ANSWER),
+        str(state / full["artifact"]),
+        full["artifact_sha256"],
+        str(state / rows),
+    ]
     weights = _said([*command, str(out)], environment, tree)
     return Trained(records, json.loads(weights.splitlines()[-1]), np.load(out))
+
+
+def in_its_names(tree: Path, *words: str) -> list[str]:
+    """The words of a command, for a tree from before all was imported as trainworthy with its names of packages."""
+    if (tree / "src").is_dir():
+        return list(words)
+    return [
+        word.replace("trainworthy.lifecycle", "lifecycle").replace("trainworthy.pipeline", "pipeline") for word in words
+    ]
 
 
 def _records(state: Path) -> dict[str, Any]:

@@ -35,6 +35,15 @@ def test_answers_to_other_rows_are_no_equal_ones():
     assert differences(trained(), fewer)["answers_apart"] == 1.0
 
 
+def test_an_earlier_tree_is_asked_by_the_names_that_it_knows(tmp_path):
+    asked = ("-m", "trainworthy.pipeline.definitions", "from trainworthy.lifecycle.artifact import load_artifact")
+    assert unmoved.in_its_names(tmp_path, *asked)[1:] == [
+        "pipeline.definitions", "from lifecycle.artifact import load_artifact",
+    ]  # fmt: skip
+    (tmp_path / "src").mkdir()
+    assert unmoved.in_its_names(tmp_path, *asked) == list(asked)
+
+
 def test_a_worktree_holds_the_commit_and_is_gone_afterwards(tmp_path, monkeypatch):
     (root := tmp_path / "root").mkdir()
     (root / "code.py").write_text("1")
