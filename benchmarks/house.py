@@ -33,7 +33,7 @@ TARGETS = {"circles": 0, "linter_exceptions": 0, "decisions_on_words": 0, "defin
 def modules() -> dict[str, Path]:
     """Every module of the product by its dotted name."""
     files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
-    named = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
+    named = {".".join(("trainworthy", *path.relative_to(ROOT).with_suffix("").parts)): path for path in files}
     return {name.removesuffix(".__init__"): path for name, path in named.items()}
 
 

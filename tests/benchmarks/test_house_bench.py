@@ -19,7 +19,8 @@ def test_circles_are_found_over_any_number_of_modules_and_apart():
 
 
 def test_import_in_a_function_and_for_types_alone_counts(monkeypatch):
-    text = "def f():\n    from trainworthy.lifecycle.errors import Problem\n\nif TYPE_CHECKING:\n    from trainworthy.lifecycle import plan\n"
+    lazy = "def f():\n    from trainworthy.lifecycle.errors import Problem\n\n"
+    text = f"{lazy}if TYPE_CHECKING:\n    from trainworthy.lifecycle import plan\n"
     monkeypatch.setattr(house, "tree", lambda name: ast.parse(text))
     assert list(house.imports("trainworthy.lifecycle.new")) == [
         "trainworthy.lifecycle.errors",
