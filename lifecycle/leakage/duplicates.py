@@ -67,7 +67,7 @@ def near_duplicates(rows: LabelledRows, cells: Mapping[str, Cells], order: str |
     """The same for rows that are equal but for a few columns, or for small changes, on the sampled rows."""
     varying = sorted((name for name, one in cells.items() if one.distinct > 1), key=lambda name: -cells[name].distinct)
     if len(varying) < NEAR_GROUPS * 2:
-        told = f"fewer than {NEAR_GROUPS * 2} features that vary"
+        told = f"fewer than {NEAR_GROUPS * 2} features that vary: rows that are nearly equal are not looked for"
         return [Leak(taxon="L1.4", family="near_duplicates", status="not_applicable", evidence=told)]
     # How often labels agree by chance follows from their shares, which hold among even rows.
     even = rows.training_even
