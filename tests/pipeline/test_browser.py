@@ -76,7 +76,7 @@ def test_ui_lineage_shows_all_eight_steps(page, ui):
 
 
 def test_ui_launchpad_tells_what_the_intent_of_a_run_may_be(page, ui):
-    page.goto(f"{ui.address}/locations/trainworthy/jobs/train_toy/playground")
+    page.goto(f"{ui.address}/locations/trainworthy.pipeline.definitions/jobs/train_toy/playground")
     for shown in ("first_model: false", "fail_on: never", "dataset_version"):
         page.get_by_text(shown, exact=False).first.wait_for()
     page.get_by_text("No errors", exact=True).first.wait_for()
@@ -118,7 +118,7 @@ def test_ui_planted_fault_is_stopped_by_a_gate_that_tells_the_fix(page, ui):
 def test_ui_rollback_launched_with_a_reason_brings_the_previous_champion_back(page, ui):
     replace_champion(ui.toy)
     assert ui.toy.champion() == "2"
-    page.goto(f"{ui.address}/locations/trainworthy/jobs/rollback_toy/playground")
+    page.goto(f"{ui.address}/locations/trainworthy.pipeline.definitions/jobs/rollback_toy/playground")
     page.get_by_role("button", name="Launch Run").wait_for()
     page.locator(".CodeMirror").first.click()
     page.keyboard.press("Control+A")
@@ -150,7 +150,7 @@ def test_report_opens_offline_and_fits_the_screen(browser, trained, width):
 
 def _materialize(page, ui: Ui, job: str, expected: str) -> str:
     """Launch a job by its button, follow the run to the expected end on its page; gives the run's id."""
-    page.goto(f"{ui.address}/locations/trainworthy/jobs/{job}")
+    page.goto(f"{ui.address}/locations/trainworthy.pipeline.definitions/jobs/{job}")
     page.get_by_role("button", name="Materialize all").click()
     assert page.locator("#injected").count() == 0
     page.get_by_text("Launched run", exact=False).first.wait_for()
