@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 REQUIRED_FUNCTIONS = ("fit_preprocessing", "to_tensors", "build_model", "loss_fn", "predict")
 
 
-# What model.py may define beside them; without them the YAML decides.
-OPTIONAL_FUNCTIONS = ("build_optimizers", "learning_rate", "augment")
-
-
 class Task(Protocol):
     """The functions of model.py. N is the number of rows of a batch.
 
