@@ -93,8 +93,7 @@ def monitored(
     with tempfile.TemporaryDirectory() as folder:
         heartbeat = None
         if hang_seconds is not None:
-            tell = lambda found: watch.hangs.append(found)
-            heartbeat = Heartbeat(Path(folder), tell, fewest_seconds=hang_seconds, wake_seconds=0.1)
+            heartbeat = Heartbeat(Path(folder), fewest_seconds=hang_seconds, wake_seconds=0.1)
         watch = _Before(
             state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject),
             game=is_game(state.model, subject.training, subject.recipe), heartbeat=heartbeat,

@@ -16,9 +16,7 @@ import torch
 
 from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError, Why
 from trainworthy.lifecycle.engine.trainers.gradients import Gradients, gradients_of
-from trainworthy.lifecycle.engine.trainers.heart import ScriptHeartbeat
 from trainworthy.lifecycle.engine.trainers.recorder import Recorder, Told
-from trainworthy.lifecycle.engine.trainers.told_curve import ToldCurve
 from trainworthy.lifecycle.engine.trainers.watched import (
     ScriptWatch,
     hang_alarm,
@@ -28,12 +26,14 @@ from trainworthy.lifecycle.engine.trainers.watched import (
 )
 from trainworthy.lifecycle.engine.trainers.watches import Watches
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, START, Clock
+from trainworthy.lifecycle.engine.training.watching.curve import Curve
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import Progress
 from trainworthy.lifecycle.protocol.jobs import TrainJob
@@ -64,8 +64,8 @@ class Logbook:
     watches: Watches = field(init=False)
     gradients: Gradients | None = None
     gradients_seen: bool = False
-    curve: ToldCurve = field(init=False)
-    heart: ScriptHeartbeat = field(init=False)
+    curve: Curve = field(default_factory=Curve)
+    heart: Heartbeat = field(init=False)
     # Of the newest updates, with what came between them.
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     _told_at: float = field(default_factory=time.perf_counter)
@@ -75,8 +75,7 @@ class Logbook:
     _metrics: MetricsFile | None = None
 
     def __post_init__(self) -> None:
-        self.curve = ToldCurve(self.plan.window)
-        self.heart = ScriptHeartbeat(self.job)
+        self.heart = Heartbeat.of_script(Path(self.job.out))
         self.watches = Watches(self.job, self.plan, self.clock, lambda state: self.recorder.rows(), self._kept)
 
     def begin(self, state: Mapping[str, Any] | None = None) -> None:
@@ -129,7 +128,7 @@ class Logbook:
         self.recorder.told(self.done, told, self.gradients)
         self._see(model, told.loss, told)
         self.done, self.gradients = self.done + 1, None
-        self.heart.told(self.done)
+        self.heart.next(self.done)
         now = time.perf_counter()
         self.seconds.append(now - self._told_at)
         self._told_at = now
@@ -224,7 +223,7 @@ class Logbook:
         assert self._progress is not None
         assert self._metrics is not None
         self._progress.advance(f"loss {loss:.4f}")
-        closed = self.curve.add(self.done, told.rows, loss, told.rate)
+        closed = self.curve.add_mean(self.done, told.rows, loss, told.rate, self.plan.window)
         if closed is not None:
             self._metrics.write([closed])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainworthy.lifecycle.engine.incidents.record import BlackBox
@@ -100,7 +101,7 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     prior = None if prepared.oversampled is not None else prior_loss(model, prepared.data, recipe, plan.batch_size)
     game = is_game(model, prepared.data, recipe)
     monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
-    heartbeat = Heartbeat(Path(job.out), lambda finding: hangs(job, watch, finding))
+    heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
     box = BlackBox(job, prepared, plan, device)
     watch = Watch(
         model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
@@ -131,15 +132,13 @@ def _train(
         course.notes += (*checkpoints.told(), *hooks.trace.told())
 
 
-def hangs(job: TrainJob, watch: Watch, finding: Finding) -> None:
-    """On the heartbeat's thread: tell it, and end the process if that is declared: the one that hangs cannot."""
-    fix = diagnosed(finding).fix
-    say(f"{job.stage}: {finding.symptom}: {finding.evidence}")
+def end_if_declared(job: TrainJob, finding: Finding) -> None:
+    """On the heartbeat's thread: end the process if that is declared of a hang, since what hangs cannot."""
     if job.training.monitors.hang == "stop":
-        told = {"problem": f"{finding.symptom}: {finding.evidence}", "value": None, "fix": fix}
+        problem = f"{finding.symptom}: {finding.evidence}"
+        told = {"problem": problem, "value": None, "fix": diagnosed(finding).fix}
         write_atomic(Path(job.out) / "error.json", canonical_json(told))
         os._exit(EXIT_HANG)
-    watch.hangs.append(finding)
 
 
 def _updates(state: TrainState, watch: Watch, prepared: Prepared, hooks: StepHooks) -> Alarm | None:

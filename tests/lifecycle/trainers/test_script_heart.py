@@ -7,22 +7,20 @@ import own_trainers
 import pytest
 
 from trainworthy.lifecycle.engine.train import run_stage
-from trainworthy.lifecycle.engine.trainers import logbook
-from trainworthy.lifecycle.engine.trainers.heart import ScriptHeartbeat
-from trainworthy.lifecycle.engine.training.monitors.heartbeat import STACKS
+from trainworthy.lifecycle.engine.training.monitors.heartbeat import STACKS, Heartbeat
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, windows_in
 
 
 class Clocked:
     """A heartbeat of a script with updates of so many seconds."""
 
-    def __init__(self, splits, folder, update_seconds: float) -> None:
+    def __init__(self, folder, update_seconds: float) -> None:
         self.time = 1000.0
         folder.mkdir(parents=True, exist_ok=True)
-        self.heart = ScriptHeartbeat(own_trainers.job(splits, folder, folder), now=lambda: self.time)
+        self.heart = Heartbeat.of_script(folder, now=lambda: self.time)
         for step in range(10):
             self.time += update_seconds
-            self.heart.told(step)
+            self.heart.next(step)
 
     def passes(self, seconds: float) -> list[str]:
         """Time passes, and the thread wakes; what was told by then."""
@@ -32,8 +30,8 @@ class Clocked:
         return [finding.evidence for finding in self.heart.hangs]
 
 
-def test_script_that_calls_nothing_for_very_long_is_told_once_as_a_warning(splits, tmp_path, capsys):
-    clocked = Clocked(splits, tmp_path, 0.2)
+def test_script_that_calls_nothing_for_very_long_is_told_once_as_a_warning(tmp_path, capsys):
+    clocked = Clocked(tmp_path, 0.2)
     assert clocked.passes(1790) == []
     (told,) = clocked.passes(5000)
     assert "no call of the session for 180" in told
@@ -43,16 +41,16 @@ def test_script_that_calls_nothing_for_very_long_is_told_once_as_a_warning(split
     assert told in capsys.readouterr().err
 
 
-def test_script_that_evaluates_for_long_between_its_calls_is_quiet(splits, tmp_path):
-    clocked = Clocked(splits, tmp_path, 0.2)
+def test_script_that_evaluates_for_long_between_its_calls_is_quiet(tmp_path):
+    clocked = Clocked(tmp_path, 0.2)
     for _ in range(5):
         clocked.passes(1700)
         clocked.heart.called()
     assert clocked.passes(1700) == []
 
 
-def test_script_whose_updates_take_very_long_is_quiet(splits, tmp_path):
-    assert Clocked(splits, tmp_path, 600.0).passes(20_000) == []
+def test_script_whose_updates_take_very_long_is_quiet(tmp_path):
+    assert Clocked(tmp_path, 600.0).passes(20_000) == []
 
 
 ROWS = "        rows = batch(session, step)\n"
@@ -69,21 +67,24 @@ WAYS = {
 }  # fmt: skip
 
 
+OF_SCRIPT = Heartbeat.of_script
+
+
 class Hand:
     """A clock by hand, and the heartbeat that goes by it. Its thread sleeps."""
 
     time = 1000.0
-    heart: ScriptHeartbeat
+    heart: Heartbeat
 
-    def made(self, job) -> ScriptHeartbeat:
-        self.heart = ScriptHeartbeat(job, now=lambda: self.time)
+    def made(self, folder) -> Heartbeat:
+        self.heart = OF_SCRIPT(folder, now=lambda: self.time)
         return self.heart
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_script_that_hangs_for_long_has_the_hang_as_an_alarm(splits, tmp_path, monkeypatch, way):
     hand = Hand()
-    monkeypatch.setattr(logbook, "ScriptHeartbeat", hand.made)
+    monkeypatch.setattr(Heartbeat, "of_script", hand.made)
     monkeypatch.setattr(builtins, "hand", hand, raising=False)
     # Each update takes a second.
     ticks = (LOOP, f"{LOOP}        hand.time += 1\n")

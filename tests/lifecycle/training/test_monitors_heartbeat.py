@@ -137,10 +137,10 @@ def test_hang_ends_the_process_with_its_own_class_where_that_is_declared(splits,
     code = f"""
 from pathlib import Path
 from trainworthy.lifecycle.protocol.jobs import JobFile
-from trainworthy.lifecycle.engine.training.course import hangs
+from trainworthy.lifecycle.engine.training.course import end_if_declared
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 job = JobFile.model_validate_json(Path({str(tmp_path / "job.json")!r}).read_bytes()).job
-hangs(job, None, Finding("hang", "critical", 3, 3, "the training hangs", "no step for 400 s"))
+end_if_declared(job, Finding("hang", "critical", 3, 3, "the training hangs", "no step for 400 s"))
 """
     ended = subprocess.run([sys.executable, "-c", code], cwd=toy_jobs.ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == EXIT_HANG, ended.stderr

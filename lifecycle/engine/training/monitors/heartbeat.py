@@ -6,6 +6,10 @@ the thread that waits is as late as the one it watches. What the training thread
 other work had is taken off. Only time within an update is held against usual updates; what
 lies between them, rows, checkpoints and validation, and the first update, which compiles, has FIRST_UPDATE_SECONDS.
 
+Of a training script only its calls are seen, and what it does between two of them is its own: it may evaluate for
+long. So the beats are its calls, an update lasts from one call of `step` to the next, and a hang is a warning, after
+FIRST_UPDATE_SECONDS at the soonest.
+
 It needs the interpreter's lock now and then: a call that holds it for ever is not seen.
 """
 
@@ -35,20 +39,24 @@ STACKS = "hang.txt"
 class Heartbeat:
     """Beats at the beginning and end of each update; what hangs is told once, until the next beat.
 
-    `tell` is called on the thread. All stacks are in `folder`/hang.txt by then.
+    `tell` is called on the thread. All stacks are in `folder`/hang.txt by then. `hangs` are the findings that the
+    training's own thread has not taken yet.
     """
 
     def __init__(
         self,
         folder: Path,
-        tell: Callable[[Finding], None],
+        tell: Callable[[Finding], None] = lambda finding: None,
         factor: float = FACTOR,
         fewest_seconds: float = FEWEST_SECONDS,
         first_seconds: float = FIRST_UPDATE_SECONDS,
         wake_seconds: float = WAKE_SECONDS,
         now: Callable[[], float] = time.monotonic,
         waits: Callable[[], Mapping[str, float] | None] = waits_for_cores,
+        by_calls: bool = False,
     ) -> None:
+        self.hangs: deque[Finding] = deque()
+        self._by_calls = by_calls
         self._folder, self._tell, self._now, self._waits = folder, tell, now, waits
         # The thread that trains, and how long it has waited for a core so far.
         self._trains = str(threading.get_native_id())
@@ -60,6 +68,11 @@ class Heartbeat:
         self._seen, self._waited, self._told, self._woke = 0, 0.0, False, now()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    @classmethod
+    def of_script(cls, folder: Path, now: Callable[[], float] = time.monotonic) -> Heartbeat:
+        """That of a training script."""
+        return cls(folder, fewest_seconds=FIRST_UPDATE_SECONDS, now=now, by_calls=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -80,6 +93,15 @@ class Heartbeat:
         if self._beats % 2:
             self._updates.append(self._now() - self._began)
             self._beats += 1
+
+    def next(self, step: int) -> None:
+        """An update has ended, and the next one begins."""
+        self.end()
+        self.begin(step)
+
+    def called(self) -> None:
+        """The script asked for something, or wrote a checkpoint; whether an update is under way stays as it was."""
+        self._beats += 2
 
     def _run(self) -> None:
         self._woke = self._now()
@@ -105,7 +127,10 @@ class Heartbeat:
                 faulthandler.dump_traceback(file, all_threads=True)
         except OSError as error:
             say(f"{path} could not be written: {error}")
-        self._tell(self._finding(path))
+        finding = self._no_call(path) if self._by_calls else self._no_step(path)
+        say(f"{self._folder.name}: {finding.symptom}: {finding.evidence}")
+        self._tell(finding)
+        self.hangs.append(finding)
 
     def _queue(self) -> float:
         """Seconds that the training thread has waited for a core; 0 where the system does not tell."""
@@ -120,7 +145,14 @@ class Heartbeat:
             return self._first
         return max(self._fewest, self._factor * statistics.median(list(self._updates)))
 
-    def _finding(self, path: Path) -> Finding:
+    def _no_call(self, path: Path) -> Finding:
+        return Finding(
+            "hang", "warning", self._step, self._step, "the training script has called nothing for long",
+            f"no call of the session for {self._waited:.0f} s since update {self._step}: it hangs, or does something "
+            f"else for as long; where each thread is: {path}",
+        )  # fmt: skip
+
+    def _no_step(self, path: Path) -> Finding:
         where = "within an update" if self._beats % 2 else "between two updates: rows, checkpoint or validation"
         usual = f", usually {statistics.median(list(self._updates)):.3g} s an update" if self._updates else ""
         return Finding(

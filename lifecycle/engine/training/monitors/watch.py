@@ -72,8 +72,6 @@ class Watch:
         # Of the newest updates, those that no window has had yet.
         self._window: list[Signals] = []
         self._name_rows, self._on_alarm, self._heartbeat = name_rows, on_alarm, heartbeat
-        # What the heartbeat's thread has found, for the training's to note.
-        self.hangs: deque[Finding] = deque()
         self.policy = Policy(spec, planned_steps)
         self.alarms: list[Alarm] = []
         self.recent: deque[Signals] = deque(maxlen=KEPT_SIGNALS)
@@ -142,8 +140,8 @@ class Watch:
         """The alarm that ends the training here, after the closer look at this update, if it was one."""
         if self._heartbeat is not None:
             self._heartbeat.end()
-        while self.hangs:
-            self._noted(state, self.hangs.popleft())
+            while self._heartbeat.hangs:
+                self._noted(state, self._heartbeat.hangs.popleft())
         look, self._look = self._look, None
         if update.skipped:
             # None of its rows was trained on: they count in no window.
