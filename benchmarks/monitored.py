@@ -18,6 +18,7 @@ from trainworthy.lifecycle.engine.training.monitors.game import is_game
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import Monitor
 from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
+from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.state import TrainState, Update
@@ -32,10 +33,10 @@ from trainworthy.lifecycle.spec.training import MonitorsSpec
 Before = Callable[[TrainState, int], None]
 
 
-class Recorder(Base):
+class Shown(Base):
     """A monitor that finds nothing and keeps what it is shown."""
 
-    name = "recorder"
+    name = "shown"
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ def monitored(
 
     With `hang_seconds` there is a heartbeat, and what takes longer hangs.
     """
-    state, recorder = subject.state(), Recorder()
+    state, shown = subject.state(), Shown()
     if monitors is None:
         prior = prior_loss(state.model, subject.training, subject.recipe, subject.plan.batch_size)
         monitors = all_monitors(state, subject.plan, prior_loss=prior, memory_limit_bytes=memory_limit_bytes())
@@ -95,7 +96,7 @@ def monitored(
         if hang_seconds is not None:
             heartbeat = Heartbeat(Path(folder), fewest_seconds=hang_seconds, wake_seconds=0.1)
         watch = _Before(
-            state.model, MonitorsSpec(), [*monitors, recorder], subject.plan.last_step, _named(subject),
+            state.model, MonitorsSpec(), [*monitors, shown], subject.plan.last_step, _recorder(subject),
             game=is_game(state.model, subject.training, subject.recipe), heartbeat=heartbeat,
         )  # fmt: skip
         watch.plant = before
@@ -106,17 +107,19 @@ def monitored(
         with watch.heart():
             train(state, subject.training, subject.plan, subject.recipe, after, watch)
         seconds = time.perf_counter() - started
-    return Seen(state.step, seconds, recorder.signals, recorder.samples, watch.alarms)
+    return Seen(state.step, seconds, shown.signals, shown.samples, watch.alarms)
 
 
-def _named(subject: Subject) -> Callable[[TrainState], NamedRows]:
-    """As monitors/row_keys.py does, where rows have no keys."""
+def _recorder(subject: Subject) -> Recorder:
+    """One that names rows as monitors/row_keys.py does, where they have no keys."""
 
-    def named(state: TrainState) -> NamedRows:
-        rows = subject.training.take(subject.plan.batch(min(state.step, subject.plan.last_step - 1)))
+    def name(numbers: tuple[int, ...], losses: torch.Tensor | None) -> NamedRows:
+        rows = subject.training.take(torch.tensor(numbers))
         return NamedRows((), not all(bool(one.isfinite().all()) for one in rows.inputs.values()))
 
-    return named
+    return Recorder(
+        batch=lambda step: tuple(subject.plan.batch(min(step, subject.plan.last_step - 1)).tolist()), name=name
+    )
 
 
 def _after(progressive: Progressive, watch: Watch, until: Sequence[str]) -> Callable[[TrainState, Update], bool]:

@@ -1,4 +1,4 @@
-"""Writes incidents. While nothing happens it keeps the last signals, which costs two appends an update."""
+"""Writes incidents: what led to an alarm, small enough to be sent, whole enough to be replayed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_with
-from trainworthy.lifecycle.engine.training.monitors.watch import Watch
+from trainworthy.lifecycle.engine.training.monitors.recorder import LastUpdates, Recorder
+from trainworthy.lifecycle.engine.training.monitors.row_keys import keys_of, named_rows
 from trainworthy.lifecycle.engine.training.prepare import Prepared
-from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.identity import deciding_packages, job_sha256, python_sources, sha256_file, sha256_files
 from trainworthy.lifecycle.incidents.incident import (
     FOLDER,
@@ -33,7 +31,7 @@ from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm, StoredFile
-from trainworthy.lifecycle.protocol.signals import Sample, Signals
+from trainworthy.lifecycle.protocol.signals import Signals
 from trainworthy.lifecycle.provenance import PRODUCT, git_state
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
 from trainworthy.lifecycle.storage.state import write_atomic
@@ -46,45 +44,22 @@ _WRITING = ".writing-"
 _FEW = 20
 
 
-@dataclass(frozen=True)
-class LastUpdates:
-    """What is kept of a training's last updates. `batch` are the row numbers of the update `step`, as far as known."""
-
-    step: int
-    batch: tuple[int, ...]
-    signals: tuple[Signals, ...]
-    samples: tuple[Sample, ...]
-    parameters: tuple[str, ...]
-    random: dict[str, Tensor]
-    done: Interventions
+def make_recorder(
+    job: TrainJob, prepared: Prepared, plan: Plan, device: str, batch: Callable[[int], tuple[int, ...]]
+) -> Recorder:
+    """The recorder of a training that keeps incidents; `batch` gives the row numbers of an update, as far as known."""
+    box = BlackBox(job, prepared, plan, device)
+    return Recorder(device, batch, lambda numbers, losses: named_rows(prepared, job, numbers, losses), box.keep)
 
 
 @dataclass(frozen=True)
 class BlackBox:
-    """What the incidents of one training are made of, beside what its watch keeps of the last updates."""
+    """What the incidents of one training are made of, beside what its recorder keeps of the last updates."""
 
     job: TrainJob
     prepared: Prepared
     plan: Plan
     device: str
-
-    def record(self, watch: Watch, state: TrainState, alarm: Alarm) -> Alarm:
-        """The alarm of a training by our own loop, with its incident's id where one is kept."""
-        # Weights that the last update has spoiled are seen after it.
-        step = min(alarm.step, self.plan.last_step - 1)
-
-        def last_updates() -> LastUpdates:
-            return LastUpdates(
-                step=step,
-                batch=tuple(self.plan.batch(step).tolist()),
-                signals=tuple(watch.recent),
-                samples=tuple(watch.samples),
-                parameters=tuple(name for name, _ in state.model.named_parameters()),
-                random=watch.random,
-                done=_done(watch, self.job),
-            )
-
-        return self.keep(alarm, last_updates)
 
     def keep(self, alarm: Alarm, last_updates: Callable[[], LastUpdates]) -> Alarm:
         """The alarm with its incident's id, or as it was where the stage has enough of them or none can be written.
@@ -108,6 +83,8 @@ class BlackBox:
         return alarm.model_copy(update={"incident": incident_id(target)})
 
     def _incident(self, alarm: Alarm, seen: LastUpdates) -> Incident:
+        # Weights that the last update has spoiled are seen after it.
+        step = min(alarm.step, self.plan.last_step - 1)
         return Incident(
             made_at=datetime.now(UTC).isoformat(timespec="seconds"),
             use_case=Path(self.job.use_case_folder).name,
@@ -115,7 +92,7 @@ class BlackBox:
             job=self.job,
             job_sha256=job_sha256(self.job),
             alarm=alarm,
-            step=seen.step,
+            step=step,
             plan=self.plan,
             signals=seen.signals,
             samples=seen.samples,
@@ -124,22 +101,15 @@ class BlackBox:
             row_keys=keys_of(self.prepared, self.job, seen.batch),
             random={name: base64.b64encode(kept.numpy().tobytes()).decode() for name, kept in seen.random.items()},
             environment=environment(self.job, self.prepared.code_sha256, self.device),
-            done=seen.done,
-            checkpoint=_newest_before(self.job, seen.step),
+            done=_done(seen.taken, self.job),
+            checkpoint=_newest_before(self.job, step),
             rows_file=_rows_file(self.job),
         )
 
 
-def _done(watch: Watch, job: TrainJob) -> Interventions:
-    taken = watch.policy.state_dict()
-    kept = {name: tuple(taken[name]) for name in ("passed_over", "skipped", "lowered")}
+def _done(taken: Mapping[str, list[int]], job: TrainJob) -> Interventions:
+    kept = {name: tuple(taken.get(name, ())) for name in ("passed_over", "skipped", "lowered")}
     return Interventions(**kept, rate_factor=job.training.monitors.rate_factor)
-
-
-def keys_of(prepared: Prepared, job: TrainJob, batch: Sequence[int]) -> tuple[dict[str, str], ...]:
-    """The rows' keys as text; columns that the contract calls sensitive are none of `job.rows.keys`."""
-    keys = prepared.rows.iloc[list(batch)][list(job.rows.keys)]
-    return tuple({str(name): str(value) for name, value in row.items()} for row in keys.to_dict("records"))
 
 
 def environment(job: TrainJob, code_sha256: str, device: str) -> Environment:

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.incidents.record import keys_of
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_checkpoint
+from trainworthy.lifecycle.engine.training.monitors.row_keys import keys_of
 from trainworthy.lifecycle.engine.training.prepare import prepare, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows

@@ -5,31 +5,30 @@ Progress, metrics, clock, deadline and curve are those of a training by our own 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
 from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError, Why
 from trainworthy.lifecycle.engine.trainers.gradients import Gradients, gradients_of
-from trainworthy.lifecycle.engine.trainers.recorder import Recorder, Told
 from trainworthy.lifecycle.engine.trainers.watched import (
-    ScriptWatch,
+    WatchedModel,
     hang_alarm,
     spoiled,
     spoiled_parameters,
     told_not_finite,
 )
-from trainworthy.lifecycle.engine.trainers.watches import Watches
+from trainworthy.lifecycle.engine.trainers.watches import WatchedModels
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
-from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, START, Clock
@@ -38,9 +37,23 @@ from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.progress import Progress
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm
+from trainworthy.lifecycle.protocol.signals import Signals
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 
 KEPT = 32
+
+
+class Told(NamedTuple):
+    """What a script says of an update: its loss, None if that comes later, rows, and their `numbers` if it tells them.
+
+    The learning rate is 0 where neither it nor an optimizer is told.
+    """
+
+    loss: float | None
+    rows: int
+    rate: float
+    numbers: Callable[[], tuple[int, ...]] = tuple
+    optimizers: Sequence[torch.optim.Optimizer] = ()
 
 
 @dataclass
@@ -61,7 +74,7 @@ class Logbook:
     ignored: bool = False
     alarm: Alarm | None = None
     hangs: list[Alarm] = field(default_factory=list)
-    watches: Watches = field(init=False)
+    models: WatchedModels = field(init=False)
     gradients: Gradients | None = None
     gradients_seen: bool = False
     curve: Curve = field(default_factory=Curve)
@@ -76,7 +89,7 @@ class Logbook:
 
     def __post_init__(self) -> None:
         self.heart = Heartbeat.of_script(Path(self.job.out))
-        self.watches = Watches(self.job, self.plan, self.clock, lambda state: self.recorder.rows(), self._kept)
+        self.models = WatchedModels(self.job, self.plan, self.clock, self.recorder)
 
     def begin(self, state: Mapping[str, Any] | None = None) -> None:
         """The script goes on from a checkpoint's state, or from the start; once, before the first update."""
@@ -87,7 +100,7 @@ class Logbook:
             self.done = self.resumed_from = int(state["done"])
             self.curve.load_state_dict(state["curve"])
             self.prefix_sha256 = state["prefix_sha256"]
-            self.watches.load_state_dict(state.get("monitors"))
+            self.models.load_state_dict(state.get("monitors"))
             self.hangs = [Alarm(**alarm) for alarm in state.get("hangs", ())]
         self.clock.lap(START)
         self.clock.resume(self.done)
@@ -108,14 +121,14 @@ class Logbook:
             return
         self.gradients_seen, norm = True, self.gradients.total
         if finite(norm):
-            if (watch := self.watches.over(model, self.done)) is not None:
-                watch.weigh(self.done, told.optimizers)
+            if (watched := self.models.over(model, self.done)) is not None:
+                watched.weigh(self.done, told.optimizers)
         elif not scaled:
             self._end_by_not_finite(model, told, norm)
 
     def look_back(self) -> None:
         """Judge a closer look whose update is made by now. Raises TrainingEndedError."""
-        if (alarm := self.watches.before_told()) is not None:
+        if (alarm := self.models.look_back()) is not None:
             self._end_by(alarm)
 
     def tell(self, model: torch.nn.Module | None, told: Told) -> None:
@@ -125,8 +138,7 @@ class Logbook:
         self.clock.lap(COMPUTE)
         if not finite(told.loss):
             self._end_by_not_finite(model, told, None)
-        self.recorder.told(self.done, told, self.gradients)
-        self._see(model, told.loss, told)
+        self._judge(model, self._record(told))
         self.done, self.gradients = self.done + 1, None
         self.heart.next(self.done)
         now = time.perf_counter()
@@ -138,8 +150,8 @@ class Logbook:
         self.clock.step_done(self.done)
         self._end_after_update()
         self.recorder.before_update()
-        if model is not None and (watch := self.watches.found(model)) is not None:
-            watch.look_at_next()
+        if model is not None and (watched := self.models.found(model)) is not None:
+            watched.look_at_next()
         self._note_hangs()
         self._write_alarms()
 
@@ -149,7 +161,7 @@ class Logbook:
         Called before anything is kept of them. Updates up to the newest one that was told are made.
         """
         models = [one for one in given if isinstance(one, torch.nn.Module)]
-        for model in (*models, *(watch.state.model for watch in self.watches.all)):
+        for model in (*models, *(watched.state.model for watched in self.models.all)):
             if names := spoiled_parameters(model):
                 self._end_by_spoiled(model, names, max(0, self.done - 1))
 
@@ -164,20 +176,20 @@ class Logbook:
         self._note_hangs()
         return {
             "done": self.done, "curve": self.curve.state_dict(), "prefix_sha256": self.prefix_sha256,
-            "monitors": self.watches.state_dict(), "hangs": [alarm.model_dump(mode="json") for alarm in self.hangs],
+            "monitors": self.models.state_dict(), "hangs": [alarm.model_dump(mode="json") for alarm in self.hangs],
         }  # fmt: skip
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """All that there were, the one that ended the training too."""
-        found = tuple(sorted((*self.watches.alarms, *self.hangs), key=lambda alarm: alarm.step))
+        found = tuple(sorted((*self.models.alarms, *self.hangs), key=lambda alarm: alarm.step))
         return found if self.alarm in (None, *found) else (*found, self.alarm)
 
     def close(self) -> None:
         """End the progress bar, the heartbeat and closer looks at updates that never came, and write what waits."""
         self.heart.close()
-        for watch in self.watches.all:
-            watch.leave()
+        for watched in self.models.all:
+            watched.leave()
         if self.heart.hangs:
             # Since the last update.
             self._note_hangs()
@@ -192,24 +204,35 @@ class Logbook:
             raise TrainingEndedError(f"the training has ended: {WORDS[self.ended]}")
         self.begin()
 
-    def _see(self, model: torch.nn.Module | None, loss: float, told: Told) -> None:
+    def _record(self, told: Told) -> Signals:
+        """The signals of an update, right before or after it is made. NaN is what was not told, or not seen."""
+        self.recorder.batch = lambda step: told.numbers()
+        loss = math.nan if told.loss is None else told.loss
+        norm, norms = (math.nan, []) if self.gradients is None else self.gradients
+        # No row's own loss is known: as if all had the mean.
+        return self.recorder.add(self.clock, self.done, loss, loss * loss, told.rows, told.rate, norm, norms)
+
+    def _judge(self, model: torch.nn.Module | None, seen: Signals) -> None:
         """Ask the monitors, where the update's gradients were seen; a scaler leaves out those that are not finite."""
-        seen = self.gradients
-        if model is None or seen is None or not finite(seen.total):
+        if model is None or self.gradients is None or not finite(seen.grad_norm):
             return
-        watch = self.watches.found(model)
-        alarm = None if watch is None else watch.see(self.done, loss, seen, told.rows, told.rate)
+        watched = self.models.found(model)
+        alarm = None if watched is None else watched.judge(seen)
         if alarm is not None:
             self._end_by(alarm)
 
-    def _kept(self, watch: Watch, state: TrainState, alarm: Alarm) -> Alarm:
-        return self.recorder.kept(alarm, cast(ScriptWatch, watch))
+    def _kept(self, alarm: Alarm, watched: WatchedModel | None) -> Alarm:
+        """The alarm with its rows and its incident."""
+        alarm = alarm.model_copy(update={"row_keys": self.recorder.rows(alarm.step).keys})
+        if watched is None:
+            return self.recorder.record(alarm)
+        return self.recorder.record(alarm, watched.watch.samples, watched.watch.parameters)
 
     def _note_hangs(self) -> None:
         """What the heartbeat has found by now, whether or not a model was told."""
         while self.heart.hangs:
             alarm = hang_alarm(self.heart.hangs.popleft(), self.alarms)
-            self.hangs.append(self.recorder.kept(alarm, self.watches.newest))
+            self.hangs.append(self._kept(alarm, self.models.newest))
 
     def _write_alarms(self) -> None:
         """Those that are new, for who reads along."""
@@ -238,21 +261,21 @@ class Logbook:
             self.ended = "budget"
 
     def _end_by_not_finite(self, model: torch.nn.Module | None, told: Told, norm: float | None) -> NoReturn:
-        self.recorder.told(self.done, told, self.gradients)
+        self._record(told)
         # With such weights every loss and gradient would be: the update before this one made them.
         if model is not None and (names := spoiled_parameters(model)):
             self._end_by_spoiled(model, names, self.done)
-        bad_inputs = self.recorder.rows().not_finite
+        bad_inputs = self.recorder.rows(self.done).not_finite
         alarm = told_not_finite(self.done, told.loss, norm, self.alarms, bad_inputs)
-        self._end_by(self.recorder.kept(alarm, self.watches.newest))
+        self._end_by(self._kept(alarm, self.models.newest))
 
     def _end_by_spoiled(self, model: torch.nn.Module, names: Sequence[str], step: int) -> NoReturn:
         """Weights are not finite, as was seen at this update."""
-        watch = self.watches.found(model)
-        if watch is None:
-            self._end_by(self.recorder.kept(spoiled(step, 0, names), None))
-        watch.state.step = step
-        self._end_by(watch.weights_are_bad(watch.state))
+        watched = self.models.found(model)
+        if watched is None:
+            self._end_by(self._kept(spoiled(step, 0, names), None))
+        watched.state.step = step
+        self._end_by(watched.watch.weights_are_bad(watched.state))
 
     def _end_by(self, alarm: Alarm) -> NoReturn:
         self.ended, self.alarm = "alarm", alarm

@@ -35,8 +35,7 @@ from trainworthy.lifecycle.engine.trainers.given import (
     require_parts,
 )
 from trainworthy.lifecycle.engine.trainers.gradients import unclipped
-from trainworthy.lifecycle.engine.trainers.logbook import Logbook
-from trainworthy.lifecycle.engine.trainers.recorder import Told
+from trainworthy.lifecycle.engine.trainers.logbook import Logbook, Told
 from trainworthy.lifecycle.engine.trainers.state_file import load_parts, save_parts
 from trainworthy.lifecycle.engine.training.prepare import Prepared
 from trainworthy.lifecycle.engine.training.state import Stateful, TrainData

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import torch
 
-from trainworthy.lifecycle.engine.incidents.record import BlackBox
+from trainworthy.lifecycle.engine.incidents.record import make_recorder
 from trainworthy.lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
 from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
 from trainworthy.lifecycle.engine.trainers.logbook import Logbook
-from trainworthy.lifecycle.engine.trainers.recorder import Recorder
 from trainworthy.lifecycle.engine.trainers.returned import answering_model, module_of
 from trainworthy.lifecycle.engine.trainers.session import TrainingSession
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
@@ -59,7 +58,7 @@ def run_script(
     prepare_seconds = time.perf_counter() - began
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
-    recorder = Recorder(BlackBox(job, prepared, plan, device), seconds)
+    recorder = make_recorder(job, prepared, plan, device, lambda step: ())
     log = Logbook(job, plan, seconds, deadline, recorder, should_stop, forward)
     checkpoints = ScriptCheckpoints(
         Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
@@ -170,10 +169,10 @@ def _seen(ran: ScriptRun) -> OwnTrainer:
     return OwnTrainer(
         file=ran.log.job.trainer,
         gradients=ran.log.gradients_seen,
-        closer=ran.log.watches.know_optimizers,
+        closer=ran.log.models.know_optimizers,
         weights=ran.log.prefix_sha256 is not None,
         checkpoints=ran.checkpoints.written,
         asked_to_end=WORDS[ran.log.ended] if ran.log.ignored and ran.log.ended else "",
-        unwatched=ran.log.watches.unwatched,
+        unwatched=ran.log.models.unwatched,
         unread_weights=ran.session.has_weights and not ran.session.read_weights,
     )

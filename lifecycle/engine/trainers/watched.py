@@ -1,4 +1,4 @@
-"""The monitors of a training by a script: by what it tells of each update, and a closer look if its optimizer is told.
+"""A model of a training by a script, and its watch: by what is told of each update, closer if its optimizer is told.
 
 A script makes its own updates, so that an alarm can be told or end the training, and nothing else.
 """
@@ -6,12 +6,11 @@ A script makes its own updates, so that an alarm can be told or end the training
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from trainworthy.lifecycle.engine.trainers.gradients import Gradients
 from trainworthy.lifecycle.engine.trainers.look import InNoOptimizer, ScriptLook, ScriptLooks
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite
 from trainworthy.lifecycle.engine.training.monitors.all import all_monitors
@@ -20,43 +19,36 @@ from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatch
 from trainworthy.lifecycle.engine.training.monitors.layers import NotOptimized
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Monitor
 from trainworthy.lifecycle.engine.training.monitors.non_finite import alarm_of, bad_names, bad_parameters, not_finite
-from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
+from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.told import Context
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.state import TrainState, Update
+from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.memory_limit import device_limit_bytes
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm
-from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY
+from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Signals
 
 ENDED = "the training ended there, without a model"
 
 
-class ScriptWatch(Watch):
-    """The watch over one model; made when its first update is told."""
+class WatchedModel:
+    """One model, made when its first update is told. `state` holds what is known of its training."""
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        job: TrainJob,
-        plan: Plan,
-        clock: Clock,
-        step: int,
-        name_rows: Callable[[TrainState], NamedRows],
-        on_alarm: Callable[[Watch, TrainState, Alarm], Alarm],
+        self, model: torch.nn.Module, job: TrainJob, plan: Plan, clock: Clock, step: int, recorder: Recorder
     ) -> None:
         self.state = TrainState(model, (), step=step, clock=clock)
-        spec, monitors = job.training.monitors, _monitors(self.state, plan, job.frozen)
-        super().__init__(model, spec, monitors, plan.last_step, name_rows, on_alarm)
+        self._looks = ScriptLooks(model)
+        self._look: ScriptLook | None = None
         # Nothing takes a script's weights back.
-        self._not_finite.follows = ENDED
-        self.parameters = tuple(name for name, _ in model.named_parameters())
+        self.watch = Watch(
+            model, job.training.monitors, _monitors(self.state, plan, job.frozen), plan.last_step, recorder,
+            looks=self._looks, follows=ENDED,
+        )  # fmt: skip
         # Held, so that no other one gets its id.
         self._weights = list(model.parameters())
-        self._looks = ScriptLooks(model)
-        self._update: Update | None = None
         # Updates of this model that were told.
         self._told = 0
 
@@ -65,27 +57,24 @@ class ScriptWatch(Watch):
         """True if updates could be looked at closer."""
         return bool(self.state.optimizers)
 
-    def watches(self, model: torch.nn.Module) -> bool:
+    def is_of(self, model: torch.nn.Module) -> bool:
         """True if the model has the very parameters that it had when this was made: a part of it may be made anew."""
         now = list(model.parameters())
         return len(now) == len(self._weights) and all(map(operator.is_, now, self._weights))
-
-    def play(self) -> None:
-        """Other models learn by turns, and move this one's loss: it tells no progress from here on."""
-        self._spikes.game = True
 
     def leave(self) -> None:
         """Look at nothing more."""
         if self._look is not None:
             self._look.leave()
 
-    def before_told(self) -> Alarm | None:
+    def look_back(self) -> Alarm | None:
         """The alarm that ends the training by the closer look at the update before, which is made by now."""
         look = self._look
-        if not isinstance(look, ScriptLook) or not look.weighed or self._update is None:
+        if look is None or not look.weighed or not self._told:
             return None
-        self.state.step = look.step
-        return self.after_update(self.state, self._update)
+        self._look, self.state.step = None, look.step
+        self.watch.sampled(self.state, look.end())
+        return self.watch.ended
 
     def weigh(self, step: int, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         """The update of `step` comes next, by these optimizers, as far as they are told."""
@@ -93,7 +82,7 @@ class ScriptWatch(Watch):
         if not self._told and optimizers:
             # The first one, without activations: its forward pass is over.
             self._look = self._looks.begin(self.state)
-        if isinstance(self._look, ScriptLook) and optimizers:
+        if self._look is not None and optimizers:
             self._look.weigh(step)
 
     def _know(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -111,18 +100,16 @@ class ScriptWatch(Watch):
                 others -= mine
         self.state.optimizers = tuple(kept)
 
-    def see(self, step: int, loss: float, gradients: Gradients, rows: int, rate: float) -> Alarm | None:
+    def judge(self, seen: Signals) -> Alarm | None:
         """The alarm that ends the training at this update, if one does. Loss and gradients are finite."""
-        self.state.step, self._rate = step, rate
-        # No row's own loss is known: as if all had the mean.
-        self._update = Update(loss, loss * loss, gradients.total, gradients.norms)
-        self.may_apply(self.state, self._update, rows)
-        return self.ended
+        self.state.step = seen.step
+        self.watch.judge(self.state, seen)
+        return self.watch.ended
 
     def look_at_next(self) -> None:
         """An update was told: look closer at the model's next one, if it is its turn."""
         self._told += 1
-        if isinstance(self._look, ScriptLook) and not self._look.weighed:
+        if self._look is not None and not self._look.weighed:
             # Of its update too little was told.
             self._look.leave()
             self._look = None
@@ -135,16 +122,20 @@ class ScriptWatch(Watch):
         """Of the weights as they are now."""
         return list(self._looks.fingerprints(self._looks.some_weights().double().cpu().numpy()))
 
+    def go_on_from(self, before: WatchedModel) -> None:
+        """Take over what is known of the same model with other parameters."""
+        self.watch.go_on_from(before.watch)
+
     def state_dict(self) -> dict[str, Any]:
         own = {
-            "parameters": list(self.parameters), "told": self._told, "earlier": self._looks.earlier,
+            "parameters": list(self.watch.parameters), "told": self._told, "earlier": self._looks.earlier,
             "weights": self.fingerprints(),
         }  # fmt: skip
-        return {**super().state_dict(), **own}
+        return {**self.watch.state_dict(), **own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """An earlier version's checkpoint may lack what this one has."""
-        super().load_state_dict(state)
+        self.watch.load_state_dict(state)
         earlier = state.get("earlier")
         self._told, self._looks.earlier = state.get("told", 0), None if earlier is None else tuple(earlier)
 

@@ -1,18 +1,16 @@
-"""The watches of a training by a script: one for each model that it tells, since some train several by turns."""
+"""The models of a training by a script, each with a watch of its own, since some train several by turns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from trainworthy.lifecycle.engine.trainers.watched import ScriptWatch
-from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
-from trainworthy.lifecycle.engine.training.monitors.watch import Watch
-from trainworthy.lifecycle.engine.training.state import TrainState
+from trainworthy.lifecycle.engine.trainers.watched import WatchedModel
+from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
@@ -23,46 +21,45 @@ MOST_MODELS = 8
 
 
 @dataclass
-class Watches:
-    """`newest` is the one of the model that was told last. `unwatched`: there were more than MOST_MODELS."""
+class WatchedModels:
+    """`newest` is the one that was told last. `unwatched`: there were more than MOST_MODELS."""
 
     job: TrainJob
     plan: Plan
     clock: Clock
-    name_rows: Callable[[TrainState], NamedRows]
-    kept: Callable[[Watch, TrainState, Alarm], Alarm]
-    all: list[ScriptWatch] = field(default_factory=list)
-    newest: ScriptWatch | None = None
+    recorder: Recorder
+    all: list[WatchedModel] = field(default_factory=list)
+    newest: WatchedModel | None = None
     unwatched: bool = False
     # What a checkpoint says of models that were not told again yet.
     _held: list[dict[str, Any]] = field(default_factory=list)
     _held_alarms: tuple[Alarm, ...] = ()
 
-    def found(self, model: torch.nn.Module) -> ScriptWatch | None:
+    def found(self, model: torch.nn.Module) -> WatchedModel | None:
         """The one over this model, if it was told before, or over its very parameters: a script may wrap it anew."""
-        same = next((watch for watch in self.all if watch.state.model is model), None)
+        same = next((one for one in self.all if one.state.model is model), None)
         if same is not None or not self.all:
             return same
         mine = [id(parameter) for parameter in model.parameters()]
-        return next((watch for watch in self.all if mine == list(map(id, watch.state.model.parameters()))), None)
+        return next((one for one in self.all if mine == list(map(id, one.state.model.parameters()))), None)
 
-    def over(self, model: torch.nn.Module, step: int) -> ScriptWatch | None:
+    def over(self, model: torch.nn.Module, step: int) -> WatchedModel | None:
         """The one over this model: a fresh one the first time, and where its parameters are others by now.
 
         None if there are MOST_MODELS others.
         """
         before, names = self.found(model), tuple(name for name, _ in model.named_parameters())
-        if before is not None and before.parameters == names and before.watches(model):
+        if before is not None and before.watch.parameters == names and before.is_of(model):
             if self.newest is not None and self.newest is not before:
                 # They are told by turns: what one learns moves the loss of another.
                 for one in self.all:
-                    one.play()
+                    one.watch.become_adversarial()
             self.newest = before
             return before
         if before is None and len(self.all) >= MOST_MODELS:
             self.unwatched, self.newest = True, None
             return None
-        made = ScriptWatch(model, self.job, self.plan, self.clock, step, self.name_rows, self.kept)
+        made = WatchedModel(model, self.job, self.plan, self.clock, step, self.recorder)
         if before is not None:
             made.go_on_from(before)
             before.leave()
@@ -76,24 +73,24 @@ class Watches:
         self.newest = made
         return made
 
-    def before_told(self) -> Alarm | None:
+    def look_back(self) -> Alarm | None:
         """The alarm that ends the training by a closer look at an update that is made by now."""
-        return next((alarm for watch in self.all if (alarm := watch.before_told()) is not None), None)
+        return next((alarm for one in self.all if (alarm := one.look_back()) is not None), None)
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
         """Those of all models, also of those that are not told again, in the order of their updates."""
-        told = (alarm for watch in self.all for alarm in watch.alarms)
+        told = (alarm for one in self.all for alarm in one.watch.alarms)
         return tuple(sorted((*self._held_alarms, *told), key=lambda alarm: alarm.step))
 
     @property
     def know_optimizers(self) -> bool:
         """True if updates of every model could be looked at closer."""
-        return bool(self.all) and all(watch.knows_optimizer for watch in self.all)
+        return bool(self.all) and all(one.knows_optimizer for one in self.all)
 
     def state_dict(self) -> list[dict[str, Any]]:
         """What a checkpoint needs of each, as JSON."""
-        return [*(watch.state_dict() for watch in self.all), *self._held]
+        return [*(one.state_dict() for one in self.all), *self._held]
 
     def load_state_dict(self, held: object) -> None:
         """Models are known again by the names of their parameters; of several with these, by their weights.

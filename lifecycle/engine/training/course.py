@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainworthy.lifecycle.engine.incidents.record import BlackBox
+from trainworthy.lifecycle.engine.incidents.record import make_recorder
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import WeightsNotFiniteError
 from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import go_back, open_checkpoints, resume
 from trainworthy.lifecycle.engine.training.loop import train
@@ -18,7 +18,6 @@ from trainworthy.lifecycle.engine.training.monitors.game import is_game
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.prior import prior_loss
-from trainworthy.lifecycle.engine.training.monitors.row_keys import row_keys_of
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
@@ -102,11 +101,10 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     game = is_game(model, prepared.data, recipe)
     monitors = all_monitors(state, plan, frozen=job.frozen, prior_loss=prior, memory_limit_bytes=limit)
     heartbeat = Heartbeat(Path(job.out), partial(end_if_declared, job))
-    box = BlackBox(job, prepared, plan, device)
-    watch = Watch(
-        model, job.training.monitors, monitors, plan.last_step, row_keys_of(job, prepared, plan), box.record,
-        heartbeat=heartbeat, game=game,
-    )  # fmt: skip
+    # Weights that the last update has spoiled are seen after it.
+    batch = lambda step: tuple(plan.batch(min(step, plan.last_step - 1)).tolist())
+    recorder = make_recorder(job, prepared, plan, device, batch)
+    watch = Watch(model, job.training.monitors, monitors, plan.last_step, recorder, heartbeat, game)
     state.also["monitors"] = watch
     notes = left_out + resume(job, state)
     return Course(state, progressive, watch, notes, state.step)

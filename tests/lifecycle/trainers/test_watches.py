@@ -8,8 +8,8 @@ import weakref
 import pytest
 
 from trainworthy.lifecycle.engine.trainers.gradients import gradients_of
-from trainworthy.lifecycle.engine.trainers.watches import Watches
-from trainworthy.lifecycle.engine.training.monitors.row_keys import NO_ROWS
+from trainworthy.lifecycle.engine.trainers.watches import WatchedModels
+from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.watching.clock import Clock
 from trainworthy.lifecycle.plan import Plan
 from trainworthy.lifecycle.protocol.records import Alarm
@@ -18,12 +18,12 @@ from trainworthy.lifecycle.spec.training import MonitorsSpec
 PLAN = Plan(rows=640, batch_size=32, steps_per_epoch=20, horizon_steps=400, first_step=0, last_step=400, seed=0)
 
 
-def watches() -> Watches:
+def watches() -> WatchedModels:
     job = types.SimpleNamespace(training=types.SimpleNamespace(monitors=MonitorsSpec()), frozen=())
-    return Watches(job, PLAN, Clock(), lambda state: NO_ROWS, lambda watch, state, alarm: alarm)  # pyright: ignore[reportArgumentType]
+    return WatchedModels(job, PLAN, Clock(), Recorder())  # pyright: ignore[reportArgumentType]
 
 
-def resumed(before: Watches) -> Watches:
+def resumed(before: WatchedModels) -> WatchedModels:
     after = watches()
     after.load_state_dict(json.loads(json.dumps(before.state_dict())))
     return after
@@ -43,7 +43,7 @@ def adam(model):
     return torch.optim.AdamW(model.parameters(), 1e-3)
 
 
-def update(seen: Watches, step: int, model, optimizer, *others) -> None:
+def update(seen: WatchedModels, step: int, model, optimizer, *others) -> None:
     """One update by the optimizer, of which the script tells with all `others`."""
     import torch
 
@@ -52,17 +52,18 @@ def update(seen: Watches, step: int, model, optimizer, *others) -> None:
     model.zero_grad()
     loss = torch.nn.functional.binary_cross_entropy_with_logits(model(rows)[:, 0], (rows[:, 0] > 0).float())
     loss.backward()
-    assert seen.before_told() is None
+    assert seen.look_back() is None
     watch, gradients = seen.over(model, step), gradients_of(model)
     assert watch is not None
     assert gradients is not None
     watch.weigh(step, [optimizer, *others])
-    watch.see(step, loss.item(), gradients, 32, 1e-3)
+    value = loss.item()
+    watch.judge(seen.recorder.add(seen.clock, step, value, value * value, 32, 1e-3, *gradients))
     optimizer.step()
     watch.look_at_next()
 
 
-def critical(seen: Watches) -> list[Alarm]:
+def critical(seen: WatchedModels) -> list[Alarm]:
     return [alarm for alarm in seen.alarms if alarm.severity == "critical"]
 
 
@@ -165,6 +166,6 @@ def test_samples_of_parts_trained_by_turns_in_blocks_say_which_part_was_trained(
         turn = step // 15 % 2
         update(seen, step, model, pair[turn], pair[1 - turn])
     (watch,) = seen.all
-    body = [(sample.step, sample.trainable[:4], sample.trainable[4:]) for sample in watch.samples]
+    body = [(sample.step, sample.trainable[:4], sample.trainable[4:]) for sample in watch.watch.samples]
     told = {0: True, 20: False, 40: True, 60: True, 80: False}
     assert body == [(step, (trained,) * 4, (not trained,) * 2) for step, trained in told.items()]

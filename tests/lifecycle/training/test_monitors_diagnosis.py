@@ -19,6 +19,7 @@ from trainworthy.lifecycle.engine.training.monitors.diagnosis import (
 )
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.non_finite import not_finite_alarm
+from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
 from trainworthy.lifecycle.engine.training.monitors.row_keys import NamedRows
 from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.spec.training import MonitorsSpec
@@ -187,8 +188,8 @@ def alarms(subject, before=lambda state: None, bad_inputs=None):
     torch.manual_seed(0)
     state = subject.state()
     monitors = all_monitors(state, subject.plan)
-    rows = NamedRows((), bad_inputs)
-    watch = Planted(state.model, MonitorsSpec(), monitors, subject.plan.last_step, lambda state: rows)
+    recorder = Recorder(name=lambda numbers, losses: NamedRows((), bad_inputs))
+    watch = Planted(state.model, MonitorsSpec(), monitors, subject.plan.last_step, recorder)
     alarm = train(state, subject.training, subject.plan, subject.recipe, lambda state, update: False, watch)
     return {one.monitor: one for one in watch.alarms}, alarm
 

@@ -30,9 +30,9 @@ class NonFinite(Base):
     name = "non_finite"
     kept: ClassVar = ("clean",)
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], follows: str = COME_BACK) -> None:
         super().__init__()
-        self._names, self.follows, self.clean = names, COME_BACK, 0
+        self._names, self.follows, self.clean = names, follows, 0
 
     def after_backward(self, seen: Signals) -> Finding | None:
         if finite(seen.loss, seen.grad_norm):

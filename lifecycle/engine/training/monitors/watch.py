@@ -7,35 +7,37 @@ numbers that are equal after a resume, and all that it needs is in every checkpo
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.closer_look import CloserLook, CloserLooks
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import context_of, diagnosed, of_alarms
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.monitor import CurveMonitor, Finding, Monitor
-from trainworthy.lifecycle.engine.training.monitors.non_finite import NonFinite, bad_names, bad_parameters, finite
+from trainworthy.lifecycle.engine.training.monitors.non_finite import (
+    COME_BACK,
+    NonFinite,
+    bad_names,
+    bad_parameters,
+    finite,
+)
 from trainworthy.lifecycle.engine.training.monitors.policy import Policy, hardest
-from trainworthy.lifecycle.engine.training.monitors.row_keys import NO_ROWS, NamedRows
+from trainworthy.lifecycle.engine.training.monitors.recorder import KEPT_SIGNALS, Recorder
 from trainworthy.lifecycle.engine.training.monitors.spikes import Spikes
 from trainworthy.lifecycle.engine.training.monitors.trends import Trends
 from trainworthy.lifecycle.engine.training.monitors.updates import update_ratio
-from trainworthy.lifecycle.engine.training.random_state import torch_states
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainState, Update
-from trainworthy.lifecycle.engine.training.watching.clock import DATA
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
 from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, WINDOW, Sample, Signals
 from trainworthy.lifecycle.spec.training import MonitorsSpec
 
-# Signals of the newest updates and the newest closer looks, for who records what led to an alarm.
-KEPT_SIGNALS, KEPT_SAMPLES = 200, 5
+# The newest closer looks, for who records what led to an alarm.
+KEPT_SAMPLES = 5
 # The same finding again within so many updates is the same alarm, and so is what comes after MOST_OF_ONE of a monitor.
 SAME_ALARM, MOST_OF_ONE = 50, 8
 
@@ -43,10 +45,12 @@ SAME_ALARM, MOST_OF_ONE = 50, 8
 class Watch:
     """The monitors of one training. `monitors` are those beside what is not finite, spikes and trends.
 
-    `name_rows` names rows of the batch that was just seen; `on_alarm` is told of every new alarm, and what it returns
-    is kept in its place. `ended` is the alarm that ends the training here; `back_before` the update before which it has
-    to go on then, None if the weights are good as they are. `game` is True of a loss whose value tells no progress
-    (game.py).
+    `recorder` keeps the updates and is told of every new alarm. `ended` is the alarm that ends the training here;
+    `back_before` the update before which it has to go on then, None if the weights are good as they are. `game` is True
+    of a loss whose value tells no progress (game.py). `looks` are the closer looks at the model, and `follows` says
+    what becomes of weights that are not finite.
+
+    Whoever makes updates and cannot ask before they are applied calls `judge` and `sampled` alone.
     """
 
     def __init__(
@@ -55,33 +59,35 @@ class Watch:
         spec: MonitorsSpec,
         monitors: Sequence[Monitor],
         planned_steps: int,
-        name_rows: Callable[[TrainState], NamedRows] = lambda state: NO_ROWS,
-        on_alarm: Callable[[Watch, TrainState, Alarm], Alarm] = lambda watch, state, alarm: alarm,
+        recorder: Recorder | None = None,
         heartbeat: Heartbeat | None = None,
         game: bool = False,
+        looks: CloserLooks | None = None,
+        follows: str = COME_BACK,
     ) -> None:
-        self._looks = CloserLooks(model)
-        names = tuple(name for name, _ in model.named_parameters())
-        self._not_finite = NonFinite(names)
+        self._looks = looks or CloserLooks(model)
+        self.parameters = tuple(name for name, _ in model.named_parameters())
+        self._not_finite = NonFinite(self.parameters, follows)
         self._spikes = Spikes(game)
-        beside = (self._spikes, Trends(names), *monitors)
+        beside = (self._spikes, Trends(self.parameters), *monitors)
         self._monitors = (self._not_finite, *beside)
         # Most can wait, and to call these at every update would take as long as what they do.
         each = [monitor for monitor in beside if type(monitor).after_backward is not Base.after_backward]
         self._each = [monitor.after_backward for monitor in each]
         # Of the newest updates, those that no window has had yet.
         self._window: list[Signals] = []
-        self._name_rows, self._on_alarm, self._heartbeat = name_rows, on_alarm, heartbeat
+        device = next((parameter.device.type for parameter in model.parameters()), "cpu")
+        self.recorder, self._heartbeat = recorder or Recorder(device), heartbeat
         self.policy = Policy(spec, planned_steps)
         self.alarms: list[Alarm] = []
-        self.recent: deque[Signals] = deque(maxlen=KEPT_SIGNALS)
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
-        self.random: dict[str, Tensor] = {}
-        self._device = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self.ended: Alarm | None = None
         self.back_before: int | None = None
         self._look: CloserLook | None = None
-        self._rate, self._last, self._waited = 0.0, time.perf_counter(), 0.0
+        self._rate = 0.0
+        self._newest: Signals | None = None
+        # Of this model alone, where several are trained by turns.
+        self._rates: deque[float] = deque(maxlen=KEPT_SIGNALS)
         self._recipe: Recipe | None = None
         # Of the newest sample before a resume.
         self._update_ratio: float | None = None
@@ -112,22 +118,25 @@ class Watch:
             self._heartbeat.begin(state.step)
         if state.step % SAMPLE_EVERY == 0:
             self._look = self._looks.begin(state)
-        self.random = torch_states(self._device)
+        self.recorder.before_update()
         return True
 
     def may_apply(self, state: TrainState, update: Update, rows: int, batch: int | None = None) -> bool:
         """True if the optimizer may make the update; a scaler's overflow is the loop's to leave out, and no alarm."""
-        now, waited = time.perf_counter(), state.clock.spent(DATA)
-        seen = Signals(
-            state.step, update.loss, update.squared, rows, self._rate, update.grad_norm, update.grad_norms,
-            now - self._last, waited - self._waited, batch,
+        seen = self.recorder.add(
+            state.clock, state.step, update.loss, update.squared, rows, self._rate, update.grad_norm,
+            update.grad_norms, batch,
         )  # fmt: skip
-        self._last, self._waited = now, waited
-        self.recent.append(seen)
-        if not finite(update.loss, update.grad_norm):
-            if self._scale_may_mend(state, update):
+        return self.judge(state, seen)
+
+    def judge(self, state: TrainState, seen: Signals) -> bool:
+        """Ask the monitors of an update, after its backward pass; True if it may be applied."""
+        self._newest = seen
+        self._rates.append(seen.learning_rate)
+        if not finite(seen.loss, seen.grad_norm):
+            if self._scale_may_mend(state, seen):
                 return True
-            self._act(state, [self._why(state, seen)])
+            self._act(state, [self._why(seen)])
             return False
         found = [finding for look in self._each if (finding := look(seen)) is not None]
         self._window.append(seen)
@@ -149,13 +158,17 @@ class Watch:
         if look is not None:
             look.leave()
             if not update.skipped and finite(update.loss, update.grad_norm):
-                sample = look.end()
-                self.samples.append(sample)
-                seen = self.recent[-1]
-                found = [f for monitor in self._monitors if (f := monitor.after_sample(sample, seen)) is not None]
-                if found:
-                    self._act(state, found)
+                self.sampled(state, look.end())
         return self.ended
+
+    def sampled(self, state: TrainState, sample: Sample) -> None:
+        """Ask the monitors of a closer look at the newest update."""
+        assert self._newest is not None
+        self.samples.append(sample)
+        newest = self._newest
+        found = [finding for one in self._monitors if (finding := one.after_sample(sample, newest)) is not None]
+        if found:
+            self._act(state, found)
 
     def after_points(self, state: TrainState, points: Sequence[CurvePoint]) -> None:
         """Show the points that a window closed to the monitors of the curve."""
@@ -179,6 +192,10 @@ class Watch:
     def adversarial(self) -> bool:
         """True if the loss is that of a game, so that its value tells no progress (game.py)."""
         return self._spikes.game
+
+    def become_adversarial(self) -> None:
+        """Other models, by turns, move this one's loss: it tells no progress from here on."""
+        self._spikes.game = True
 
     def state_dict(self) -> dict[str, Any]:
         """As text: to copy thousands of numbers one by one would hold up the training at every checkpoint."""
@@ -204,10 +221,10 @@ class Watch:
             if monitor.name in held["monitors"]:
                 monitor.load_state_dict(held["monitors"][monitor.name])
 
-    def _scale_may_mend(self, state: TrainState, update: Update) -> bool:
-        return finite(update.loss) and state.scaler is not None and not state.scaler.exhausted
+    def _scale_may_mend(self, state: TrainState, seen: Signals) -> bool:
+        return finite(seen.loss) and state.scaler is not None and not state.scaler.exhausted
 
-    def _why(self, state: TrainState, seen: Signals) -> Finding:
+    def _why(self, seen: Signals) -> Finding:
         """What is not finite, weights first: with these every batch would be. The update before this one made them."""
         bad = self._bad_names()
         if bad:
@@ -250,8 +267,7 @@ class Watch:
                 again = last.model_copy(update={"count": last.count + 1, "last_step": finding.step})
                 self.alarms[same[-1]] = again
                 return again
-        rows = self._name_rows(state)
-        rates = [one.learning_rate for one in self.recent] or [self._rate]
+        rows, rates = self.recorder.rows(state.step, state.row_losses), list(self._rates) or [self._rate]
         context = context_of(self._recipe, state.step, rates, self._ratio(), rows.not_finite, self._spikes.game)
         found = diagnosed(finding, [*of_alarms(self.alarms), *together], context)
         evidence = f"{finding.evidence}; seen beside it: {found.beside}" if found.beside else finding.evidence
@@ -262,7 +278,7 @@ class Watch:
             evidence=f"{evidence}; stopped, since {why_other}" if why_other else evidence, row_keys=rows.keys,
             where=finding.where,
         )  # fmt: skip
-        self.alarms.append(self._on_alarm(self, state, alarm))
+        self.alarms.append(self.recorder.record(alarm, self.samples, self.parameters, self.policy.state_dict()))
         return self.alarms[-1]
 
     def _ratio(self) -> float | None:

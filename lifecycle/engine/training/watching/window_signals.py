@@ -12,7 +12,7 @@ from trainworthy.lifecycle.storage.metrics_file import WindowSignals
 
 def window_signals(watch: Watch, step: int, updates: int) -> WindowSignals | None:
     """Of a window of so many updates that ends at `step`, as far as the watch remembers it; None if it does not."""
-    seen = [one for one in list(watch.recent)[-updates:] if step - updates <= one.step < step]
+    seen = [one for one in list(watch.recorder.signals)[-updates:] if step - updates <= one.step < step]
     norms = [one.grad_norm for one in seen if math.isfinite(one.grad_norm)]
     if not norms:
         return None
