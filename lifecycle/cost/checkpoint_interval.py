@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-from trainworthy.lifecycle.protocol.jobs import MTBF_SECONDS, Interruptions
+from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, MTBF_SECONDS, Interruptions
 
 # Of a spot machine, where the price table does not tell: providers publish shares a month, and no rate.
 SPOT_MTBF_SECONDS = 2 * 3600.0
 # Share of the training that checkpoints may block, and share of it that a write may go on beside it.
 MOST_BLOCKED, MOST_WRITING = 0.01, 0.1
-# No more work is lost than this, whatever the formula says; on a spot machine this counts to durable storage.
+# No more work is lost than this, whatever the formula says; on a spot machine DURABLE_SECONDS until it is copied.
 LONGEST_SECONDS = 30 * 60.0
-DURABLE_SECONDS = 15 * 60.0
 # The first one, while nothing is measured: soon enough that a full disk is told before the night.
 FIRST_CHECKPOINT_SECONDS = 10.0
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, longest_seconds
+from trainworthy.lifecycle.cost.checkpoint_interval import longest_seconds
 from trainworthy.lifecycle.gates.check import Found
 from trainworthy.lifecycle.plan import MIN_STEPS, Plan, plan_of_counts
 from trainworthy.lifecycle.protocol.forecasts import StepTime
-from trainworthy.lifecycle.protocol.jobs import Interruptions
+from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
 from trainworthy.lifecycle.protocol.records import STAGES, Forecast
 from trainworthy.lifecycle.provenance import without_credentials
 from trainworthy.lifecycle.spec.use_case import UseCaseSpec

@@ -19,6 +19,8 @@ from trainworthy.lifecycle.spec.training import StagesSpec, TrainingSpec
 # Mean seconds between two interruptions of a machine, one's own among them: restarts, updates, a closed lid, memory
 # that another process took. Servers stop far less often; too short a time costs only checkpoints, and these are capped.
 MTBF_SECONDS = 12 * 3600.0
+# On a spot machine no more work is lost than this: so long may a copy on durable storage be away.
+DURABLE_SECONDS = 15 * 60.0
 
 
 class Interruptions(Frozen):

@@ -1,14 +1,34 @@
-"""Checkpoints as they lie in a folder: which there are, and whether one is what was written; nothing is loaded."""
+"""Checkpoints as they lie in a folder: written whole or not at all, hashed, copied, and known to be what was written.
+
+A checkpoint is a folder `step-<n>` with its files and, written last, `manifest.json` with every file's SHA-256, the
+identity of the training (its data, values, code and packages) and what it was made with. Whose files these are, and
+what they mean, is known to who writes them: nothing is loaded here.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainworthy.lifecycle.errors import CheckpointError
-from trainworthy.lifecycle.identity import sha256_file
-from trainworthy.lifecycle.protocol.jobs import TrainJob
+from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.progress import say
+from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, TrainJob
+from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
+
+Loaded = TypeVar("Loaded")
+
+KEEP = 2
+MANIFEST = "manifest.json"
+_WRITING = ".writing-"
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -16,16 +36,116 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
-def verify_checkpoint(path: Path, sha256: str | None = None) -> dict[str, Any]:
-    """The manifest, if the state's bytes are the ones it names and its own hash is `sha256`. Raises CheckpointError."""
+@dataclass(frozen=True)
+class Draft:
+    """A folder to write a checkpoint's files into, and hashes of those whose bytes were hashed while written."""
+
+    path: Path
+    sha256: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def writing(folder: Path, step: int, identity: str, made_with: Mapping[str, str] | None = None) -> Iterator[Draft]:
+    """A draft; it is the checkpoint of the step once the block has ended without an error. The newest KEEP stay.
+
+    Raises what the block raises, OSError with the disk's own errno among it; nothing is left of the draft then.
+    """
+    final = checkpoint_path(folder, step)
+    temporary = _fresh(folder, final.name)
+    try:
+        draft = Draft(temporary)
+        yield draft
+        files = _synced(temporary, draft.sha256)
+        manifest = {"identity": identity, "step": step, "files": files, "made_with": dict(made_with or {})}
+        write_atomic(temporary / MANIFEST, canonical_json(manifest))
+    except BaseException:
+        # On a full disk it is the room that the next attempt needs.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _install(temporary, final)
+
+
+def verify_checkpoint(path: Path, sha256: str | None = None, identity: str | None = None) -> dict[str, Any]:
+    """The manifest, if the files are the ones it names, with these bytes. Raises CheckpointError.
+
+    Its own hash is to be `sha256`, and its training `identity`, where these are given. The manifest of an earlier
+    version, which names one file alone, counts as well.
+    """
     manifest = _manifest(path)
-    if sha256 is not None and sha256_file(path / "manifest.json") != sha256:
+    if sha256 is not None and sha256_file(path / MANIFEST) != sha256:
         raise CheckpointError(
             "the checkpoint is not the one on record", value=str(path), fix="run the stage before again"
         )
-    if not (path / "state.pt").is_file() or sha256_file(path / "state.pt") != manifest["sha256"]:
+    if identity is not None and manifest["identity"] != identity:
+        raise CheckpointError("the checkpoint belongs to another training", value=str(path), fix="delete this folder")
+    if {name: sha256_file(path / name) for name in _names(path)} != manifest["files"]:
         raise CheckpointError("the checkpoint's bytes were changed", value=str(path), fix="delete this folder")
     return manifest
+
+
+def newest_sound(
+    folders: Sequence[Path], load: Callable[[Path], Loaded]
+) -> tuple[Path, Loaded, tuple[str, ...]] | None:
+    """The newest checkpoint below the folders that `load` takes, and what it gives; None if there is none at all.
+
+    Copies count as those in the first folder do. One for which `load` raises CheckpointError is passed over for the one
+    before and named in the notes. Raises CheckpointError if all are: a silent fresh start would hide the loss.
+    """
+    found = [path for folder in folders for path in checkpoints_in(folder)]
+    refused = []
+    # Stable: of equal steps the one in the first folder is first.
+    for path in sorted(found, key=lambda path: path.name, reverse=True):
+        try:
+            loaded = load(path)
+        except CheckpointError as error:
+            refused.append(f"{path.name}: {error.problem}")
+        else:
+            copy = (f"resumed from the copy {path}",) if path.parent != folders[0] else ()
+            return path, loaded, (*(f"skipped checkpoint {line}" for line in refused), *copy)
+    if refused:
+        raise CheckpointError(
+            "every checkpoint is damaged or of another training",
+            value=refused,
+            fix=f"delete the folder {' and '.join(map(str, folders))} to start afresh",
+        )
+    return None
+
+
+def copy_checkpoint(path: Path, durable: Path) -> None:
+    """Copy a complete checkpoint below `durable`: whole or not at all, read back against its hash. Raises OSError."""
+    final = durable / path.name
+    temporary = _fresh(durable, path.name)
+    try:
+        shutil.copytree(path, temporary, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        _synced(temporary, {})
+        verify_checkpoint(temporary)
+    except CheckpointError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise OSError(errno.EIO, f"the copy differs: {error.problem}", str(final)) from None
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _install(temporary, final)
+
+
+class Copies:
+    """Copies of a training's checkpoints on storage that outlives the machine; none if there is no such folder."""
+
+    def __init__(self, durable: Path | None) -> None:
+        self.durable, self._newest_at = durable, time.monotonic()
+
+    def add(self, path: Path) -> None:
+        """A storage that is away for a moment ends no training; one that stays away does, by its OSError."""
+        if self.durable is None:
+            return
+        try:
+            copy_checkpoint(path, self.durable)
+        except OSError as error:
+            if time.monotonic() - self._newest_at > DURABLE_SECONDS:
+                raise
+            say(f"{path.name} could not be copied to {self.durable}: {error}; the next one will be tried")
+        else:
+            self._newest_at = time.monotonic()
 
 
 def reached_step(out: Path) -> int:
@@ -38,13 +158,11 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"), reverse=True)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((path / "manifest.json").read_text())
-        made = dict(manifest.get("made_with", {}))
-        return {**{key: manifest[key] for key in ("identity", "step", "sha256")}, "made_with": made}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise CheckpointError("the manifest is missing or damaged", value=str(path), fix="delete this folder") from None
+def forget_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints of later steps: the training goes on from before them."""
+    for path in checkpoints_in(folder):
+        if int(path.name.removeprefix("step-")) > step:
+            shutil.rmtree(path)
 
 
 def durable_folder(job: TrainJob) -> Path | None:
@@ -52,3 +170,49 @@ def durable_folder(job: TrainJob) -> Path | None:
     durable = job.interruptions.durable
     # The training's id, and its own folder below it: another seed of the stage has another.
     return Path(durable, job.identity.partition(":")[0], Path(job.out).name) if durable else None
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        files = manifest["files"] if "files" in manifest else {"state.pt": manifest["sha256"]}
+        made = dict(manifest.get("made_with", {}))
+        return {"identity": manifest["identity"], "step": manifest["step"], "files": dict(files), "made_with": made}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CheckpointError("the manifest is missing or damaged", value=str(path), fix="delete this folder") from None
+
+
+def _names(folder: Path) -> list[str]:
+    """Names of the folder's files, but for the manifest."""
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [name for name in names if name != MANIFEST]
+
+
+def _synced(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
+    """Every file's hash by its name, where it is not `known`; each is on the disk then."""
+    found = {}
+    for name in _names(folder):
+        with (folder / name).open("rb") as file:
+            os.fsync(file.fileno())
+        found[name] = known[name] if name in known else sha256_file(folder / name)
+    return found
+
+
+def _fresh(folder: Path, name: str) -> Path:
+    """An empty folder to write into. Whatever a killed process left is removed: nobody else writes here."""
+    for left in folder.glob(f"{_WRITING}*"):
+        shutil.rmtree(left)
+    temporary = folder / f"{_WRITING}{name}"
+    temporary.mkdir(parents=True)
+    return temporary
+
+
+def _install(temporary: Path, final: Path) -> None:
+    """Give the checkpoint its name; of the others those just before it stay, since a resume has refused later ones."""
+    shutil.rmtree(final, ignore_errors=True)
+    os.replace(temporary, final)
+    sync_folder(final.parent)
+    found = checkpoints_in(final.parent)
+    place = found.index(final)
+    for other in (*found[:place], *found[place + KEEP :]):
+        shutil.rmtree(other)

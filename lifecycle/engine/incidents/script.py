@@ -15,12 +15,12 @@ from trainworthy.lifecycle.engine.incidents.beside import elsewhere, outstanding
 from trainworthy.lifecycle.engine.incidents.record import NUMBERS
 from trainworthy.lifecycle.engine.incidents.rows import bad_inputs
 from trainworthy.lifecycle.engine.incidents.scene import require_code, require_rows
-from trainworthy.lifecycle.engine.trainers.checkpoints import verify
 from trainworthy.lifecycle.engine.training.prepare import prepare
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.incidents.incident import Incident
 from trainworthy.lifecycle.protocol.results import GuiltyRow, ReplayResult
 from trainworthy.lifecycle.scoring import choose_device
+from trainworthy.lifecycle.storage.checkpoints import verify_checkpoint
 
 NOT_TOLD = "the script did not tell their numbers (session.step(rows=…))"
 # Rows that are told of.
@@ -83,7 +83,7 @@ def _checkpoint(incident: Incident) -> tuple[int, str]:
         return 0, "the script had written no checkpoint before"
     path = Path(incident.checkpoint.path)
     try:
-        step = verify(path, incident.identity)
+        step = int(verify_checkpoint(path, identity=incident.identity)["step"])
     except CheckpointError as error:
         return 0, f"{path.name} is no longer what it was: {error.problem}"
     return step, f"the script's newest checkpoint before it, sound: {path / 'files'}"

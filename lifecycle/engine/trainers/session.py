@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.trainers.checkpoints import ScriptCheckpoints
+from trainworthy.lifecycle.engine.trainers.checkpoints import FILES, SESSION, ScriptCheckpoints
 from trainworthy.lifecycle.engine.trainers.given import (
     Rows,
     count_of,
@@ -130,6 +130,7 @@ class TrainingSession:
         if grad_norm is not None and self._log.gradients is not None:
             self._log.gradients = unclipped(self._log.gradients, float(grad_norm))
         self._log.tell(model, told)
+        self._checkpoints.schedule.updated()
 
     def look(self, model: torch.nn.Module, *, optimizer: Optimizers = None, scaled: bool = False) -> None:
         """Look at the gradients before the update, where its loss is told only afterwards. Raises as `step`."""
@@ -194,7 +195,7 @@ class TrainingSession:
             self._looked = True
             found = self._checkpoints.newest()
             self._log.begin(None if found is None else _told(found))
-            self._newest = None if found is None else found / "files"
+            self._newest = None if found is None else found / FILES
         return self._newest
 
     def resume(self, **parts: Stateful) -> int:
@@ -226,7 +227,7 @@ def _whole(prepared: Prepared) -> TrainData:
 
 def _told(checkpoint: Path) -> dict[str, object]:
     """What the training had told by then. Raises CheckpointError for a checkpoint of before it was written so."""
-    path = checkpoint / "session.json"
+    path = checkpoint / SESSION
     if not path.is_file():
         told = "the checkpoint was written by an earlier Trainworthy, and a script cannot go on from it"
         raise CheckpointError(told, value=str(checkpoint), fix="delete this folder: the stage starts anew")

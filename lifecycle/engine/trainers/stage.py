@@ -32,7 +32,6 @@ from trainworthy.lifecycle.plan import make_plan
 from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.results import OwnTrainer, TrainResult
 from trainworthy.lifecycle.scoring import choose_device
-from trainworthy.lifecycle.storage.checkpoints import durable_folder
 from trainworthy.lifecycle.training_script import load_script
 
 
@@ -60,10 +59,7 @@ def run_script(
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     recorder = make_recorder(job, prepared, plan, device, lambda step: ())
     log = Logbook(job, plan, seconds, deadline, recorder, should_stop, forward)
-    checkpoints = ScriptCheckpoints(
-        Path(job.out) / "checkpoints", job.identity, job.interruptions, job.training.checkpoint_every_steps,
-        durable_folder(job),
-    )  # fmt: skip
+    checkpoints = ScriptCheckpoints(job)
     session, began = TrainingSession(log, prepared, checkpoints, device), time.perf_counter()
     returned = _returned(session, log, prepared, job)
     return ScriptRun(prepared, session, log, checkpoints, returned, device, time.perf_counter() - began)

@@ -170,7 +170,7 @@ def test_writer_that_nobody_kills_ends_by_itself(tmp_path, monkeypatch):
     reading, writing = os.pipe()
     writer = os.fork()
     if writer == 0:
-        interrupted._write_half(tmp_path, "toy", {"step": 1}, b"half", writing)
+        interrupted._write_half(tmp_path, "toy", {"step": 1, "made_with": {}}, b"half", writing)
     _, status = os.waitpid(writer, 0)
     os.close(writing)
     assert os.read(reading, 2) == b"1"

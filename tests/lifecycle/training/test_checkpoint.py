@@ -8,7 +8,6 @@ import torch
 import toy_jobs
 
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
-    KEEP,
     WeightsNotFiniteError,
     load_checkpoint,
     load_newest,
@@ -17,6 +16,7 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
 )
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.storage.checkpoints import KEEP
 
 
 def state_at(step: int):

@@ -7,16 +7,14 @@ import pytest
 import test_checkpoint
 import toy_jobs
 
-from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.checkpoints import writer as writer_module
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import state_dict, write_checkpoint
-from trainworthy.lifecycle.engine.training.checkpoints.durable import copy_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 from trainworthy.lifecycle.errors import LeaseLostError
-from trainworthy.lifecycle.protocol.jobs import Interruptions, JobFile
+from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions, JobFile
 from trainworthy.lifecycle.storage import durable_lease
-from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
+from trainworthy.lifecycle.storage.checkpoints import checkpoints_in, copy_checkpoint
 from trainworthy.lifecycle.worker import EXIT_LEASE_LOST, main
 
 state_at = test_checkpoint.state_at

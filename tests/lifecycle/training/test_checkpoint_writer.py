@@ -10,14 +10,14 @@ import test_checkpoint
 import torch
 import toy_jobs
 
-from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS, FIRST_CHECKPOINT_SECONDS
+from trainworthy.lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.checkpoints import writer as writer_module
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.checkpointing import Checkpoints
 from trainworthy.lifecycle.engine.training.checkpoints.copied import Buffers
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
-from trainworthy.lifecycle.protocol.jobs import Interruptions
+from trainworthy.lifecycle.protocol.jobs import DURABLE_SECONDS, Interruptions
 from trainworthy.lifecycle.storage.checkpoints import checkpoints_in
 from trainworthy.lifecycle.worker import EXIT_DISK_FULL, EXIT_STORAGE, main
 

@@ -13,13 +13,13 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import KEEP
 from trainworthy.lifecycle.engine.training.techniques.parts import after_update
 from trainworthy.lifecycle.gates.check import Found
 from trainworthy.lifecycle.gates.seeds import seeds_of
 from trainworthy.lifecycle.plan import plan_of_counts
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
 from trainworthy.lifecycle.protocol.records import STAGES
+from trainworthy.lifecycle.storage.checkpoints import KEEP
 
 # The artifact of full, the same in MLflow, and once on its way there.
 ARTIFACTS = 3

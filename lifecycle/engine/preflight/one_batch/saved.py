@@ -18,10 +18,10 @@ from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import (
     parameters_sha256,
     save_checkpoint,
 )
-from trainworthy.lifecycle.engine.training.checkpoints.durable import copy_checkpoint
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.storage.checkpoints import copy_checkpoint
 
 IDENTITY = "preflight"
 NOT_DURABLE = "the folder for copies of checkpoints is full, not writable, or gives back other bytes"

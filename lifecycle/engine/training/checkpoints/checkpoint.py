@@ -1,17 +1,13 @@
-"""Checkpoints: atomic, hashed, and refused if they are damaged or foreign.
+"""The state of our own loop as a checkpoint: written, verified, loaded, and refused if it is damaged or foreign.
 
-A checkpoint is a folder `step-<n>` with `state.pt` and, written last, `manifest.json` with the
-SHA-256 of the state, the identity of the training (its data, values, code and packages) and what it was made with. No
-format detects flipped bits by itself (torch.save, safetensors and DCP load them in silence), so the hash is verified
+No format detects flipped bits by itself (torch.save, safetensors and DCP load them in silence), so the hash is verified
 before every load.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -21,12 +17,17 @@ from trainworthy.lifecycle.engine.training.checkpoints.made_with import made_wit
 from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.errors import CheckpointError
-from trainworthy.lifecycle.identity import canonical_json, sha256_file
+from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef
-from trainworthy.lifecycle.storage.checkpoints import checkpoint_path, checkpoints_in, verify_checkpoint
-from trainworthy.lifecycle.storage.state import sync_folder, write_atomic
+from trainworthy.lifecycle.storage.checkpoints import (
+    MANIFEST,
+    checkpoint_path,
+    newest_sound,
+    verify_checkpoint,
+    writing,
+)
 
-KEEP = 2
+STATE = "state.pt"
 # Parts of a state by name that change no update.
 WATCHING = {"progressive", "monitors"}
 
@@ -43,33 +44,10 @@ def save_checkpoint(folder: Path, identity: str, state: TrainState) -> Checkpoin
 
 def write_checkpoint(folder: Path, identity: str, saved: dict[str, Any]) -> CheckpointRef:
     """Write what state_dict gave below `folder`, and keep the newest KEEP. Raises OSError with the disk's own errno."""
+    with writing(folder, saved["step"], identity, saved["made_with"]) as draft:
+        draft.sha256[STATE] = _write_state(draft.path / STATE, saved)
     final = checkpoint_path(folder, saved["step"])
-    temporary = folder / f".writing-{final.name}"
-    # Whatever a killed process left: nobody else writes here.
-    for left in folder.glob(".writing-*"):
-        shutil.rmtree(left)
-    temporary.mkdir(parents=True)
-    try:
-        sha256 = _write_state(temporary / "state.pt", saved)
-        manifest = {"identity": identity, "step": saved["step"], "sha256": sha256, "made_with": saved["made_with"]}
-        write_atomic(temporary / "manifest.json", canonical_json(manifest))
-    except BaseException:
-        # On a full disk it is the room that the next attempt needs.
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    shutil.rmtree(final, ignore_errors=True)
-    os.replace(temporary, final)
-    sync_folder(folder)
-    keep_newest(folder, final)
-    return CheckpointRef(path=str(final), sha256=sha256_file(final / "manifest.json"))
-
-
-def keep_newest(folder: Path, written: Path) -> None:
-    """Keep `written` and the ones just before it. Later ones were refused by the resume that led here."""
-    found = checkpoints_in(folder)
-    place = found.index(written)
-    for other in (*found[:place], *found[place + KEEP :]):
-        shutil.rmtree(other)
+    return CheckpointRef(path=str(final), sha256=sha256_file(final / MANIFEST))
 
 
 class _Written:
@@ -91,7 +69,7 @@ class _Written:
 
 
 def _write_state(path: Path, saved: dict[str, Any]) -> str:
-    """Write and sync the state; the hash of what was meant to be written."""
+    """Write the state; the hash of what was meant to be written."""
     with path.open("wb") as file:
         written = _Written(file)
         try:
@@ -100,8 +78,6 @@ def _write_state(path: Path, saved: dict[str, Any]) -> str:
             if written.error is not None:
                 raise written.error from None
             raise
-        file.flush()
-        os.fsync(file.fileno())
     return written.digest.hexdigest()
 
 
@@ -112,26 +88,11 @@ def load_newest(folder: Path, identity: str, state: TrainState, *more: Path) -> 
     in the notes, which also tell of another torch or machine. Raises CheckpointError if all are damaged or
     foreign: a silent fresh start would hide the loss.
     """
-    found = [path for each in (folder, *more) for path in checkpoints_in(each)]
-    refused = []
-    # Stable: of equal steps the one in `folder` is first.
-    for path in sorted(found, key=lambda path: path.name, reverse=True):
-        try:
-            elsewhere = load_checkpoint(path, identity, state)
-        except CheckpointError as error:
-            refused.append(f"{path.name}: {error.problem}")
-        else:
-            notes = [f"skipped checkpoint {line}" for line in refused]
-            if path.parent != folder:
-                notes.append(f"resumed from the copy {path}")
-            return True, (*notes, *elsewhere)
-    if refused:
-        raise CheckpointError(
-            "every checkpoint is damaged or of another training",
-            value=refused,
-            fix=f"delete the folder {' and '.join(map(str, (folder, *more)))} to start afresh",
-        )
-    return False, ()
+    found = newest_sound((folder, *more), lambda path: load_checkpoint(path, identity, state))
+    if found is None:
+        return False, ()
+    _, elsewhere, notes = found
+    return True, (*notes, *elsewhere)
 
 
 def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | None = None) -> tuple[str, ...]:
@@ -139,12 +100,10 @@ def load_checkpoint(path: Path, identity: str, state: TrainState, sha256: str | 
 
     Returns a note if it was made with another torch, machine or number of threads.
     """
-    manifest = verify_checkpoint(path, sha256)
-    if manifest["identity"] != identity:
-        raise CheckpointError("the checkpoint belongs to another training", value=str(path), fix="delete this folder")
+    manifest = verify_checkpoint(path, sha256, identity)
     # The hash proves that we wrote it; weights_only keeps pickled code out all the same.
     try:
-        loaded = torch.load(path / "state.pt", weights_only=True, map_location="cpu")
+        loaded = torch.load(path / STATE, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError):
         raise CheckpointError(
             "the checkpoint holds no plain state", value=str(path), fix="delete this folder"
@@ -178,13 +137,6 @@ def refuse_not_finite(model: torch.nn.Module) -> None:
     """Raises WeightsNotFiniteError."""
     if not parameters_finite(model):
         raise WeightsNotFiniteError("weights that are not finite must never reach a checkpoint")
-
-
-def forget_after(folder: Path, step: int) -> None:
-    """Remove the checkpoints of later steps: the training goes on from before them."""
-    for path in checkpoints_in(folder):
-        if int(path.name.removeprefix("step-")) > step:
-            shutil.rmtree(path)
 
 
 def parameters_sha256(model: torch.nn.Module) -> str:

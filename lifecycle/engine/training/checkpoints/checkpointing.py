@@ -1,4 +1,4 @@
-"""When a training's checkpoints are written: beside it, as often as pays, and at its end."""
+"""The checkpoints of our own loop: written beside it, as often as pays, and at its end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainworthy.lifecycle.cost.checkpoint_interval import FIRST_CHECKPOINT_SECONDS, interval_seconds, longest_seconds
-from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import forget_after, load_checkpoint, load_newest
+from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_checkpoint, load_newest
+from trainworthy.lifecycle.engine.training.checkpoints.schedule import Schedule
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.errors import CheckpointError
 from trainworthy.lifecycle.identity import sha256_file
 from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef, Interruptions, TrainJob
-from trainworthy.lifecycle.storage.checkpoints import checkpoint_path, durable_folder, verify_checkpoint
+from trainworthy.lifecycle.storage.checkpoints import (
+    MANIFEST,
+    checkpoint_path,
+    durable_folder,
+    forget_after,
+    verify_checkpoint,
+)
 
 
 class Checkpoints:
@@ -29,12 +35,10 @@ class Checkpoints:
         start_step: int = 0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._writer, self._machine, self._every_steps, self._now = writer, machine, every_steps, now
+        self._writer, self._schedule, self._now = writer, Schedule(machine, every_steps, now), now
         self._start_step = start_step
-        self._began = self._newest_at = now()
+        self._began = now()
         self._late = False
-        self._blocked = 0.0
-        self._asked_at, self._update = self._began, 0.0
         self.written, self.blocked_seconds, self.late_steps = 0, 0.0, 0
 
     def after_step(self, state: TrainState) -> None:
@@ -43,16 +47,16 @@ class Checkpoints:
         Raises what the write before it raised.
         """
         busy = self._writer.busy()
-        asked_at, self._asked_at = self._asked_at, self._now()
-        self._update = self._asked_at - asked_at
-        if not self._late and not self._due(state.step):
+        self._schedule.updated()
+        self._learn_cost()
+        if not self._late and not self._schedule.due(state.step):
             return
         self._late = busy
         if busy:
             self.late_steps += 1
         else:
             self._begin(state)
-            self.blocked_seconds += self._blocked
+            self.blocked_seconds += self._schedule.blocked
 
     def last(self, state: TrainState) -> CheckpointRef:
         """The checkpoint of this step, on disk. Raises what a write raised."""
@@ -82,15 +86,13 @@ class Checkpoints:
     def seconds(self) -> float:
         """What the newest took in all, 0 before there is one."""
         newest = self._writer.newest
-        return self._blocked + newest.seconds if newest else 0.0
+        return self._schedule.blocked + newest.seconds if newest else 0.0
 
     @property
     def interval_seconds(self) -> float:
         """What lies between two, by the cost of the newest."""
-        newest = self._writer.newest
-        if newest is None:
-            return FIRST_CHECKPOINT_SECONDS
-        return interval_seconds(self._blocked, newest.seconds, self._machine)
+        self._learn_cost()
+        return self._schedule.interval_seconds
 
     def told(self) -> tuple[str, ...]:
         """What they cost, in a sentence; none if none was written."""
@@ -100,19 +102,13 @@ class Checkpoints:
         late = f", {self.late_steps} updates late" if self.late_steps else ""
         return (f"{self.written} checkpoints, waited for {share:.1%} of the time{late}",)
 
-    def _due(self, step: int) -> bool:
-        waited = self._now() - self._newest_at
-        if self._machine.spot:
-            newest = self._writer.newest
-            longest = longest_seconds(newest.seconds if newest else 0.0, self._machine)
-            # It would be due within the next update: then it is due now.
-            if waited + self._update > longest:
-                return True
-        return waited >= self.interval_seconds if self._every_steps is None else step % self._every_steps == 0
+    def _learn_cost(self) -> None:
+        if self._writer.newest is not None:
+            self._schedule.stored = self._writer.newest.seconds
 
     def _begin(self, state: TrainState) -> None:
-        self._newest_at = self._now()
-        self._blocked = self._writer.begin(state)
+        self._schedule.begun()
+        self._schedule.blocked = self._writer.begin(state)
         self.written += 1
         state.clock.checkpoint_saved(state.step)
 
@@ -120,11 +116,10 @@ class Checkpoints:
         """The checkpoint that was loaded, if it lies in the training's own folder."""
         path = checkpoint_path(self._writer.folder, step)
         try:
-            if verify_checkpoint(path)["identity"] != self._writer.identity:
-                return None
+            verify_checkpoint(path, identity=self._writer.identity)
         except CheckpointError:
             return None
-        return CheckpointRef(path=str(path), sha256=sha256_file(path / "manifest.json"))
+        return CheckpointRef(path=str(path), sha256=sha256_file(path / MANIFEST))
 
 
 @contextmanager

@@ -7,14 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainworthy.lifecycle.cost.checkpoint_interval import DURABLE_SECONDS
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import refuse_not_finite, state_dict, write_checkpoint
 from trainworthy.lifecycle.engine.training.checkpoints.copied import Buffers
-from trainworthy.lifecycle.engine.training.checkpoints.durable import copy_checkpoint
 from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.progress import say
 from trainworthy.lifecycle.protocol.jobs import CheckpointRef
-from trainworthy.lifecycle.storage.checkpoints import checkpoint_path
+from trainworthy.lifecycle.storage.checkpoints import Copies, checkpoint_path
 
 
 class Stored(NamedTuple):
@@ -29,11 +26,10 @@ class Writer:
     """At most one write is under way; what it raises is raised by the next call of `busy` or `finish`."""
 
     def __init__(self, folder: Path, identity: str, durable: Path | None = None) -> None:
-        self.folder, self.identity, self.durable = folder, identity, durable
+        self.folder, self.identity, self._copies = folder, identity, Copies(durable)
         self.newest: Stored | None = None
         self._buffers, self._thread = Buffers(), ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[Stored] | None = None
-        self._durable_at = time.monotonic()
 
     def begin(self, state: TrainState) -> float:
         """Copy the state and start writing it; the seconds that took. Raises WeightsNotFiniteError."""
@@ -64,17 +60,5 @@ class Writer:
     def _store(self, saved: dict[str, Any]) -> Stored:
         started = time.monotonic()
         reference = write_checkpoint(self.folder, self.identity, saved)
-        if self.durable is not None:
-            self._copy(checkpoint_path(self.folder, saved["step"]), self.durable)
+        self._copies.add(checkpoint_path(self.folder, saved["step"]))
         return Stored(saved["step"], reference, time.monotonic() - started)
-
-    def _copy(self, path: Path, durable: Path) -> None:
-        """A storage that is away for a moment ends no training; one that stays away does."""
-        try:
-            copy_checkpoint(path, durable)
-        except OSError as error:
-            if time.monotonic() - self._durable_at > DURABLE_SECONDS:
-                raise
-            say(f"{path.name} could not be copied to {durable}: {error}; the next one will be tried")
-        else:
-            self._durable_at = time.monotonic()
