@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from trainworthy.lifecycle.engine.training.session import Why
 
-Why = Literal["planned", "asked", "budget", "rerun", "alarm"]
 WORDS: dict[Why, str] = {
     "planned": "all planned updates are made",
     "asked": "it was asked to end",

@@ -1,7 +1,4 @@
-"""What a training by a script has told so far, and whether it has to end; the script sees it by its session.
-
-Progress, metrics, clock, deadline and curve are those of a training by our own loop.
-"""
+"""What a training by a script has told so far; the script sees it by its handle."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError, Why
+from trainworthy.lifecycle.engine.trainers.ended import WORDS, TrainingEndedError
 from trainworthy.lifecycle.engine.trainers.gradients import Gradients, gradients_of
 from trainworthy.lifecycle.engine.trainers.watched import (
     WatchedModel,
@@ -25,20 +22,14 @@ from trainworthy.lifecycle.engine.trainers.watched import (
     told_not_finite,
 )
 from trainworthy.lifecycle.engine.trainers.watches import WatchedModels
-from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
 from trainworthy.lifecycle.engine.training.monitors.heartbeat import Heartbeat
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
 from trainworthy.lifecycle.engine.training.monitors.recorder import Recorder
-from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
-from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
-from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, START, Clock
+from trainworthy.lifecycle.engine.training.session import Session
+from trainworthy.lifecycle.engine.training.watching.clock import COMPUTE, START
 from trainworthy.lifecycle.engine.training.watching.curve import Curve
-from trainworthy.lifecycle.plan import Plan
-from trainworthy.lifecycle.progress import Progress
-from trainworthy.lifecycle.protocol.jobs import TrainJob
 from trainworthy.lifecycle.protocol.records import Alarm
 from trainworthy.lifecycle.protocol.signals import Signals
-from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsFile
 
 KEPT = 32
 
@@ -58,19 +49,13 @@ class Told(NamedTuple):
 
 @dataclass
 class Logbook:
-    """`done` updates were told. `ended` says why the script has to end; `ignored` that it went on all the same."""
+    """`done` updates were told. `ignored`: the script went on although the session had ended."""
 
-    job: TrainJob
-    plan: Plan
-    clock: Clock
-    deadline: Deadline
+    session: Session
     recorder: Recorder
-    asked: Callable[[], bool]
-    forward: Callable[[str], None] | None = None
     done: int = 0
     resumed_from: int = 0
     prefix_sha256: str | None = None
-    ended: Why | None = None
     ignored: bool = False
     alarm: Alarm | None = None
     hangs: list[Alarm] = field(default_factory=list)
@@ -82,18 +67,15 @@ class Logbook:
     # Of the newest updates, with what came between them.
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     _told_at: float = field(default_factory=time.perf_counter)
-    # Alarms that are in metrics.jsonl, by step and monitor.
-    _written: set[tuple[int, str]] = field(default_factory=set)
-    _progress: Progress | None = None
-    _metrics: MetricsFile | None = None
 
     def __post_init__(self) -> None:
-        self.heart = Heartbeat.of_script(Path(self.job.out))
-        self.models = WatchedModels(self.job, self.plan, self.clock, self.recorder)
+        session = self.session
+        self.heart = Heartbeat.of_script(Path(session.job.out))
+        self.models = WatchedModels(session.job, session.plan, session.clock, self.recorder)
 
     def begin(self, state: Mapping[str, Any] | None = None) -> None:
         """The script goes on from a checkpoint's state, or from the start; once, before the first update."""
-        if self._progress is not None:
+        if self.session.begun:
             return
         self.heart.start()
         if state is not None:
@@ -102,14 +84,12 @@ class Logbook:
             self.prefix_sha256 = state["prefix_sha256"]
             self.models.load_state_dict(state.get("monitors"))
             self.hangs = [Alarm(**alarm) for alarm in state.get("hangs", ())]
-        self.clock.lap(START)
-        self.clock.resume(self.done)
+        self.session.clock.lap(START)
+        self.session.clock.resume(self.done)
         self.recorder.before_update()
-        self._progress = Progress(f"{self.job.stage}: step", self.plan.last_step, self.done, self.forward)
-        self._metrics = MetricsFile(Path(self.job.out) / FILE_NAME)
-        self._metrics.begin(self.done, self.curve.points)
-        if self.done >= self.plan.last_step:
-            self.ended = "planned"
+        self.session.begin(self.done, self.curve.points)
+        if self.done >= self.session.plan.last_step:
+            self.session.ended = "planned"
 
     def look(self, model: torch.nn.Module, told: Told, scaled: bool) -> None:
         """Look at the gradients before the update. Raises TrainingEndedError where no update may be made."""
@@ -135,7 +115,7 @@ class Logbook:
         """One update more. Raises TrainingEndedError where no update may be made."""
         assert told.loss is not None
         self._go_on()
-        self.clock.lap(COMPUTE)
+        self.session.clock.lap(COMPUTE)
         if not finite(told.loss):
             self._end_by_not_finite(model, told, None)
         self._judge(model, self._record(told))
@@ -144,16 +124,18 @@ class Logbook:
         now = time.perf_counter()
         self.seconds.append(now - self._told_at)
         self._told_at = now
-        self._show(told.loss, told)
-        if model is not None and self.done == min(PREFIX_STEPS, self.plan.horizon_steps):
-            self.prefix_sha256 = parameters_sha256(model)
-        self.clock.step_done(self.done)
-        self._end_after_update()
+        closed = self.curve.add_mean(self.done, told.rows, told.loss, told.rate, self.session.plan.window)
+        self.session.updated(self.done, f"loss {told.loss:.4f}", [closed] if closed else ())
+        if model is not None:
+            self.prefix_sha256 = self.session.prefix(self.done, model) or self.prefix_sha256
+        self.session.clock.step_done(self.done)
+        if not self.session.asked_to_end():
+            self.session.ends_after(self.done)
         self.recorder.before_update()
         if model is not None and (watched := self.models.found(model)) is not None:
             watched.look_at_next()
         self._note_hangs()
-        self._write_alarms()
+        self.session.write(self.alarms)
 
     def refuse_spoiled(self, *given: object) -> None:
         """Raises TrainingEndedError, with its alarm, if a weight of a given module, or of a model told, is not finite.
@@ -167,9 +149,7 @@ class Logbook:
 
     def must_end(self) -> bool:
         """True if the script has to end its loop; asks anew whether it was asked to."""
-        if self.ended is None and self.asked():
-            self.ended = "asked"
-        return self.ended is not None
+        return self.session.asked_to_end() or self.session.ended is not None
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs of it, as JSON."""
@@ -193,15 +173,14 @@ class Logbook:
         if self.heart.hangs:
             # Since the last update.
             self._note_hangs()
-            self._write_alarms()
-        for each in (self._progress, self._metrics):
-            if each is not None:
-                each.close()
+            self.session.write(self.alarms)
+        self.session.close()
 
     def _go_on(self) -> None:
-        if self.ended is not None:
-            self.ignored = self.ignored or self.ended != "alarm"
-            raise TrainingEndedError(f"the training has ended: {WORDS[self.ended]}")
+        ended = self.session.ended
+        if ended is not None:
+            self.ignored = self.ignored or ended != "alarm"
+            raise TrainingEndedError(f"the training has ended: {WORDS[ended]}")
         self.begin()
 
     def _record(self, told: Told) -> Signals:
@@ -210,7 +189,7 @@ class Logbook:
         loss = math.nan if told.loss is None else told.loss
         norm, norms = (math.nan, []) if self.gradients is None else self.gradients
         # No row's own loss is known: as if all had the mean.
-        return self.recorder.add(self.clock, self.done, loss, loss * loss, told.rows, told.rate, norm, norms)
+        return self.recorder.add(self.session.clock, self.done, loss, loss * loss, told.rows, told.rate, norm, norms)
 
     def _judge(self, model: torch.nn.Module | None, seen: Signals) -> None:
         """Ask the monitors, where the update's gradients were seen; a scaler leaves out those that are not finite."""
@@ -234,32 +213,6 @@ class Logbook:
             alarm = hang_alarm(self.heart.hangs.popleft(), self.alarms)
             self.hangs.append(self._kept(alarm, self.models.newest))
 
-    def _write_alarms(self) -> None:
-        """Those that are new, for who reads along."""
-        assert self._metrics is not None
-        new = [alarm for alarm in self.alarms if (alarm.step, alarm.monitor) not in self._written]
-        if new:
-            self._metrics.write(new)
-            self._written.update((alarm.step, alarm.monitor) for alarm in new)
-
-    def _show(self, loss: float, told: Told) -> None:
-        assert self._progress is not None
-        assert self._metrics is not None
-        self._progress.advance(f"loss {loss:.4f}")
-        closed = self.curve.add_mean(self.done, told.rows, loss, told.rate, self.plan.window)
-        if closed is not None:
-            self._metrics.write([closed])
-
-    def _end_after_update(self) -> None:
-        if self.asked():
-            self.ended = "asked"
-        elif self.done == self.job.stop_after_steps:
-            self.ended = "rerun"
-        elif self.done >= self.plan.last_step:
-            self.ended = "planned"
-        elif self.deadline.after_update():
-            self.ended = "budget"
-
     def _end_by_not_finite(self, model: torch.nn.Module | None, told: Told, norm: float | None) -> NoReturn:
         self._record(told)
         # With such weights every loss and gradient would be: the update before this one made them.
@@ -278,7 +231,7 @@ class Logbook:
         self._end_by(watched.watch.weights_are_bad(watched.state))
 
     def _end_by(self, alarm: Alarm) -> NoReturn:
-        self.ended, self.alarm = "alarm", alarm
         self.begin()
-        self._write_alarms()
+        self.session.ended, self.alarm = "alarm", alarm
+        self.session.write(self.alarms)
         raise TrainingEndedError(f"{alarm.symptom}: {alarm.evidence}")

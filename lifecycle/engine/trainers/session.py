@@ -65,9 +65,9 @@ class TrainingSession:
         self._newest: Path | None = None
         self._looked = False
         self.read_weights = False
-        job, data = log.job, _whole(prepared)
+        job, data = log.session.job, _whole(prepared)
         self.stage, self.device, self.seed = job.stage, device, job.training.seed
-        self.steps, self.batch_size = log.plan.last_step, log.plan.batch_size
+        self.steps, self.batch_size = log.session.plan.last_step, log.session.plan.batch_size
         self.training: TrainingSpec = job.training
         self.hyperparameters, self.preprocessing = job.hyperparameters, prepared.preprocessing
         self.inputs, self.targets, self.has_weights = data.inputs, data.targets, data.weights is not None
@@ -81,13 +81,13 @@ class TrainingSession:
     @property
     def folder(self) -> Path:
         """For files of the script's own; it outlives an interruption."""
-        made = Path(self._log.job.out) / "script"
+        made = Path(self._log.session.job.out) / "script"
         made.mkdir(parents=True, exist_ok=True)
         return made
 
     def parquet(self) -> Path:
         """The stage's rows as a Parquet file of features and label; files by their absolute paths, as texts."""
-        path, rows = self.folder / "rows.parquet", self._log.job.rows
+        path, rows = self.folder / "rows.parquet", self._log.session.job.rows
         as_texts(self._prepared.rows[[*rows.features, rows.label]]).to_parquet(path, index=False)
         return path
 
@@ -146,21 +146,20 @@ class TrainingSession:
         comes after the update's checkpoint shows after the next update, which then has one.
         """
         self._log.heart.called()
-        return self._log.ended is not None
+        return self._log.session.ended is not None
 
     def waited(self) -> None:
         """What passed since the last update, checkpoint or call of this was waiting for rows."""
         self._log.heart.called()
-        self._log.clock.lap(DATA)
+        self._log.session.clock.lap(DATA)
 
     @property
     def checkpoint_due(self) -> bool:
         """True if a checkpoint should be written after this update: it pays, or the training ends before its plan."""
         if not self.done or self._checkpoints.step == self.done:
             return False
-        return (self._log.must_end() and self._log.ended in ("asked", "budget", "rerun")) or self._checkpoints.due(
-            self.done
-        )
+        ends = self._log.must_end() and self._log.session.ended in ("asked", "budget", "rerun")
+        return ends or self._checkpoints.due(self.done)
 
     def checkpoint(self, **parts: Stateful) -> None:
         """Write a checkpoint of the parts' state_dict() and the random numbers, if one is due."""
@@ -177,13 +176,13 @@ class TrainingSession:
         Raises TrainingEndedError if weights of the `model`, or of one that was told, are not finite: none such is ever
         written.
         """
-        self._log.clock.lap(COMPUTE)
+        self._log.session.clock.lap(COMPUTE)
         self._log.refuse_spoiled(model)
         with self._checkpoints.writing(self.done, self._log.state()) as folder:
             yield folder
         self._log.heart.called()
-        self._log.deadline.saved(self._checkpoints.seconds)
-        self._log.clock.checkpoint_saved(self.done)
+        self._log.session.deadline.saved(self._checkpoints.seconds)
+        self._log.session.clock.checkpoint_saved(self.done)
 
     @property
     def newest(self) -> Path | None:

@@ -19,9 +19,9 @@ from trainworthy.lifecycle.engine.trainers.session import TrainingSession
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256, save_checkpoint
 from trainworthy.lifecycle.engine.training.export import export
 from trainworthy.lifecycle.engine.training.prepare import Prepared, prepare
+from trainworthy.lifecycle.engine.training.session import PREFIX_STEPS, Session
 from trainworthy.lifecycle.engine.training.stage import peak_memory_bytes
 from trainworthy.lifecycle.engine.training.state import TrainState
-from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
 from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
 from trainworthy.lifecycle.engine.training.watching import clock
@@ -58,7 +58,7 @@ def run_script(
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage)
     deadline = Deadline(job, prepare_seconds / len(prepared.rows), plan.batch_size)
     recorder = make_recorder(job, prepared, plan, device, lambda step: ())
-    log = Logbook(job, plan, seconds, deadline, recorder, should_stop, forward)
+    log = Logbook(Session(job, plan, seconds, deadline, should_stop, forward), recorder)
     checkpoints = ScriptCheckpoints(job)
     session, began = TrainingSession(log, prepared, checkpoints, device), time.perf_counter()
     returned = _returned(session, log, prepared, job)
@@ -71,9 +71,9 @@ def train_by_script(
     """Train the stage by job.trainer. Raises PreemptedError, and TrainingError if the script breaks the contract."""
     ran = run_script(job, seconds, should_stop, forward)
     prepared, log, checkpoints, device = ran.prepared, ran.log, ran.checkpoints, ran.device
-    if log.ended == "asked":
+    if log.session.ended == "asked":
         raise PreemptedError(_preempted(checkpoints, log))
-    whole = log.ended in (None, "planned")
+    whole = log.session.ended in (None, "planned")
     state, checkpoint, metrics, learned, unreviewed, artifact = None, None, {}, None, None, None
     if whole:
         # Weights that the script never read have moved nothing.
@@ -91,13 +91,17 @@ def train_by_script(
         alarm=log.alarm,
         rows=len(prepared.rows),
         steps=log.done,
-        planned_steps=log.plan.last_step,
-        ended="budget" if log.ended == "budget" else "early" if whole and log.done < log.plan.last_step else "",
+        planned_steps=log.session.plan.last_step,
+        ended="budget"
+        if log.session.ended == "budget"
+        else "early"
+        if whole and log.done < log.session.plan.last_step
+        else "",
         resumed_from_step=log.resumed_from,
         notes=prepared.notes + checkpoints.notes + checkpoints.told(),
         parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
         parameters_sha256="" if state is None else parameters_sha256(state.model),
-        prefix_steps=min(PREFIX_STEPS, log.plan.horizon_steps),
+        prefix_steps=min(PREFIX_STEPS, log.session.plan.horizon_steps),
         prefix_sha256=log.prefix_sha256,
         checkpoint=checkpoint,
         metrics=metrics,
@@ -120,14 +124,14 @@ def _returned(session: TrainingSession, log: Logbook, prepared: Prepared, job: T
     try:
         with _closed(log):
             returned = load_script(prepared.task, job.trainer)(session)
-            return returned if log.ended == "rerun" else _module(returned, log, prepared, job)
+            return returned if log.session.ended == "rerun" else _module(returned, log, prepared, job)
     except (TrainingEndedError, SystemExit):
         # Lightning leaves by SystemExit when it is asked to end.
         if not log.must_end():
             raise TrainingError(f"{job.trainer} ended its process", fix="return the model from train") from None
-        if log.ended == "planned":
+        if log.session.ended == "planned":
             raise TrainingError(
-                f"{job.trainer} made another update after all {log.plan.last_step} that are planned",
+                f"{job.trainer} made another update after all {log.session.plan.last_step} that are planned",
                 fix="end the loop when session.should_stop is True, or plan more: training.epochs, training.batch_size",
             ) from None
         return None
@@ -135,7 +139,7 @@ def _returned(session: TrainingSession, log: Logbook, prepared: Prepared, job: T
 
 def _module(returned: object, log: Logbook, prepared: Prepared, job: TrainJob) -> torch.nn.Module | None:
     """What was trained, once the last update was looked at, too. Raises TrainingEndedError by an alarm."""
-    if log.ended not in (None, "planned"):
+    if log.session.ended not in (None, "planned"):
         return None
     if not log.done:
         raise TrainingError(f"{job.trainer} told no update", fix="call session.step(loss=…) at each update")
@@ -161,14 +165,14 @@ def _preempted(checkpoints: ScriptCheckpoints, log: Logbook) -> str:
 
 def _seen(ran: ScriptRun) -> OwnTrainer:
     """What could be seen of the script's training."""
-    assert ran.log.job.trainer is not None
+    assert ran.log.session.job.trainer is not None
     return OwnTrainer(
-        file=ran.log.job.trainer,
+        file=ran.log.session.job.trainer,
         gradients=ran.log.gradients_seen,
         closer=ran.log.models.know_optimizers,
         weights=ran.log.prefix_sha256 is not None,
         checkpoints=ran.checkpoints.written,
-        asked_to_end=WORDS[ran.log.ended] if ran.log.ignored and ran.log.ended else "",
+        asked_to_end=WORDS[ran.log.session.ended] if ran.log.ignored and ran.log.session.ended else "",
         unwatched=ran.log.models.unwatched,
         unread_weights=ran.session.has_weights and not ran.session.read_weights,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +21,12 @@ from trainworthy.lifecycle.engine.training.monitors.watch import Watch
 from trainworthy.lifecycle.engine.training.prepare import Prepared, seed_everything
 from trainworthy.lifecycle.engine.training.recipe import make_model, make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
+from trainworthy.lifecycle.engine.training.session import Session
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.engine.training.step_hooks import StepHooks, open_hooks
-from trainworthy.lifecycle.engine.training.techniques.deadline import Deadline
 from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, make_parts
 from trainworthy.lifecycle.engine.training.validate import make_validation_loss
-from trainworthy.lifecycle.engine.training.watching.clock import START, VALIDATION, Clock
+from trainworthy.lifecycle.engine.training.watching.clock import START, VALIDATION
 from trainworthy.lifecycle.engine.training.watching.progressive import Progressive, make_progressive
 from trainworthy.lifecycle.failure import EXIT_HANG
 from trainworthy.lifecycle.identity import canonical_json
@@ -52,20 +51,17 @@ class Course:
     checkpoint: CheckpointRef | None = None
 
 
-def take_course(
-    job: TrainJob, prepared: Prepared, plan: Plan, device: str, seconds: Clock, deadline: Deadline,
-    should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
-) -> Course:  # fmt: skip
+def take_course(session: Session, prepared: Prepared, device: str) -> Course:
     """Train to the plan's end, or to what ends it before. Raises what a stage does."""
+    job, plan, seconds = session.job, session.plan, session.clock
     course = _started(job, prepared, plan, device)
-    state = course.state
-    if state.step:
-        say(f"{job.stage}: resumed from step {state.step} of {plan.last_step}")
+    if course.state.step:
+        say(f"{job.stage}: resumed from step {course.state.step} of {plan.last_step}")
     seconds.lap(START)
-    seconds.resume(state.step)
+    seconds.resume(course.state.step)
     while True:
         course.state.clock = seconds
-        _train(course, job, prepared, plan, deadline, should_stop, forward)
+        _train(course, session, prepared)
         watch = course.watch
         if watch.back_before is None:
             return course
@@ -110,19 +106,14 @@ def _started(job: TrainJob, prepared: Prepared, plan: Plan, device: str) -> Cour
     return Course(state, progressive, watch, notes, state.step)
 
 
-def _train(
-    course: Course, job: TrainJob, prepared: Prepared, plan: Plan, deadline: Deadline,
-    should_stop: Callable[[], bool], forward: Callable[[str], None] | None,
-) -> None:  # fmt: skip
+def _train(course: Course, session: Session, prepared: Prepared) -> None:
     """Train from the course's state on, and write the last checkpoint."""
-    state, stopping = course.state, early_stopping_of(course.state)
+    state, stopping, job = course.state, early_stopping_of(course.state), session.job
     with open_checkpoints(job, state) as checkpoints:
-        with open_hooks(
-            job, state, plan, course.progressive, course.watch, checkpoints, deadline, should_stop, forward
-        ) as hooks:  # fmt: skip
+        with open_hooks(session, state, course.progressive, course.watch, checkpoints) as hooks:
             try:
                 if stopping is None or not stopping.ended:
-                    course.alarm = _updates(state, course.watch, prepared, hooks)
+                    course.alarm = _updates(state, prepared, hooks)
                 if not (course.alarm or job.stop_after_steps):
                     course.checkpoint = checkpoints.last(state)
             except WeightsNotFiniteError:
@@ -139,12 +130,13 @@ def end_if_declared(job: TrainJob, finding: Finding) -> None:
         os._exit(EXIT_HANG)
 
 
-def _updates(state: TrainState, watch: Watch, prepared: Prepared, hooks: StepHooks) -> Alarm | None:
-    data, recipe = prepared.data, make_recipe(prepared.task, hooks.job.training, hooks.plan.horizon_steps)
+def _updates(state: TrainState, prepared: Prepared, hooks: StepHooks) -> Alarm | None:
+    job, plan = hooks.session.job, hooks.session.plan
+    data, recipe = prepared.data, make_recipe(prepared.task, job.training, plan.horizon_steps)
     if isinstance(data, LoadedRows):
         data, recipe = data.in_loaders(recipe)
     if hooks.progressive is not None:
         hooks.progressive.before_first_step(state)
         state.clock.lap(VALIDATION)
-    with watch.heart():
-        return train(state, data, hooks.plan, recipe, hooks.after_step, watch)
+    with hooks.watch.heart():
+        return train(state, data, plan, recipe, hooks.after_step, hooks.watch)

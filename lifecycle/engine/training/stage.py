@@ -13,7 +13,7 @@ from trainworthy.lifecycle.engine.training.course import take_course
 from trainworthy.lifecycle.engine.training.export import export
 from trainworthy.lifecycle.engine.training.judging.progress import measure_progress
 from trainworthy.lifecycle.engine.training.prepare import prepare
-from trainworthy.lifecycle.engine.training.step_hooks import PREFIX_STEPS
+from trainworthy.lifecycle.engine.training.session import PREFIX_STEPS, Session
 from trainworthy.lifecycle.engine.training.techniques.deadline import make_deadline
 from trainworthy.lifecycle.engine.training.techniques.parts import early_stopping_of, put_final_weights, told
 from trainworthy.lifecycle.engine.training.validate import unreviewed_inputs, validate
@@ -35,7 +35,7 @@ def train_by_loop(
     plan = make_plan(len(prepared.rows), job.training, job.stages, job.stage, prepared.oversampled)
     deadline = make_deadline(job, prepared, plan, prepare_seconds)
     began = time.perf_counter()
-    course = take_course(job, prepared, plan, device, seconds, deadline, should_stop, forward)
+    course = take_course(Session(job, plan, seconds, deadline, should_stop, forward), prepared, device)
     trained = time.perf_counter() - began
     state, alarm, stopping = course.state, course.alarm, early_stopping_of(course.state)
     whole = alarm is None and job.stop_after_steps is None and not deadline.reached
