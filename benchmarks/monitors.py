@@ -11,6 +11,7 @@ nothing to another. Only faults of time and memory depend on the machine and on 
 
     make bench NAME=monitors                                  about 40 minutes on 2 cores
     python -m benchmarks.monitors healthy mlp gru --seeds 1   one part, or some names of it
+    python -m benchmarks.monitors planted --record            its counts of each monitor and cause go into record.json
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from benchmarks.monitors_overhead import overhead
 from benchmarks.planted_dynamics import FAULTS, HELD_BACK_HOSTS
 from benchmarks.planted_processes import PROCESSES, in_two_processes
 from benchmarks.planted_values import VALUES
+from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish, hardware
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.training.monitors.monitor import Severity
+from trainworthy.lifecycle.protocol.records import Alarm
 
 T = TypeVar("T")
 PARTS = ("planted", "healthy", "overhead")
+SEVERITIES = ("critical", "warning")
 TARGETS = {
     "missed": 0.05, "cause_wrong": 0.2, "share_of_run_median": 0.02, "critical_per_run": 0.01,
     "held_back_missed": 0.05, "held_back_cause_wrong": 0.2, "mlp_watched_ratio": 1.04, "mlp_watched_ms": 0.1,
@@ -64,8 +67,16 @@ SHORT_HEALTHY = (next(iter(HEALTHY)),)
 
 @dataclass(frozen=True)
 class Tried:
-    """A fault on a host: after how many updates it was told, None if never, and what was said to be the cause."""
+    """A fault on a host: after how many updates it was told, None if never, and what was said to be the cause.
 
+    `monitor` and `cause` are those of the first alarm that names it, "" if none did; `named` and `causes` those that
+    may.
+    """
+
+    named: tuple[str, ...]
+    causes: tuple[str, ...]
+    monitor: str
+    cause: str
     held_back: bool
     after: int | None
     share: float
@@ -90,13 +101,18 @@ def _apart(run: Callable[..., tuple[str, T]], asked: tuple[object, ...]) -> tupl
         return process.submit(run, *asked).result()
 
 
-def planted(names: Iterable[str], seeds: int, hosts: int | None) -> dict[str, float]:
+def planted(names: Iterable[str], seeds: int, hosts: int | None, record: bool = False) -> dict[str, float]:
     """A line for each fault, host and seed; detection, causes and delays of those that were held back, and of all.
 
-    `hosts`: only so many of a fault's hosts, the first ones; all of them with None.
+    `hosts`: only so many of a fault's hosts, the first ones; all of them with None. `record` keeps the counts of each
+    monitor, and of each cause in the faults that were found.
     """
     asked = [(name, host, seed) for name in names for host in PLANTED[name].hosts[:hosts] for seed in range(seeds)]
     tried = list(_each(_try, asked))
+    if record:
+        checks = of_faults([FaultRun(one.named, (one.monitor,), one.share) for one in tried])
+        causes = of_faults([FaultRun(one.causes, (one.cause,)) for one in tried if one.monitor])
+        keep("monitors", "planted", len(tried), checks, causes)
     held_back = [one for one in tried if one.held_back]
     return _figures(tried, "") | (_figures(held_back, "held_back_") if held_back else {})
 
@@ -120,7 +136,9 @@ def _try(name: str, host: str, seed: int) -> tuple[str, Tried]:
         f"{word} {name} {host} {seed}{' (held back)' if held_back else ''}: after {after} of {planned}; "
         f"{cause or 'no cause'}; {told or 'nothing'}"
     )
-    return words, Tried(held_back, after, 1.0 if first is None else (after or 0) / planned, right, fault.slow)
+    share = 1.0 if first is None else (after or 0) / planned
+    monitor = first.monitor if first else ""
+    return words, Tried(planted.found, planted.cause, monitor, cause, held_back, after, share, right, fault.slow)
 
 
 def _figures(tried: Sequence[Tried], prefix: str) -> dict[str, float]:
@@ -136,19 +154,30 @@ def _figures(tried: Sequence[Tried], prefix: str) -> dict[str, float]:
     }  # fmt: skip
 
 
-def healthy(names: Iterable[str], seeds: int) -> dict[str, float]:
-    """A line for each alarm; critical ones and warnings a run."""
-    told = list(_each(_watch, [(name, seed) for name in names for seed in range(seeds)]))
+def healthy(names: Iterable[str], seeds: int, record: bool = False) -> dict[str, float]:
+    """A line for each alarm; critical ones and warnings a run. `record` keeps the counts of each monitor and cause."""
+    seen = list(_each(_watch, [(name, seed) for name in names for seed in range(seeds)]))
+    told = [[alarm.severity for alarm in alarms] for alarms in seen]
     runs, critical = len(told), sum("critical" in severities for severities in told)
     warnings = sum("warning" in severities for severities in told)
+    if record:
+        checks = of_healthy([_as_healthy(alarms, lambda alarm: alarm.monitor) for alarms in seen])
+        causes = of_healthy([_as_healthy(alarms, lambda alarm: alarm.rule) for alarms in seen])
+        keep("monitors", "healthy", runs, checks, causes)
     print(f"{runs} healthy runs: {critical} with a critical alarm, {warnings} with a warning")
     return {"healthy_runs": runs, "critical_per_run": critical / runs, "warnings_per_run": warnings / runs}
 
 
-def _watch(name: str, seed: int) -> tuple[str, list[Severity]]:
+def _as_healthy(alarms: Sequence[Alarm], name: Callable[[Alarm], str]) -> HealthyRun:
+    """Monitors that told nothing are counted as having looked by who reads the record: all look at every run."""
+    told = {severity: {name(one) for one in alarms if one.severity == severity} - {""} for severity in SEVERITIES}
+    return HealthyRun((), told["critical"], told["warning"])
+
+
+def _watch(name: str, seed: int) -> tuple[str, list[Alarm]]:
     found = monitored(ALL[name](seed)).alarms
     alarms = [f"        {one.severity} {one.monitor} at {one.step}: {one.evidence}" for one in found]
-    return "\n".join([f"{'told ' if found else 'quiet'} {name} {seed}", *alarms]), [one.severity for one in found]
+    return "\n".join([f"{'told ' if found else 'quiet'} {name} {seed}", *alarms]), list(found)
 
 
 def main() -> None:
@@ -157,15 +186,18 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=PARTS, help="all of them without it")
     parser.add_argument("names", nargs="*", help="faults or set-ups of that part; all of them without it")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each; else five healthy, one planted")
+    parser.add_argument("--record", action="store_true", help="keep the counts of each monitor, of whole parts")
     asked = parser.parse_args()
-    short = asked.short
+    short, record = asked.short, whole_parts(parser, asked)
     seeds, hosts = (1, 1) if short else (5, None)
     begin(short)
     # The networks are so small that a second thread costs more than it gives.
     torch.set_num_threads(1)
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "planted": lambda: planted(asked.names or (SHORT_FAULTS if short else PLANTED), asked.seeds or 1, hosts),
-        "healthy": lambda: healthy(asked.names or (SHORT_HEALTHY if short else ALL), asked.seeds or seeds),
+        "planted": lambda: planted(
+            asked.names or (SHORT_FAULTS if short else PLANTED), asked.seeds or 1, hosts, record
+        ),
+        "healthy": lambda: healthy(asked.names or (SHORT_HEALTHY if short else ALL), asked.seeds or seeds, record),
         "overhead": lambda: overhead(short),
     }
     figures: dict[str, float] = {}

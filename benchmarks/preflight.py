@@ -7,6 +7,7 @@ off by.
 
     make bench NAME=preflight                                     about 30 minutes on 2 cores
     python -m benchmarks.preflight healthy --seeds 1 mlp gru      one part, or some set-ups of it
+    python -m benchmarks.preflight planted --record               its counts of each check go into record.json
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from benchmarks.healthy_fresh import FRESH_HEALTHY
 from benchmarks.planted import PLANTED, Planted
 from benchmarks.planted_fresh import FRESH
 from benchmarks.planted_held_back import HELD_BACK
+from benchmarks.record import FaultRun, HealthyRun, keep, of_faults, of_healthy, whole_parts
 from benchmarks.result import arguments, begin, finish
 from benchmarks.toy_project import new_toy, run_job
 from trainworthy.lifecycle.engine.preflight.run import run_battery
@@ -78,8 +80,13 @@ def battery(name: str, seed: int, make: Callable[[int], Subject]) -> Tried:
     return Tried(name, seed, trials, time.perf_counter() - started)
 
 
-def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], seeds: Mapping[str, int]) -> dict[str, float]:
-    """A line for each run and for each check that is no pass; the sums. `seeds`: how many of each set-up."""
+def false_alarms(
+    part: str, healthy: Mapping[str, Callable[[int], Subject]], seeds: Mapping[str, int], record: bool = False
+) -> dict[str, float]:
+    """A line for each run and for each check that is no pass; the sums. `seeds`: how many of each set-up.
+
+    `record` keeps the counts of each check.
+    """
     done = []
     for name, count in seeds.items():
         done += [_shown(battery(name, seed, healthy[name])) for seed in range(count)]
@@ -88,6 +95,8 @@ def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], seeds: Mapping
     for check in dict.fromkeys(trial.check for one in done for trial in one.trials):
         of = [trial.seconds for one in done for trial in one.trials if trial.check == check]
         print(f"{check:<44}{sum(of) / len(of):>8.2f} s on average")
+    if record:
+        keep("preflight", part, len(done), of_healthy([_as_healthy(one) for one in done]))
     return {
         "false_alarms": sums["alarm"], "warnings": sums["warning"], "not_told": sums["not_told"],
         "updates": max(one.updates for one in done), "healthy_runs": len(done),
@@ -95,13 +104,31 @@ def false_alarms(healthy: Mapping[str, Callable[[int], Subject]], seeds: Mapping
     }  # fmt: skip
 
 
-def detection(part: str, faults: Mapping[str, Planted], seeds: Mapping[str, int]) -> dict[str, float]:
-    """A line for each fault: found, by which checks, and whether the first one names it."""
+def _as_healthy(one: Tried) -> HealthyRun:
+    return HealthyRun(
+        looked=_ids(one.of("pass", "alarm", "warning")), alarms=_ids(one.of("alarm")), warnings=_ids(one.of("warning"))
+    )  # fmt: skip
+
+
+def _ids(trials: Iterable[Trial]) -> set[str]:
+    return {trial.check for trial in trials}
+
+
+def detection(
+    part: str, faults: Mapping[str, Planted], seeds: Mapping[str, int], record: bool = False
+) -> dict[str, float]:
+    """A line for each fault: found, by which checks, and whether the first one names it.
+
+    `record` keeps the counts of each check; a pattern names all checks that it matches and that apply.
+    """
     missed, misnamed, tried = 0, 0, 0
+    runs: list[FaultRun] = []
     for name, count in seeds.items():
         make, ids = faults[name]
         for seed in range(count):
-            told = battery(name, seed, make).of("alarm", "warning")
+            one = battery(name, seed, make)
+            told = one.of("alarm", "warning")
+            runs.append(FaultRun({trial.check for trial in one.trials if _names(trial, ids)}, _ids(told)))
             found, first = any(_matches(trial, ids) for trial in told), bool(told) and _matches(told[0], ids)
             tried, missed, misnamed = tried + 1, missed + (not found), misnamed + (not first)
             word = "found  " if first else "late   " if found else "MISSED "
@@ -109,11 +136,17 @@ def detection(part: str, faults: Mapping[str, Planted], seeds: Mapping[str, int]
             if not found:
                 _explain(told)
     print(f"{part}: {tried - missed} of {tried} found, {tried - misnamed} with the right check first")
+    if record:
+        keep("preflight", part, tried, of_faults(runs))
     return {f"{part}_missed": missed / max(1, tried), f"{part}_misnamed": misnamed / max(1, tried)}
 
 
 def _matches(trial: Trial, ids: Sequence[str]) -> bool:
     return any(fnmatch(trial.check, pattern) for pattern in ids)
+
+
+def _names(trial: Trial, ids: Sequence[str]) -> bool:
+    return trial.check in ids or (trial.status != "not_applicable" and _matches(trial, ids))
 
 
 def _shown(one: Tried) -> Tried:
@@ -167,8 +200,10 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=PARTS, help="all of them without it")
     parser.add_argument("names", nargs="*", help="set-ups of that part; all of them without it")
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each; else five of healthy, one of planted")
+    parser.add_argument("--record", action="store_true", help="keep the counts of each check, of whole parts")
     asked = parser.parse_args()
     short = asked.short
+    record = whole_parts(parser, asked)
     begin(short)
     # The networks are so small that a second thread costs more than it gives.
     torch.set_num_threads(1)
@@ -182,11 +217,11 @@ def main() -> None:
         return dict.fromkeys(list(every)[:1], 1) if short else every
 
     parts: dict[str, Callable[[], dict[str, float]]] = {
-        "healthy": lambda: false_alarms(HEALTHY, seeds(HEALTHY, 5)),
-        "planted": lambda: detection("planted", PLANTED, seeds(PLANTED)),
-        "held_back": lambda: detection("held_back", HELD_BACK, seeds(HELD_BACK)),
-        "fresh_healthy": lambda: false_alarms(FRESH_HEALTHY, seeds(FRESH_HEALTHY)),
-        "fresh": lambda: detection("fresh", FRESH, seeds(FRESH)),
+        "healthy": lambda: false_alarms("healthy", HEALTHY, seeds(HEALTHY, 5), record),
+        "planted": lambda: detection("planted", PLANTED, seeds(PLANTED), record),
+        "held_back": lambda: detection("held_back", HELD_BACK, seeds(HELD_BACK), record),
+        "fresh_healthy": lambda: false_alarms("fresh_healthy", FRESH_HEALTHY, seeds(FRESH_HEALTHY), record),
+        "fresh": lambda: detection("fresh", FRESH, seeds(FRESH), record),
         "flights": lambda: flights(short),
         "forecasts": lambda: forecasts(short),
     }

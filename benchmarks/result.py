@@ -56,9 +56,11 @@ def hardware() -> str:
 def commit() -> str:
     """The commit of this checkout, with `+changes` where files differ from it or are new; `unknown` outside git.
 
-    Read once: what a benchmark itself writes (a picture of docs/images) is no change of what it measured.
+    Read once: what a benchmark itself writes (a picture of docs/images) is no change of what it measured. Nor is the
+    record of checks, which one part may have written before the next begins.
     """
-    head, changes = _git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain")
+    head = _git("rev-parse", "--short", "HEAD")
+    changes = _git("status", "--porcelain", "--", ":/", ":/!lifecycle/gates/record.json")
     return "unknown" if head is None else head + ("+changes" if changes else "")
 
 

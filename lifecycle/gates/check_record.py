@@ -1,0 +1,87 @@
+"""What is known of how well each check finds what it is for: record.json, which only benchmarks write.
+
+`python -m benchmarks.preflight PART --record` and the same of `benchmarks.monitors` put a whole part's counts into it,
+in the place of those that this part had before. No gate reads it: it decides nothing, and is part of no identity.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from trainworthy.lifecycle.spec.frozen import Frozen
+
+FILE = Path(__file__).with_name("record.json")
+# What a count is of: a check of preflight or a monitor, or a cause that the diagnosis names.
+Of = Literal["checks", "causes"]
+
+
+class Counts(Frozen):
+    """Of one check in one part of a benchmark, in runs.
+
+    `named`: planted faults that name it among those that may tell of them. Of these it told `found`; `by_others` were
+    told by another that is named too, and not by it: a monitor's run ends with the first that tells. `share` is the
+    median part of the planned updates that were made between such a fault's begin and its telling, 0 to 1.
+    `looked`: healthy runs in which it gave an answer; in so many of them it gave `alarms`, which would stop a run or
+    are critical, or `warnings`.
+    """
+
+    named: int = 0
+    found: int = 0
+    by_others: int = 0
+    share: float | None = None
+    looked: int = 0
+    alarms: int = 0
+    warnings: int = 0
+
+
+class Part(Frozen):
+    """The counts of one part of a benchmark, with what says where they come from. `date` is ISO 8601, of its end."""
+
+    command: str
+    commit: str
+    date: str
+    hardware: str
+    runs: int
+    checks: dict[str, Counts]
+    causes: dict[str, Counts] = Field(default_factory=dict)
+
+
+def parts(path: Path = FILE) -> dict[str, Part]:
+    """All parts, by their benchmark and name, as `preflight planted`; {} without a file."""
+    if not path.exists():
+        return {}
+    return {name: Part.model_validate(part) for name, part in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def counted(name: str, of: Of, known: dict[str, Part]) -> Iterator[tuple[Part, Counts]]:
+    """Each part that has counts of that check or cause."""
+    for part in known.values():
+        if (counts := getattr(part, of).get(name)) is not None:
+            yield part, counts
+
+
+def written(known: dict[str, Part], path: Path = FILE) -> None:
+    """Write them, one line a check, so that a diff shows what changed; zeros are left out."""
+    path.write_text(_text({name: part.model_dump(exclude_defaults=True) for name, part in sorted(known.items())}))
+
+
+def _text(plain: dict[str, dict[str, object]]) -> str:
+    return "{\n" + ",\n".join(f"{json.dumps(name)}: {_part(part)}" for name, part in plain.items()) + "\n}\n"
+
+
+def _part(part: dict[str, object]) -> str:
+    lines = [f" {json.dumps(key)}: {_by_id(value)}" for key, value in part.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def _by_id(value: object) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return (
+        "{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in sorted(value.items())) + "\n }"
+    )
