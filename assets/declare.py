@@ -15,6 +15,7 @@ from trainworthy.assets.step_run import StepResources
 from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
 from trainworthy.lifecycle.gates.preflight import TRAINER
 from trainworthy.lifecycle.gates.stage import CHECKS as STAGE_CHECKS
+from trainworthy.lifecycle.gates.stage_words import questions
 from trainworthy.lifecycle.identity import step_code_sha256
 from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, Step
 from trainworthy.lifecycle.use_case import UseCase
@@ -32,8 +33,9 @@ CHECKS: dict[Step, tuple[str, ...]] = {
     "evaluation": ("predictions", "groups", "benchmark_window", "prediction_drift"),
     "promotion": ("dataset", "benchmark", "cost", "reproducibility", "deployment"),
 }
-# What each check asks; its result says what was found and how to mend it.
+# What each check asks; its result says what was found and how to mend it. A stage's are those of stages.toml.
 QUESTIONS: dict[str, str] = {
+    **questions(),
     "content_hash": "Are the rows those that were published, by the hash of their content?",
     "backfill": "Is what earlier versions hold still there, or is the change declared?",
     "contract": "Do the rows keep every rule of contract.yaml?",
@@ -45,11 +47,6 @@ QUESTIONS: dict[str, str] = {
         "Are the new days like the same weekdays before, in rows and nulls,"
         " or, of rows without times, the nulls of each split like those of training?"
     ),
-    "leakage": (
-        "Do copies, entities, label windows, features, their nulls, the rows' order,"
-        " or times after the prediction that nobody has reviewed carry the answer into training?"
-    ),
-    "leakage_in_training": "Do preprocessing and tensors see their own rows only, and what would a random split claim?",
     "drift": (
         "Is the newest window within what history shows, column by column,"
         " or, of splits without time, the benchmark within what training shows?"
@@ -67,16 +64,6 @@ QUESTIONS: dict[str, str] = {
     "trainer": "Does the use case's own script train, end and resume as it has to, and what of it could not be seen?",
     "memory_forecast": "Does the upper end of the forecast fit into the machine's memory?",
     "cost_forecast": "Does the upper end of the forecast fit into budget.run_usd?",
-    "finite": "Were loss and gradient norm finite at every step?",
-    "monitors": "Did the monitors raise no alarm that is still open?",
-    "steps": "Were all planned updates made?",
-    "loss_rise": "Did the loss end near its best, or did training diverge?",
-    "learned": "Do the predictions carry information within a group, by size and significance?",
-    "beyond_linear": "Do the predictions carry more than those of a linear model of the same rows?",
-    "inputs_reviewed": "Has a person said when the inputs are known that carry the score?",
-    "seeds": "Would trainings with other seeds have passed as well, and how far do they lie apart?",
-    "data_curve": "May full add what counts, by the optimistic end of the data-learning curve?",
-    "remaining_cost": "Does what was spent, with what is still to come, fit into budget.run_usd?",
     "predictions": "Is there one finite prediction for every row of the benchmark?",
     "groups": "Are there enough groups for an interval?",
     "benchmark_window": "Is the benchmark apart from all training data, in time, rows or groups as declared?",

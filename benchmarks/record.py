@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from benchmarks.result import commit, hardware
-from trainworthy.lifecycle.gates.check_record import Counts, Part, parts, written
+from trainworthy.lifecycle.gates.check_record import FILE, Counts, Part, parts, written
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def keep(
         date=datetime.now(UTC).isoformat(timespec="minutes"), hardware=hardware().removeprefix("hardware: "),
         runs=runs, checks=checks, causes=causes or {},
     )  # fmt: skip
-    written({**parts(), f"{benchmark} {part}": kept})
+    written({**parts(FILE), f"{benchmark} {part}": kept}, FILE)
     print(f"kept in record.json: {benchmark} {part}, {runs} runs", flush=True)
 
 

@@ -16,6 +16,7 @@ from pydantic import Field
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 FILE = Path(__file__).with_name("record.json")
+SUMMED = ("named", "found", "by_others", "looked", "alarms", "warnings")
 # What a count is of: a check of preflight or a monitor, or a cause that the diagnosis names.
 Of = Literal["checks", "causes"]
 
@@ -58,11 +59,42 @@ def parts(path: Path = FILE) -> dict[str, Part]:
     return {name: Part.model_validate(part) for name, part in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
-def counted(name: str, of: Of, known: dict[str, Part]) -> Iterator[tuple[Part, Counts]]:
-    """Each part that has counts of that check or cause."""
-    for part in known.values():
-        if (counts := getattr(part, of).get(name)) is not None:
-            yield part, counts
+class Record(Frozen):
+    """The counts of one check over all parts of the benchmarks, and the parts that they are from, by name."""
+
+    counts: Counts
+    parts: dict[str, Part]
+
+    def told(self) -> Iterator[str]:
+        """In words: detection, false alarms, each where there is one."""
+        counts = self.counts
+        if counts.named:
+            others = f", {counts.by_others} more by another that is named with it" if counts.by_others else ""
+            share = f"; after {counts.share:.1%} of the run in the median" if counts.share is not None else ""
+            yield f"found {counts.found} of {counts.named} planted faults that name it or its family{others}{share}"
+        if counts.looked:
+            yield f"{counts.alarms} false alarms and {counts.warnings} warnings in {counts.looked} healthy runs"
+
+    def sources(self) -> Iterator[str]:
+        """The benchmarks that it is from, those of one day, commit and machine together."""
+        together: dict[str, list[str]] = {}
+        for name, part in self.parts.items():
+            where = f"commit {part.commit}, {part.date[:10]}, {part.hardware.partition(', load')[0]}"
+            together.setdefault(where, []).append(f"{name} ({part.runs} runs)")
+        for where, names in together.items():
+            yield f"benchmarks {', '.join(names)}: {where}"
+
+
+def record_of(name: str, of: Of, known: dict[str, Part]) -> Record | None:
+    """All that is known of that check or cause; None if no part has counts of it."""
+    having = {key: part for key, part in known.items() if name in getattr(part, of)}
+    if not having:
+        return None
+    every: list[Counts] = [getattr(part, of)[name] for part in having.values()]
+    sums = {key: sum(getattr(one, key) for one in every) for key in SUMMED}
+    # One part alone knows it, so that no median of medians is made.
+    share = next((one.share for one in every if one.share is not None), None)
+    return Record(counts=Counts(**sums, share=share), parts=having)
 
 
 def written(known: dict[str, Part], path: Path = FILE) -> None:

@@ -21,6 +21,7 @@ from typing import Literal
 
 from trainworthy.lifecycle.cost.interval import HIGH, LOW
 from trainworthy.lifecycle.gates.learned_check import TRAINED_BEFORE
+from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import DataCurve, Forecast, SeedResult
 from trainworthy.lifecycle.protocol.words import Words
@@ -103,7 +104,7 @@ def data_curve_check(curve: DataCurve, pilot: Point | None, margin: float | None
         name=name, status="fail", severity=severity, observed=most, threshold=margin,
         evidence=f"{curve.told}; that is at most {figures(most)[0]} better than the pilot, less than the margin that "
         "counts",
-        fix="favour the simpler model, or better features: more rows will not make this one better by what counts",
+        fix=fix_of("data_curve"),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from trainworthy.lifecycle.gates.curve_parts import curve_parts
+from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.results import Learned, Progress
@@ -47,7 +48,7 @@ def learned_check(
     and the next stage asks again.
     """
     if learned is None:
-        fix = "see the checks finite and steps for what ended the stage"
+        fix = fix_of("learned", "ended")
         return CheckResult(
             name="learned", status="insufficient", required=True, device=device, evidence="not measured", fix=fix
         )
@@ -68,16 +69,7 @@ def learned_check(
 # What a training did to its own loss; "little" is too few updates to tell.
 Moved = Literal["fell", "little", "not", "rose"]
 Status = Literal["pass", "fail", "insufficient"]
-ROWS = "look for labels that do not belong to their rows, or features that mean something else in the training rows"
-NETWORK = (
-    "look for labels that do not belong to their rows in loss_fn or augment, a learning rate near zero, or inputs that "
-    "do not reach the network"
-)
-NEARER = (
-    "begin nearer: start the last layer at the labels' mean and spread, which preprocessing['target'] holds, or train "
-    "longer"
-)
-MORE = "more rows, more epochs or a smaller batch would tell"
+ROWS, NETWORK, NEARER, MORE = (fix_of("learned", case) for case in ("rows", "network", "nearer", "more"))
 
 
 def _judged(
@@ -92,12 +84,12 @@ def _judged(
         return "insufficient", _still_far(learned, progress), NEARER
     stayed = moved == "not" and _stayed(learned, progress)
     if moved == "rose" or (wild and not stayed and (moved == "not" or updates >= ENOUGH_UPDATES)):
-        return "fail", _diverged(learned, progress), "lower the learning rate, or lengthen the warm-up"
+        return "fail", _diverged(learned, progress), fix_of("learned", "diverged")
     if moved == "not" and not _knew(learned, progress):
         return (
             "fail",
             _unmoved(learned, progress),
-            "raise the learning rate, or look for parameters that no optimizer holds",
+            fix_of("learned", "unmoved"),
         )
     if reference.low > 0 and stage is not None and stage.high < reference.low and stage.value < threshold:
         why = f"{learned.words.linear} learns nothing from the stage's rows, and does from as many validation rows"

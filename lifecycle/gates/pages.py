@@ -1,6 +1,7 @@
-"""The index of the pages in docs/preflight.
+"""Pages that are made of the catalogues: the index of docs/preflight, and docs/how-to/alarms.md.
 
-`python -m trainworthy.lifecycle.gates.pages > docs/preflight/README.md` writes it anew.
+`python -m trainworthy.lifecycle.gates.pages > docs/preflight/README.md` writes the first anew, and
+`python -m trainworthy.lifecycle.gates.pages alarms > docs/how-to/alarms.md` the second.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "preflight"
 _INTRODUCTION = """# The checks of preflight
@@ -23,6 +25,19 @@ _FORECASTS = """## forecasts
 
 Memory, time and cost are forecast beside the checks: [memory_forecast](memory_forecast.md).
 """
+_ALARMS = """# The alarms of a training, and their causes
+
+`trainworthy explain loss_spike` says the same of one, with what benchmarks found of it. [What watches a
+training](monitors.md) says how they are judged and what can be done about them.
+
+| alarm | at most | asks | says was seen |
+|---|---|---|---|"""
+_CAUSES = """
+The diagnosis names the likeliest cause of an alarm. It tries them in this order, in which what explains another comes
+first.
+
+| cause | what is the matter | fix | explains |
+|---|---|---|---|"""
 
 
 def index_text() -> str:
@@ -40,5 +55,22 @@ def _families() -> Iterator[str]:
         yield ""
 
 
+def alarms_text() -> str:
+    """The page of all monitors and of all causes that the diagnosis names."""
+    return "\n".join([_ALARMS, *_monitors(), _CAUSES, *_causes()]) + "\n"
+
+
+def _monitors() -> Iterator[str]:
+    for monitor in MONITORS:
+        symptoms = "; ".join(dict.fromkeys((monitor.symptom, *monitor.also.values())))
+        yield f"| `{monitor.id}` | {monitor.severity} | {monitor.question} | {symptoms} |"
+
+
+def _causes() -> Iterator[str]:
+    for cause in CAUSES:
+        case = f" ({cause.case})" if cause.case else ""
+        yield f"| `{cause.id}`{case} | {cause.cause} | {cause.fix} | {', '.join(cause.explains)} |"
+
+
 if __name__ == "__main__":
-    sys.stdout.write(index_text())
+    sys.stdout.write(alarms_text() if sys.argv[1:] == ["alarms"] else index_text())

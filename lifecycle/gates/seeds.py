@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from trainworthy.lifecycle.errors import WorkerError
 from trainworthy.lifecycle.gates.stage import training_checks
+from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import plan_of_counts
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import STAGES, SeedResult
@@ -116,7 +117,7 @@ def seeds_check(stage: str, trained: Sequence[SeedResult], counts: int) -> Check
     return CheckResult(
         name="seeds", status="fail", severity="warning", observed=len(stopped), threshold=0,
         evidence=f"{told}; stopped would be {named}",
-        fix="training depends on luck: lower the learning rate or lengthen the warm-up before you trust one seed",
+        fix=fix_of("seeds"),
     )  # fmt: skip
 
 

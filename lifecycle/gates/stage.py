@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from trainworthy.lifecycle.gates.curve_parts import PART_ROWS, curve_parts
 from trainworthy.lifecycle.gates.learned_check import beyond_linear_check, learned_check
 from trainworthy.lifecycle.gates.own_trainer import TELL, trainer_check, unseen
+from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import MIN_STEPS
 from trainworthy.lifecycle.protocol.checks import CheckResult, at_least, at_most, holds
 from trainworthy.lifecycle.protocol.records import Alarm, CurvePoint
@@ -77,9 +78,9 @@ def _budget_note(result: TrainResult) -> tuple[str, ...]:
 
 def _steps_fix(result: TrainResult) -> str:
     if result.ended == "budget":
-        return "raise budget.run_usd, and the stage goes on from its checkpoint; or train for fewer epochs"
+        return fix_of("steps", "budget")
     stopped = result.steps < result.planned_steps and result.ended == ""
-    return "see the check finite for what ended the stage" if stopped else ""
+    return fix_of("steps") if stopped else ""
 
 
 def finite_check(result: TrainResult) -> CheckResult:
@@ -175,7 +176,7 @@ def _curve_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
     if len(parts) < 3:
         rows = sum(point.rows for point in curve)
         evidence = f"{len(curve)} windows of training over {rows:,} rows; 3 times {PART_ROWS} are needed"
-        fix = "a larger fraction in stages, more epochs or a larger batch"
+        fix = fix_of("loss_rise", "rows")
         return CheckResult(name="loss_rise", status="insufficient", device=device, evidence=evidence, fix=fix)
     best, last = min(parts, key=lambda part: part.loss), parts[-1]
     # The part that is best by luck also tends to look the quietest, so it counts as at least as noisy as the others.
@@ -189,7 +190,7 @@ def _curve_check(curve: Sequence[CurvePoint], device: str) -> CheckResult:
         RISE_STANDARD_ERRORS,
         device=device,
         evidence=f"{loss_words(curve)} ended at {ended}; the best part, to step {best.step}: {lowest}",
-        fix="" if errors <= RISE_STANDARD_ERRORS else "lower the learning rate or clip_norm, or lengthen the warm-up",
+        fix="" if errors <= RISE_STANDARD_ERRORS else fix_of("loss_rise"),
     )
 
 
@@ -222,5 +223,5 @@ def remaining_cost_check(spent_usd: float, still_usd: float, budget_usd: float) 
         spent_usd + still_usd,
         budget_usd,
         evidence=f"spent {spent_usd:.4f} USD, still up to {still_usd:.4f} USD",
-        fix="" if spent_usd + still_usd <= budget_usd else "raise budget.run_usd or train for fewer epochs",
+        fix="" if spent_usd + still_usd <= budget_usd else fix_of("remaining_cost"),
     )

@@ -1,11 +1,11 @@
-"""trainworthy explain: what a check of preflight asks, what a failure looks like, its likely cause and its fix."""
+"""trainworthy explain: what a check, a monitor or a cause is about, what to do, and how well it does on benchmarks."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from trainworthy.pipeline.commands import Subparsers
@@ -13,56 +13,147 @@ from trainworthy.pipeline.commands import Subparsers
 if TYPE_CHECKING:
     # At run time it would cost every command a quarter of its start.
     from trainworthy.lifecycle.gates.check import CheckWords
+    from trainworthy.lifecycle.gates.check_record import Of
+    from trainworthy.lifecycle.gates.monitor_words import CauseWords, MonitorWords
+    from trainworthy.lifecycle.gates.stage_words import StageWords
 
 WIDTH = 100
+Lines = Callable[[], Iterator[str]]
 # Checks that are asked of figures, and a family that model.py has: they stand beside the catalogue.
 BESIDE = {
     "memory_forecast": "what training will hold, against the machine and its GPU: docs/preflight/memory_forecast.md",
     "cost_forecast": "time and price of the three stages, against budget.run_usd: docs/how-to/preflight.md",
-    "leakage_in_training": "what the code lets through to the label: docs/how-to/leakage.md",
     "own": "the functions check_<something> of model.py: docs/how-to/preflight.md",
 }
 
 
 def add(commands: Subparsers) -> None:
     """Declare the command."""
-    parser = commands.add_parser("explain", help="what a check asks, its likely cause and its fix; without one, all")
-    parser.add_argument("check", nargs="?", help="an id such as inputs.finite, or a family such as inputs")
+    parser = commands.add_parser(
+        "explain", help="what a check or monitor asks, its cause, its fix and its record; without one, all"
+    )
+    parser.add_argument(
+        "check", nargs="?", help="an id such as inputs.finite, stage.learned or loss_spike, or a family such as inputs"
+    )
     parser.set_defaults(command=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print one check, a family's, or the list of all."""
+    """Print what has that id, a family's checks, or the list of all."""
     from trainworthy.lifecycle.errors import nearest
-    from trainworthy.lifecycle.gates.catalogue import CATALOGUE
 
-    if parsed.check in BESIDE:
-        print(f"{parsed.check}: {BESIDE[parsed.check]}")
+    known = _known()
+    if parsed.check is None:
+        print("\n".join(_list()))
         return 0
-    asked = [check for check in CATALOGUE if parsed.check in (None, check.id, check.family)]
-    if not asked:
-        known = [*(check.id for check in CATALOGUE), *{check.family for check in CATALOGUE}, *BESIDE]
-        near = nearest(str(parsed.check), known)
-        fix = (
-            f"did you mean {near!r}?"
-            if near
-            else "trainworthy explain lists them; own.<name> is check_<name> of model.py"
-        )
-        print(f"no such check\n  value: {parsed.check!r}\n  fix: {fix}", file=sys.stderr)
-        return 1
-    told = _one(asked[0]) if parsed.check == asked[0].id else (f"{check.id:<40} {check.question}" for check in asked)
-    print("\n".join(told))
-    return 0
+    if parsed.check in known:
+        print("\n".join(line for lines in known[parsed.check] for line in lines()))
+        return 0
+    near = nearest(parsed.check, known)
+    fix = (
+        f"did you mean {near!r}?" if near else "trainworthy explain lists them; own.<name> is check_<name> of model.py"
+    )
+    print(f"no such check\n  value: {parsed.check!r}\n  fix: {fix}", file=sys.stderr)
+    return 1
 
 
-def _one(check: CheckWords) -> Iterator[str]:
+def _known() -> dict[str, list[Lines]]:
+    """What is printed of each id and family. A monitor and a cause may have one id: both are printed."""
+    from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
+    from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+
+    known: dict[str, list[Lines]] = {}
+    for check in STAGE_CHECKS:
+        # By the check's own name as well, which is what Dagster and the report call it.
+        known[check.id] = known[check.name] = [lambda check=check: _stage_check(check)]
+        known.setdefault(check.id.partition(".")[0], []).append(lambda check=check: iter([_row(check)]))
+    for family in {check.family for check in CATALOGUE}:
+        checks = [check for check in CATALOGUE if check.family == family]
+        known[family] = [lambda checks=checks: (_row(check) for check in checks)]
+    known |= {check.id: [lambda check=check: _check(check)] for check in CATALOGUE}
+    known |= {name: [lambda name=name: iter([f"{name}: {BESIDE[name]}"])] for name in BESIDE}
+    known |= {monitor.id: [lambda monitor=monitor: _monitor(monitor)] for monitor in MONITORS}
+    for name in dict.fromkeys(cause.id for cause in CAUSES):
+        cases = [cause for cause in CAUSES if cause.id == name]
+        known.setdefault(name, []).append(lambda name=name, cases=cases: _cause(name, cases))
+    return known
+
+
+def _list() -> Iterator[str]:
+    from trainworthy.lifecycle.gates.catalogue import CATALOGUE
+    from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS
+    from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+
+    yield from map(_row, (*CATALOGUE, *STAGE_CHECKS, *MONITORS))
+    for name in dict.fromkeys(cause.id for cause in CAUSES):
+        yield f"{name:<40} a cause that the diagnosis of alarms names"
+
+
+def _row(words: CheckWords | StageWords | MonitorWords) -> str:
+    return f"{words.id:<40} {words.question}"
+
+
+def _check(check: CheckWords) -> Iterator[str]:
     stops = "a failure stops the step" if check.severity == "error" else "a failure is a warning and stops nothing"
     yield f"{check.id}: {check.question}"
     yield f"  {stops}"
-    for name in ("symptom", "cause", "fix"):
-        yield textwrap.fill(f"{name}: {getattr(check, name)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)
     if check.after:
         yield f"  asked after: {check.after}"
+    yield from _record(check.id, "checks")
     yield f"  more: docs/preflight/{check.id}.md"
     yield "  where it does not apply, use_case.yaml says so with the reason:"
     yield f"    preflight: {{not_applicable: {{{check.id}: why}}}}"
+
+
+def _stage_check(check: StageWords) -> Iterator[str]:
+    stops = "a failure stops the step" if check.severity == "error" else "a failure is a warning and stops nothing"
+    yield f"{check.id}: {check.question}"
+    yield f"  {stops}"
+    yield from _words(symptom=check.symptom, cause=check.cause, fix=check.fix)
+    for fix in check.fixes.values():
+        yield from _words(fix=fix)
+    yield from _record(check.id, "checks")
+    yield f"  more: {check.page}"
+
+
+def _monitor(monitor: MonitorWords) -> Iterator[str]:
+    from trainworthy.lifecycle.gates.monitor_words import PAGE, causes_of
+
+    yield f"{monitor.id}: {monitor.question}"
+    yield f"  a monitor of a training; its alarm is at most {monitor.severity}"
+    for symptom in (monitor.symptom, *monitor.also.values()):
+        yield from _words(symptom=symptom)
+    for cause in causes_of(monitor.id):
+        yield from _words(cause=f"{cause.cause} ({cause.id})", fix=cause.fix)
+    yield from _record(monitor.id, "checks")
+    yield f"  more: {PAGE}"
+
+
+def _cause(name: str, cases: list[CauseWords]) -> Iterator[str]:
+    yield f"{name}: a cause that the diagnosis of alarms names"
+    for cause in cases:
+        yield from _words(**({"case": cause.case} if cause.case else {}), cause=cause.cause, fix=cause.fix)
+        yield from _words(explains=", ".join(cause.explains))
+    yield from _record(name, "causes")
+    yield "  more: docs/how-to/debugging.md"
+
+
+def _words(**told: str) -> Iterator[str]:
+    for name, words in told.items():
+        yield textwrap.fill(f"{name}: {words}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def _record(name: str, of: Of) -> Iterator[str]:
+    """What benchmarks have found of it, and where that is from."""
+    from trainworthy.lifecycle.gates.check_record import parts, record_of
+
+    record = record_of(name, of, parts())
+    if record is None:
+        yield "  record: no record"
+        return
+    for told in record.told():
+        yield from _words(record=told)
+    for source in record.sources():
+        yield from _words(**{"from": source})

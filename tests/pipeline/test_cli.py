@@ -256,6 +256,33 @@ def test_explain_tells_a_check_with_its_fix_a_family_and_all(capsys):
     assert len(capsys.readouterr().out.splitlines()) > 50
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "loss_spike",
+            ["the loss jumped and stays up", "(learning_rate_too_high)", "docs/how-to/monitors.md"],
+        ),
+        ("overfitting", ["a monitor of a training", "a cause that the diagnosis of alarms names"]),
+        ("these_rows", ["case: one batch", "explains: outlier_batch, loss_spike"]),
+        ("stage.learned", ["stage.learned: Do the predictions", "docs/how-to/stages.md", "record: no record"]),
+        ("learned", ["stage.learned: Do the predictions"]),
+        ("stage", ["stage.remaining_cost "]),
+        ("wiring.causal", ["planted faults that name it", "healthy runs", "from: benchmarks preflight"]),
+    ],
+)
+def test_explain_tells_a_monitor_a_cause_a_stages_check_and_the_record(capsys, name, told):
+    assert cli.main(["explain", name]) == 0
+    printed = capsys.readouterr().out
+    assert [part for part in told if part not in printed] == []
+
+
+@pytest.mark.parametrize(("name", "near"), [("los_spike", "loss_spike"), ("stage.learnt", "stage.learned")])
+def test_explain_of_an_unknown_monitor_or_stage_check_offers_the_near_one(capsys, name, near):
+    assert cli.main(["explain", name]) == 1
+    assert f"did you mean {near!r}?" in capsys.readouterr().err
+
+
 def test_explain_of_an_unknown_check_offers_the_near_one(capsys):
     assert cli.main(["explain", "inputs.finit"]) == 1
     assert "did you mean 'inputs.finite'?" in capsys.readouterr().err

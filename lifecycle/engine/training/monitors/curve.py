@@ -9,6 +9,7 @@ from typing import ClassVar
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.windows import Window, window_of
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
@@ -56,7 +57,7 @@ class Plateau(Base):
         if possible > NO_PROGRESS * abs(start):
             return None
         return self.tell(
-            "warning", closed.last, 0, "the loss has not fallen since the start",
+            "warning", closed.last, 0, symptom_of("plateau"),
             f"{start:.4g} in the first window and {mean:.4g} by update {closed.last}"
             f"{f', with its noise at most {possible:.2g} less' if possible > 0 else ''}",
         )  # fmt: skip
@@ -68,7 +69,7 @@ class Plateau(Base):
         if mean - closed.mean > 2 * math.hypot(error, closed.error):
             return None
         return self.tell(
-            "warning", closed.last, 0, "the loss does not fall below that of a constant answer",
+            "warning", closed.last, 0, symptom_of("plateau", "prior"),
             f"{mean:.4g} by update {closed.last}, {self._prior:.4g} for the best answer that looks at no input",
         )  # fmt: skip
 
@@ -123,7 +124,7 @@ class RiseAboveBest(Base):
         if self._risen < RISEN:
             return None
         return self.tell(
-            "warning", closed.last, self._onset, "the loss rises above where it was",
+            "warning", closed.last, self._onset, symptom_of("rise_above_best"),
             f"{closed.mean:.4g} ± {closed.error:.2g} after {best:.4g} ± {error:.2g} at update {int(at)}, "
             f"for {RISEN} windows",
         )  # fmt: skip
@@ -169,7 +170,7 @@ class Overfitting(Base):
             return None
         return self.tell(
             "warning", reserve.step, self._onset,
-            "the loss of rows that are not trained on rises while training's falls",
+            symptom_of("overfitting"),
             f"reserve {best:.4g} at update {int(at)} and {reserve.loss:.4g} now; training {self._training[0]:.4g} and "
             f"{training.loss:.4g}",
         )  # fmt: skip
@@ -223,7 +224,7 @@ class ConstantPredictions(Base):
             return None
         return self.tell(
             "critical" if left <= NOTHING_LEFT else "warning", seen.step, self._since,
-            "the predictions are the same for every row",
+            symptom_of("constant_predictions"),
             f"the outputs' spread over the rows is {seen.spread:.2g} of their size, {self._largest:.2g} at most before",
             again_if_critical=True,
         )  # fmt: skip

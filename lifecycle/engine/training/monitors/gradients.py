@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import WINDOW, Sample, Signals
 
 # Updates in a row with equal gradients. Norms of float32 of other rows are equal to the last bit in one of about 1e7.
@@ -44,7 +45,7 @@ class StaleGradients(Base):
         if self._equal < EQUAL:
             return None
         return self.tell(
-            "critical", seen.step, seen.step - EQUAL + 1, "the gradients are those of an earlier update",
+            "critical", seen.step, seen.step - EQUAL + 1, symptom_of("stale_gradients"),
             f"{EQUAL + 1} updates in a row with a gradient norm of {seen.grad_norm!r}, equal to the last bit for every "
             f"parameter, while the loss was {before.loss:.6g} and {seen.loss:.6g}",
         )  # fmt: skip
@@ -74,7 +75,7 @@ class StaleGradients(Base):
         if len(confirmed) < 2 or now.loss == before.loss:
             return None
         return self.tell(
-            "critical", seen.step, self._since, "the gradients of some parameters are those of an earlier update",
+            "critical", seen.step, self._since, symptom_of("stale_gradients", "some"),
             f"equal to the last bit from update {self._since} on: {named(confirmed)}", tuple(confirmed),
         )  # fmt: skip
 
@@ -128,7 +129,7 @@ class NotZeroed(Base):
         if grown < AT_LEAST or not by_law or _swing(logs) > STEADY or _exponential(logs) > explained:
             return None
         return self.tell(
-            "critical", updates[-1].step, 1, "gradients are added to those of earlier updates",
+            "critical", updates[-1].step, 1, symptom_of("gradients_not_zeroed"),
             f"in the first {WINDOW} updates the gradient norm grew {grown:.3g} times, as "
             f"the number of updates to the power of {power:.2f}, which explains {explained:.1%} of it",
         )  # fmt: skip
@@ -157,7 +158,7 @@ class NotZeroed(Base):
         return self.tell(
             # A term on the same rows whose weight is turned up from zero looks the same.
             "warning", updates[-1].step, 1,
-            "gradients of some parameters seem to be added to those of earlier updates",
+            symptom_of("gradients_not_zeroed", "some"),
             f"in the first {WINDOW} updates those of {len(summed)} of {len(self._names)} parameters grew as sums do "
             f"and swung by {of_sums:.2g} from update to update, the others' by {usual:.2g}: {named(summed)}",
             tuple(summed),

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 # Samples in a row that must show it. One is not enough: a head that starts at zero gives zeros before its first update,
@@ -46,7 +47,7 @@ class DeadLayer(Base):
             return None
         onset = self._since[confirmed[0]]
         return self.tell(
-            "critical", seen.step, onset, "a layer gives nothing but zeros",
+            "critical", seen.step, onset, symptom_of("dead_layer"),
             f"every feature of {named(confirmed)} was zero for all rows in {CONFIRMED} samples from update {onset} on",
             tuple(confirmed),
         )  # fmt: skip
@@ -117,12 +118,7 @@ class Unchanged(Base):
         return None
 
 
-WHY = {
-    "no_gradient": "no gradient reaches trainable parameters",
-    "zero_gradient": "the gradient of trainable parameters is zero",
-    "rounded_updates": "updates are rounded away",
-    "unchanged_layer": "trainable parameters have a gradient and do not change",
-}
+WHY = {name: symptom_of(name) for name in ("no_gradient", "zero_gradient", "rounded_updates", "unchanged_layer")}
 
 
 def _called(name: str, seen: Sample) -> bool:
@@ -163,7 +159,7 @@ class NotOptimized(Base):
         # Left out from the start may be meant, if most parameters are in one; a part lost on the way is not.
         severity: Severity = "critical" if seen.step or 2 * len(left_out) >= trainable else "warning"
         return self.tell(
-            severity, seen.step, seen.step, "no optimizer has trainable parameters",
+            severity, seen.step, seen.step, symptom_of("not_in_optimizer"),
             f"{len(left_out)} of {trainable} trainable parameters at update {seen.step}: {named(left_out)}",
             tuple(left_out),
         )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Sample, Signals
 
 # Samples that a growth is judged by: the newer half of all, at least so many.
@@ -58,7 +59,7 @@ class MemoryGrowth(Base):
         severity: Severity = "critical" if too_much and held[-1] > NEAR_LIMIT * (self._limit or 0) else "warning"
         of = f" of {self._limit / 2**30:.3g} GiB that there are" if self._limit else ""
         return self.tell(
-            severity, seen.step, steps[0], "memory grows from update to update",
+            severity, seen.step, steps[0], symptom_of("memory_growth"),
             f"{slope / 2**20:.3g} MiB an update since update {steps[0]}: {held[-1] / 2**30:.3g} GiB now, "
             f"{at_end / 2**30:.3g} GiB at the end of the run{of}",
             again_if_critical=True,
@@ -96,7 +97,7 @@ class GpuIdle(Base):
         if self._samples < IDLE:
             return None
         return self.tell(
-            "warning", seen.step, self._since, "the GPU does nothing for most of the time",
+            "warning", seen.step, self._since, symptom_of("gpu_idle"),
             f"busy for {seen.gpu_busy:.0%} of the time in the newest of {IDLE} samples, each below {LITTLE_BUSY:.0%}",
         )  # fmt: skip
 
@@ -114,7 +115,7 @@ class ReplicasApart(Base):
         if not apart:
             return None
         return self.tell(
-            "critical", seen.step, seen.step, "processes train different weights",
+            "critical", seen.step, seen.step, symptom_of("replicas_apart"),
             f"{len(apart)} of {len(seen.names)} parameters differ between {len(seen.replicas)} processes: "
             f"{named(apart)}",
             tuple(apart),

@@ -20,6 +20,7 @@ from typing import Any
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
 from trainworthy.lifecycle.engine.training.monitors.non_finite import finite
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Signals
 
 # Updates that the newest are held against, and how many are needed; how many the newest are.
@@ -95,7 +96,7 @@ class Spikes(Base):
         for what, level in (("loss", loss), ("gradient", gradient)):
             if told := level.one_batch():
                 return Finding(
-                    "outlier_batch", "warning", seen.step, seen.step, f"one batch's {what} lies far above all others'",
+                    "outlier_batch", "warning", seen.step, seen.step, symptom_of("outlier_batch", what),
                     f"step {seen.step}: {told}",
                 )  # fmt: skip
         return None
@@ -114,9 +115,9 @@ class Spikes(Base):
     def _spike(self, what: str, told: str, step: int, onset: int) -> Finding:
         # The same level again is the same alarm, until it has become the usual one.
         self._until = step + WINDOW
-        symptom = "the loss jumped and stays up" if what == "loss" else "the gradient jumped and the loss rose with it"
         severity: Severity = "warning" if self.game else "critical"
-        return Finding(f"{what}_spike", severity, step, onset, symptom, f"since step {onset}: {told}")
+        name = f"{what}_spike"
+        return Finding(name, severity, step, onset, symptom_of(name), f"since step {onset}: {told}")
 
 
 class _Level:

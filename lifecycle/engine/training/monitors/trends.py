@@ -16,6 +16,7 @@ import numpy as np
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding, Severity
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import Signals
 
 # Of the updates, every so many are kept, and so many of these are looked at together.
@@ -96,7 +97,7 @@ class Trends(Base):
         way = "grew" if severity == "critical" else "shrank"
         return self.tell(
             severity, step, max(0, step - updates),
-            f"gradients {'grow' if severity == 'critical' else 'shrink'} steadily",
+            symptom_of(monitor),
             f"over {updates} updates to step {step}, gradients of {len(names)} of {len(self._names)} parameters {way}, "
             f"by up to {factor:.3g} times, while the loss went from {losses[0]:.4g} to {losses[-1]:.4g}",
             tuple(names[:NAMED]), what=monitor,

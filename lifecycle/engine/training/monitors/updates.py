@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from trainworthy.lifecycle.engine.training.monitors.base import Base, named
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.signals import SAMPLE_EVERY, Sample, Signals
 
 # Change over norm of all parameters together: at most 0.03 in two samples in a row and 0.08 in one, on 138 healthy odd
@@ -125,7 +126,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         if self._count("", large) >= CONFIRMED or (whole > VERY_LARGE and before > 0):
             return self.tell(
                 "warning" if self.loss_fell(FELL) else "critical", seen.step, self._onset(seen, ""),
-                "updates are too large beside the weights",
+                symptom_of("update_ratio"),
                 f"an update changes the weights by {whole:.2g} of their norm (usual are 0.0001 to 0.03), at a learning "
                 f"rate of {update.learning_rate:.3g}; the norm is {self._size:.3g}, {before:.3g} at the sample before",
             )  # fmt: skip
@@ -152,8 +153,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
         one = max(large, key=lambda name: moved[name])
         return self.tell(
             "warning", seen.step, self._onset(seen, f"large {one}"),
-            "some parameters change by their own size" if ratios[one] > LARGE_ONE
-            else "some parameters move far more than the others",
+            symptom_of("layer_updates_too_large", "own size" if ratios[one] > LARGE_ONE else ""),
             f"{CONFIRMED_ONE} samples in a row; now {one} changes by {ratios[one]:.2g} of its norm, which was "
             f"{(self._first or {})[one]:.2g} at the start, an element by {moved[one]:.2g}, the median parameter's by "
             f"{usual:.2g}: {named(large)}",
@@ -169,7 +169,7 @@ class UpdateRatio(_AtFullRate, _FollowsLoss):
             return None
         return self.tell(
             "warning", seen.step, self._onset(seen, f"behind {behind[0]}"),
-            "some parameters hardly change beside the others",
+            symptom_of("layer_left_behind"),
             f"an update changes {named(behind)} by {ratios[behind[0]]:.2g} of the norm, the median parameter by "
             f"{median:.2g}",
             tuple(behind), what="layer_left_behind",
@@ -229,7 +229,7 @@ class WeightsShrink(_FollowsLoss):
         if self.loss_fell(FELL_AS_WELL) or not 0 < size <= SHRUNK * before:
             return None
         return self.tell(
-            "warning", seen.step, max(0, seen.step - SAMPLE_EVERY), "the weights shrink fast",
+            "warning", seen.step, max(0, seen.step - SAMPLE_EVERY), symptom_of("weights_shrink"),
             f"their norm is {size:.3g}, {before:.3g} {SAMPLE_EVERY} updates before; the loss has hardly fallen by it",
         )  # fmt: skip
 
@@ -261,7 +261,7 @@ class RoundedAway(_AtFullRate):
         if self._samples < CONFIRMED:
             return None
         return self.tell(
-            "critical", seen.step, self._since, "updates are rounded away",
+            "critical", seen.step, self._since, symptom_of("rounded_updates"),
             f"the median parameter kept {shares[len(shares) // 2]:.0%} of the elements that have a gradient bit for "
             f"bit, at a learning rate of {update.learning_rate:.3g}",
         )  # fmt: skip

@@ -1,0 +1,75 @@
+"""monitors.toml and stages.toml: the one place of what is said of monitors, causes and a stage's checks."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from trainworthy.lifecycle import identity
+from trainworthy.lifecycle.engine.training import monitors
+from trainworthy.lifecycle.engine.training.monitors.rules import RULES
+from trainworthy.lifecycle.gates import monitor_words
+from trainworthy.lifecycle.gates.monitor_words import CAUSES, MONITORS, causes_of, symptom_of
+from trainworthy.lifecycle.gates.pages import PAGES, alarms_text
+from trainworthy.lifecycle.gates.stage import CHECKS
+from trainworthy.lifecycle.gates.stage_words import STAGE_CHECKS
+
+ENGINE = Path(monitors.__file__).parents[1]
+GATES = Path(monitor_words.__file__).parent
+
+
+def calls_of_symptom() -> set[tuple[str, str]]:
+    """What the engine asks for by name: (monitor, case)."""
+    found = set()
+    for path in ENGINE.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "symptom_of":
+                given = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                if len(given) == len(node.args):
+                    found.add((str(given[0]), str(given[1]) if len(given) > 1 else ""))
+    return found
+
+
+def test_every_rule_of_the_diagnosis_has_the_causes_words_in_their_order():
+    told = [(rule.name, rule.cause, rule.fix, rule.explains) for rule in RULES]
+    assert told == [(cause.id, cause.cause, cause.fix, cause.explains) for cause in CAUSES]
+
+
+def test_monitors_have_ids_of_their_own_a_question_and_a_symptom_without_figures():
+    assert len({one.id for one in MONITORS}) == len(MONITORS)
+    assert [one.id for one in MONITORS if not one.question.endswith("?")] == []
+    symptoms = [text for one in MONITORS for text in (one.symptom, *one.also.values())]
+    assert [text for text in symptoms if not text or any(sign.isdigit() for sign in text)] == []
+
+
+def test_every_alarm_has_a_cause_and_every_cause_explains_known_alarms():
+    assert [one.id for one in MONITORS if not causes_of(one.id)] == []
+    assert {name for cause in CAUSES for name in cause.explains} == {one.id for one in MONITORS}
+
+
+def test_symptoms_that_the_engine_asks_for_are_in_the_catalogue():
+    asked = calls_of_symptom()
+    assert len(asked) > 20
+    for monitor, case in asked:
+        assert symptom_of(monitor, case)
+    with pytest.raises(KeyError):
+        symptom_of("no_such_monitor")
+
+
+def test_page_of_alarms_is_what_the_code_gives():
+    wanted = "python -m trainworthy.lifecycle.gates.pages alarms > docs/how-to/alarms.md"
+    assert (PAGES.parent / "how-to" / "alarms.md").read_text() == alarms_text(), f"run: {wanted}"
+
+
+def test_every_stages_check_has_its_words_and_a_page_that_is_there():
+    of_stages = {check.name for check in STAGE_CHECKS if check.id.startswith("stage.")}
+    assert of_stages == {name for names in CHECKS.values() for name in names}
+    root = PAGES.parents[1]
+    assert [c.id for c in STAGE_CHECKS if not all((c.question, c.symptom, c.cause, c.fix))] == []
+    assert [c.id for c in STAGE_CHECKS if not (root / c.page).is_file()] == []
+
+
+def test_words_are_a_part_of_the_identity_and_the_record_of_benchmarks_is_none():
+    hashed = {path.name for path in identity._tables(GATES).values()}
+    assert {"catalogue.toml", "monitors.toml", "stages.toml"} <= hashed
+    assert "record.json" not in hashed
