@@ -80,7 +80,7 @@ def test_row_with_an_input_that_is_not_finite_is_named_and_blamed(splits, tmp_pa
     result = by_hand(splits, tmp_path, (batch, spoils))
     assert result.alarm is not None
     assert (result.alarm.step, len(result.alarm.row_keys)) == (5, 1)
-    assert "rows" in result.alarm.fix
+    assert result.alarm.rule == "rows_not_finite"
 
 
 # Of value 0, with a derivative that is not finite: the gradient alone shows it.

@@ -11,7 +11,7 @@ from torch import nn
 
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_sha256
-from trainworthy.lifecycle.engine.training.loop import backward, train, train_step
+from trainworthy.lifecycle.engine.training.loop import ONE_LOSS_A_ROW, backward, train, train_step
 from trainworthy.lifecycle.engine.training.recipe import make_optimizers, make_recipe
 from trainworthy.lifecycle.engine.training.state import TrainData, TrainState
 from trainworthy.lifecycle.errors import TrainingError, UseCaseError
@@ -128,8 +128,9 @@ def test_losses_of_few_digits_are_averaged_in_float32():
 
 def test_loss_of_the_wrong_shape_is_told():
     state, data, plan, recipe = started(loss_fn=lambda outputs, targets: loss_fn(outputs, targets).mean())
-    with pytest.raises(TrainingError, match=r"one loss a row, shape \(4,\), got \(\)"):
+    with pytest.raises(TrainingError, match=r"\(4,\), got \(\)") as caught:
         train_step(state, data, plan.batch(0)[:4], recipe)
+    assert caught.value.code == ONE_LOSS_A_ROW
 
 
 def test_update_is_held_to_the_norm():
@@ -287,7 +288,7 @@ def test_row_that_is_not_finite_is_named_and_reaches_no_checkpoint(splits, tmp_p
     assert alarm.monitor == "non_finite_loss"
     bad = pd.read_parquet(sick / "training.parquet").iloc[2000]
     assert alarm.row_keys == ({"row_id": str(bad["row_id"])},)
-    assert alarm.cause == "rows of this batch hold values that are not finite"
+    assert alarm.rule == "rows_not_finite"
     assert result.checkpoint is None
     assert result.artifact is None
     assert result.steps == alarm.step > 0

@@ -21,6 +21,7 @@ from trainworthy.lifecycle.engine.training.monitors.curve import (
 from trainworthy.lifecycle.engine.training.monitors.feeding import RepeatedBatches, ThroughputDrop, WaitsForRows
 from trainworthy.lifecycle.engine.training.monitors.monitor import Finding
 from trainworthy.lifecycle.engine.training.monitors.resources import GpuIdle, MemoryGrowth, ReplicasApart
+from trainworthy.lifecycle.gates.monitor_words import symptom_of
 from trainworthy.lifecycle.protocol.records import CurvePoint
 
 MADE = {
@@ -65,7 +66,7 @@ def test_loss_that_does_not_fall_is_a_warning_after_a_quarter():
 
 def test_loss_that_falls_to_that_of_a_constant_answer_is_told_where_that_is_known():
     to_prior = noisy(lambda step: 0.69 + 0.5 * math.exp(-step / 5))
-    assert "constant answer" in only(shown(Plateau(400, prior_loss=0.69), every=to_prior)).symptom
+    assert only(shown(Plateau(400, prior_loss=0.69), every=to_prior)).symptom == symptom_of("plateau", "prior")
     assert shown(Plateau(400), every=to_prior) == []
 
 
