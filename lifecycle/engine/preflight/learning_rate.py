@@ -38,6 +38,8 @@ DIVERGED, UNSTEADY = 3.0, 1.5
 NO_PROGRESS, SLOW, NO_PROGRESS_TRAINED = 0.15, 0.2, 0.01
 # A smaller gain, of the loss, may be noise of the batches.
 LEAST_GAIN = 0.005
+# Codes of what is told apart.
+TOO_LARGE, TOO_SMALL = "rate_too_large", "rate_too_small"
 
 Curve = tuple[tuple[float, float], ...]
 
@@ -84,14 +86,22 @@ def _judged(
     if not risen < UNSTEADY:
         severity = "error" if not risen < DIVERGED else "warning"
         fix = f"declare a rate of about {high:.1g}, or a lower one"
-        return Found("fail", f"{told}: too large", **seen, severity=severity, cause="a rate that is too large", fix=fix)
+        return Found(
+            "fail",
+            f"{told}: too large",
+            **seen,
+            severity=severity,
+            cause="a rate that is too large",
+            fix=fix,
+            code=TOO_LARGE,
+        )
     if first.loss - min(loss for _, loss in curve) < LEAST_GAIN * level:
         return _flat(first, level, total, told, seen)
     told = f"{told}; all planned updates together come {min(share, 1):.1%} of the way that the range came"
     if share < (NO_PROGRESS_TRAINED if trained else SLOW):
         severity = "error" if trained or share < NO_PROGRESS else "warning"
         cause, fix = "a rate that is too small for the planned updates", f"declare a rate of about {high:.1g}"
-        return Found("fail", f"{told}: too small", **seen, severity=severity, cause=cause, fix=fix)
+        return Found("fail", f"{told}: too small", **seen, severity=severity, cause=cause, fix=fix, code=TOO_SMALL)
     return Found("pass", told, **seen)
 
 

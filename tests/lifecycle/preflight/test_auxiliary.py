@@ -13,6 +13,7 @@ from trainworthy.lifecycle.engine.outputs.constant import constant_losses
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS as OVERFIT
 from trainworthy.lifecycle.engine.preflight.start.checks import CHECKS as START
+from trainworthy.lifecycle.engine.preflight.start.initial_loss import NO_LOWER_BOUND
 from trainworthy.lifecycle.spec.preflight import PreflightSpec
 
 ROWS = 128
@@ -129,7 +130,7 @@ def test_loss_without_a_bound_fails_beside_a_term_too(loss_fn):
     setup = replace(mixture(0), loss_fn=loss_fn, predict=None)
     trials = run_checks(START[:1], setup.subject(), device="cpu", not_applicable={})
     assert trials[0].status == "fail"
-    assert "lower bound" in trials[0].cause
+    assert trials[0].code == NO_LOWER_BOUND
 
 
 def test_classes_without_a_row_are_no_auxiliary_terms():

@@ -29,6 +29,9 @@ FAR_TARGETS, WIDE_TARGETS = 100.0, 1e4
 UNBOUNDED = -100.0
 # A trained start with a loss of this share of the constant's or more has learned nothing of these labels.
 UNTRAINED = 0.9
+# Codes of what is told apart from a loss that is merely too high.
+NO_LOWER_BOUND, NOT_LOADED = "no_lower_bound", "weights_not_loaded"
+NOT_NORMALISED, LABEL_IN_INPUT = "targets_not_normalised", "label_in_input"
 
 
 def initial_loss(subject: Subject) -> Found:
@@ -45,7 +48,9 @@ def initial_loss(subject: Subject) -> Found:
     if _endless(constant):
         cause = "a loss without a lower bound: its sign is wrong, or what holds the outputs is missing"
         fix = "minimise the negative log likelihood, not the likelihood"
-        return Found("fail", f"{said}, and less the larger it grows", constant.best, 0.0, cause, fix)
+        return Found(
+            "fail", f"{said}, and less the larger it grows", constant.best, 0.0, cause, fix, code=NO_LOWER_BOUND
+        )
     if constant.best <= 0 or not math.isfinite(constant.neutral):
         return Found("not_applicable", f"{said}: this loss has no zero to measure from")
     return _judged(subject, losses, constant, said, data.targets)
@@ -92,11 +97,11 @@ def _judged(subject: Subject, losses: dict[str, float], constant: ConstantLosses
     if subject.claims.start == "trained" and low > UNTRAINED and is_fresh(subject.model()):
         cause = "weights that were not loaded: every layer is as PyTorch makes a fresh one"
         fix = "load the trained weights in build_model, and let load_state_dict be strict; else declare start: scratch"
-        return Found("fail", f"{said}, though start: trained is declared", low, UNTRAINED, cause, fix)
+        return Found("fail", f"{said}, though start: trained is declared", low, UNTRAINED, cause, fix, code=NOT_LOADED)
     if _is_real(targets) and (low > FAR_TARGETS or (constant.best > WIDE_TARGETS and _is_narrow(subject, targets))):
         cause = "targets that are not normalised: their mean or their spread is far from what a network starts with"
         fix = "train on (target - mean) / standard deviation of the training rows, or set the head's bias to the mean"
-        return Found("fail", said, low, FAR_TARGETS, cause, fix, severity="warning")
+        return Found("fail", said, low, FAR_TARGETS, cause, fix, severity="warning", code=NOT_NORMALISED)
     return Found("pass", said, high, TOO_HIGH)
 
 
@@ -115,7 +120,9 @@ def _below(low: float, said: str, targets: Tensor) -> Found:
     cause = "an input that holds the label, or weights that have been trained before"
     fix = "look for the label among the inputs; for trained weights declare preflight: {start: trained}"
     if low < TOO_LOW and not _is_real(targets):
-        return Found("fail", f"{said}: {low:.2f} of it before any update", low, TOO_LOW, cause, fix)
+        return Found(
+            "fail", f"{said}: {low:.2f} of it before any update", low, TOO_LOW, cause, fix, code=LABEL_IN_INPUT
+        )
     why = "an output that passes an input on, as a forecast that starts from the last value, can be so near"
     return Found("insufficient", f"{said}: {low:.2f} of it before any update; {why}", low, TOO_LOW, cause, fix)
 
