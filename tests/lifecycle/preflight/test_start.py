@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ ODD = (
 )  # fmt: skip
 
 
-def tried(setup, name: str = ""):
+def tried(setup, name: str = "") -> Any:
     """The trials of the family by name, or the named one."""
     subject = setup.subject() if hasattr(setup, "subject") else setup
     found = {trial.check: trial for trial in run_checks(CHECKS, subject, device="cpu", not_applicable={})}

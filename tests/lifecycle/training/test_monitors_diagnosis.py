@@ -217,6 +217,7 @@ def spoiled(outputs_times, at):
 
 def test_training_that_ends_after_a_batch_that_stood_out_names_these_rows():
     _, alarm = alarms(spoiled((1e4, 1.0, float("nan")), 100))
+    assert alarm is not None
     assert alarm.monitor == "non_finite_loss"
     assert (alarm.rule, alarm.cause) == words("these_rows", "just before values were not finite")
     assert "outlier_batch at update 100" in alarm.evidence
@@ -224,11 +225,13 @@ def test_training_that_ends_after_a_batch_that_stood_out_names_these_rows():
 
 def test_training_that_ends_without_a_sign_before_names_an_operation():
     _, alarm = alarms(spoiled((float("nan"),), 100))
+    assert alarm is not None
     assert alarm.rule == "value_not_defined"
 
 
 def test_training_that_ends_at_rows_that_are_not_finite_names_them():
     _, alarm = alarms(spoiled((1e4, 1.0, float("nan")), 100), bad_inputs=True)
+    assert alarm is not None
     assert alarm.rule == "rows_not_finite"
 
 
