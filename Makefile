@@ -98,7 +98,7 @@ ui: $(READY)  ## Dagster at http://127.0.0.1:3000, or PORT=3001
 mlflow-ui: PORT ?= 5000
 mlflow-ui: $(READY)  ## MLflow at http://127.0.0.1:5000, or PORT=5001
 	@python -m trainworthy.pipeline.doctor.ports mlflow-ui $(PORT)
-	@echo "it takes half a minute; the runs are under Model training, at the top left"
+	@echo "it takes half a minute"
 	mlflow ui --host 127.0.0.1 --port $(PORT) \
 		--backend-store-uri "sqlite:///$(or $(TRAINWORTHY_VAR),$(CURDIR)/var)/mlflow/mlflow.db"
 

@@ -10,6 +10,7 @@ from trainworthy.lifecycle.protocol.records import STEPS, Record, Step
 from trainworthy.lifecycle.provenance import commit_url
 from trainworthy.lifecycle.storage.records import RecordStore
 from trainworthy.lifecycle.storage.state import write_atomic
+from trainworthy.resources.settings import dagster_url
 
 if TYPE_CHECKING:
     from trainworthy.lifecycle.promotion.reuse import Reused
@@ -28,7 +29,7 @@ def write_report(
     """
     from trainworthy.lifecycle.report.render import render
 
-    links = {"Dagster run": f"http://127.0.0.1:3000/runs/{run.run_id}"}
+    links = {"Dagster run": f"{dagster_url()}/runs/{run.run_id}"}
     if tracked is not None:
         links["MLflow run"] = tracked.url
     records = run_records(run, workspace.records)

@@ -18,6 +18,7 @@ from trainworthy.assets.bound import (
     step_costs,
 )
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.declare import step_asset
 from trainworthy.assets.evidence import (
     benchmark_windows,
@@ -121,7 +122,7 @@ def judge(run: StepRun) -> Outcome[VerdictBody]:
         )
     model = run.tracking.register(
         run.tracked(), name, run.workspace.state.absolute(evaluation.artifact), evaluation.artifact_sha256,
-        tags=benchmark_tags(run),
+        tags=benchmark_tags(run), contract=judged_contract(run),
     )  # fmt: skip
     if champion is not None and champion.version == model.version:
         # A model is never compared with itself, but with what it replaced when it was promoted.

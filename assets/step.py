@@ -236,7 +236,8 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
         with without_mlflow(run, needed=False):
             tracked = run.tracked()
             track(run, tracked, record, reused=False, report=None)
-            run.tracking.end(tracked, "KILLED" if cancelled else "FAILED")
+            ended = f"{'cancelled' if cancelled else 'broke'} at {run.step}"
+            run.tracking.end(tracked, "KILLED" if cancelled else "FAILED", run.named(ended))
     metadata = step_metadata(run, run.workspace, record, tracked, reused=False, report=None)
     run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
 

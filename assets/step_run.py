@@ -45,6 +45,15 @@ class StepOfRun:
         return cast(RecordT, self.upstream[step])
 
     @property
+    def dataset(self) -> str:
+        """The dataset version, for example `flights@v10`."""
+        return f"{self.use_case.spec.dataset.name}@{self.use_case.spec.dataset.version}"
+
+    def named(self, what: str) -> str:
+        """A name for the run that people know, for example `flights@v10 · shadow`."""
+        return f"{self.dataset} · {what}"
+
+    @property
     def trains(self) -> bool:
         """True unless the run only validates data."""
         return self.intent != VALIDATION
@@ -70,4 +79,4 @@ class StepRun(StepOfRun, StepResources):
     def tracked(self) -> TrackedRun:
         """The MLflow run of this Dagster run."""
         tags = {"use_case": self.use_case.name, "intent": self.intent, "task": self.use_case.spec.task.kind}
-        return self.tracking.run(self.use_case.name, self.run_id, tags)
+        return self.tracking.run(self.use_case.name, self.run_id, tags, self.named(self.intent))

@@ -14,14 +14,30 @@ from typing import Any
 
 import dagster as dg
 
-from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figures
+from trainworthy.assets.champion import verdict_log
+from trainworthy.assets.contract import judged_contract
+from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figure_key, figures
 from trainworthy.assets.mirror import stage_folder
 from trainworthy.assets.step_run import StepRun
-from trainworthy.lifecycle.protocol.records import STEPS, Alarm, Cost, Record, StageReport, Step
+from trainworthy.lifecycle.promotion import log
+from trainworthy.lifecycle.protocol.records import (
+    STEPS,
+    Alarm,
+    Cost,
+    DatasetVersion,
+    EvaluationReport,
+    Record,
+    Snapshot,
+    StageReport,
+    Step,
+    Verdict,
+)
+from trainworthy.lifecycle.spec.task import target_of
 from trainworthy.lifecycle.storage.metrics_file import FILE_NAME, MetricsLine, line_of, windows_in
 from trainworthy.lifecycle.storage.records import record_sha256
+from trainworthy.lifecycle.tasks import kind_of
 from trainworthy.lifecycle.use_case import UseCase
-from trainworthy.resources.mlflow import TrackedRun
+from trainworthy.resources.mlflow import DataInput, Judged, TrackedRun
 
 
 @contextlib.contextmanager
@@ -46,9 +62,10 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
             _write(replace(run, step=step), tracked, missed, missed.provenance.run_id != run.run_id, None)
     _write(run, tracked, record, reused, report)
     if not record.passed:
-        run.tracking.end(tracked, "FAILED")
+        run.tracking.end(tracked, "FAILED", run.named(f"stopped at {run.step}"))
     elif run.step == last_step(run.context):
-        run.tracking.end(tracked, "FINISHED")
+        ended = record.decision if isinstance(record, Verdict) else run.intent
+        run.tracking.end(tracked, "FINISHED", run.named(ended))
 
 
 def _write(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, report: Path | None) -> None:
@@ -56,20 +73,78 @@ def _write(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repo
     cost = Cost().model_dump() if reused else record.cost.model_dump()
     metrics = {f"cost/{run.step}/{name}": value for name, value in cost.items()}
     metrics |= {f"{run.step}/{name}": value for name, value in figures(run, run.workspace.records, record).items()}
-    metrics |= avoided_metadata(record)
+    metrics |= avoided_metadata(record) | benchmark_metrics(record)
     parameters = {} if run.step != "dataset" else _parameters(run.use_case)
     run.tracking.log_values(tracked, parameters=parameters, metrics=metrics, tags={})
     if isinstance(record, StageReport):
         # Most of it was written while it trained (mirror.py); what is missing, or all of a reused one, comes now.
         run.tracking.log_curve(tracked, run.step, _lines(run, record, reused))
+    if isinstance(record, Snapshot):
+        run.tracking.log_inputs(tracked, data_inputs(run, record))
+    if isinstance(record, EvaluationReport):
+        run.tracking.show_columns(tracked, columns_of(run, record))
     files = {f"records/{run.step}-{record_sha256(record)[:12]}.json": record.model_dump_json(indent=1).encode()}
     if report is not None:
         files[REPORT_ARTIFACT] = report.read_bytes()
     run.tracking.log_files(tracked, files)
     tags = {f"step/{run.step}": "reused" if reused else ("passed" if record.passed else "stopped")}
+    if isinstance(record, Verdict):
+        tags["verdict"] = record.decision
+        describe_version(run, tracked, record)
     if isinstance(record, StageReport) and record.alarms:
         tags[f"alarms/{run.step}"] = told_alarms(record.alarms)
     run.tracking.log_values(tracked, parameters={}, metrics={}, tags=tags)
+
+
+def benchmark_metrics(record: Record) -> dict[str, float]:
+    """The candidate's figures over the whole benchmark by their own names, short enough for the head of a column."""
+    if not isinstance(record, EvaluationReport):
+        return {}
+    whole = (one for one in record.metrics if one.model == "candidate" and one.slice is None)
+    return {figure_key(one.metric): one.estimate.value for one in whole}
+
+
+def columns_of(run: StepRun, record: EvaluationReport) -> list[str]:
+    """What people compare runs by: the score of the kind of task, the primary metric, and the loss of validation."""
+    score = kind_of(target_of(run.use_case.spec.task, judged_contract(run).label.classes)).score
+    named = [figure_key(name) for name in dict.fromkeys((score, record.primary))]
+    return [*(name for name in named if name in benchmark_metrics(record)), "full/val_loss"]
+
+
+def data_inputs(run: StepRun, snapshot: Snapshot) -> list[DataInput]:
+    """The dataset by the hash of its rows, and each split by the hash of its file."""
+    state = run.workspace.state
+    dataset = run.workspace.records.get(run.use_case.name, "dataset", snapshot.parents["dataset"])
+    assert isinstance(dataset, DatasetVersion)
+    whole = DataInput(
+        run.dataset, dataset.content_hash, state.absolute(dataset.path).as_uri(), dataset.rows, "dataset"
+    )  # fmt: skip
+    splits = (
+        DataInput(
+            f"{run.dataset}/{name}", split.file.sha256, state.absolute(split.file.path).as_uri(), split.rows, name
+        )
+        for name, split in snapshot.splits.items()
+    )
+    return [whole, *splits]
+
+
+def describe_version(run: StepRun, tracked: TrackedRun, verdict: Verdict) -> None:
+    """The registered version says what its newest verdict was; an older one that is found again changes nothing."""
+    from trainworthy.lifecycle.report import in_words
+
+    entries = log.read(verdict_log(run))
+    newest = [entry.verdict_sha256 for entry in entries if entry.model_version == verdict.model_version][-1:]
+    if newest != [record_sha256(verdict)]:
+        return
+    evaluation = run.record("evaluation", EvaluationReport)
+    metrics = benchmark_metrics(evaluation)
+    named = {name: metrics[name] for name in columns_of(run, evaluation) if name in metrics}
+    figures_told = ", ".join(f"{name} {value:.4f}" for name, value in named.items())
+    told = f"**{verdict.decision}** on {run.dataset}: {figures_told}"
+    tags = {"verdict": verdict.decision, "dataset": run.dataset}
+    tags |= {f"benchmark/{name}": f"{value:.6g}" for name, value in named.items()}
+    description = f"{told}\n\n{in_words.markdown_list(in_words.reasons(verdict))}"
+    run.tracking.describe(tracked, verdict.model_name, verdict.model_version, Judged(description, tags, metrics))
 
 
 def _lines(run: StepRun, stage: StageReport, reused: bool) -> list[MetricsLine]:

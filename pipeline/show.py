@@ -11,7 +11,7 @@ from trainworthy.lifecycle.run_config import first_model_fix
 from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import UseCase, load_use_case
-from trainworthy.resources.settings import read_settings, use_case_folder
+from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings, use_case_folder
 
 
 def newest_verdict(use_case: str) -> Verdict:
@@ -82,6 +82,6 @@ def verdict_text(verdict: Verdict) -> str:
         f"cost        this run: {spent:.4f} USD, {seconds(wall)}; "
         f"with reused steps: {verdict.model_cost.usd + verdict.cost.usd:.4f} USD\n"
         f"report      {report}\n"
-        f"Dagster UI  make ui, then http://127.0.0.1:3000/runs/{run_id}\n"
-        f"MLflow UI   make mlflow-ui, then http://127.0.0.1:5000\n"
+        f"Dagster UI  make ui, then {dagster_url()}/runs/{run_id}\n"
+        f"MLflow UI   make mlflow-ui, then {mlflow_url()}\n"
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,17 +24,23 @@ from urllib.parse import unquote, urlsplit
 import dagster as dg
 
 from trainworthy.lifecycle.errors import ChampionError
-from trainworthy.lifecycle.golden import file_columns
-from trainworthy.lifecycle.identity import DECIDING_PACKAGES, sha256_json
+from trainworthy.lifecycle.identity import sha256_json
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
-from trainworthy.resources.mlflow_folder import settle, source_of
-from trainworthy.resources.settings import IMPORTED_FROM, PACKAGES, read_settings
+from trainworthy.resources.mlflow_folder import VIEW, settle, source_of
+from trainworthy.resources.mlflow_model import save_pyfunc
+from trainworthy.resources.settings import dagster_url, mlflow_url, read_settings
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+    from trainworthy.lifecycle.contract.model import Contract
+
 CHAMPION, ROLLBACK = "champion", "rollback"
+# The tag of a version with the id of its logged model: MLflow's own registry keeps none.
+LOGGED_MODEL = "logged_model"
+# Characters of a dataset's digest that MLflow takes.
+MOST_DIGEST = 36
 # What MLflow answers for a name, an alias or a file that does not exist.
 _NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
@@ -48,8 +54,8 @@ class TrackedRun:
 
     @property
     def url(self) -> str:
-        """Address under the MLflow UI that `make mlflow-ui` starts."""
-        return f"http://127.0.0.1:5000/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        """Address under the MLflow UI that `make mlflow-ui` starts, or that TRAINWORTHY_MLFLOW_URL names."""
+        return f"{mlflow_url()}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,26 @@ class RegisteredModel:
         return ChampionError(problem, value=self.source, fix="restore this folder from a backup; a verdict needs it")
 
 
+@dataclass(frozen=True)
+class DataInput:
+    """Rows that a run was made from: `digest` is the hash of their content, `context` what they were for."""
+
+    name: str
+    digest: str
+    address: str
+    rows: int
+    context: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a verdict says of a registered version: in Markdown, as tags, and the candidate's benchmark metrics."""
+
+    description: str
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float]
+
+
 class Tracking(dg.ConfigurableResource):
     """Runs, metrics and the model registry."""
 
@@ -104,7 +130,7 @@ class Tracking(dg.ConfigurableResource):
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
-        for noisy in ("alembic", "mlflow.store.db.utils"):
+        for noisy in ("alembic", "mlflow.store.db.utils", "mlflow.pyfunc"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
 
         with first_use(self._folder):
@@ -131,17 +157,17 @@ class Tracking(dg.ConfigurableResource):
     def _folder(self) -> Path:
         return read_settings().var / "mlflow"
 
-    def run(self, use_case: str, dagster_run_id: str, tags: Mapping[str, str]) -> TrackedRun:
-        """The MLflow run of a Dagster run, made at its first step."""
+    def run(self, use_case: str, dagster_run_id: str, tags: Mapping[str, str], name: str = "") -> TrackedRun:
+        """The MLflow run of a Dagster run, made at its first step; without a name it has the beginning of that id."""
         experiment_id = self._experiment(use_case)
         query = f"tags.`dagster/run_id` = '{dagster_run_id}'"
         found = self.client.search_runs([experiment_id], query, max_results=1)
         if found:
             return TrackedRun(found[0].info.run_id, experiment_id)
-        url = f"http://127.0.0.1:3000/runs/{dagster_run_id}"
+        url = f"{dagster_url()}/runs/{dagster_run_id}"
         made = self.client.create_run(
             experiment_id,
-            run_name=dagster_run_id[:8],
+            run_name=name or dagster_run_id[:8],
             tags={"dagster/run_id": dagster_run_id, "dagster/url": url, **tags},
         )
         return TrackedRun(made.info.run_id, experiment_id)
@@ -198,14 +224,71 @@ class Tracking(dg.ConfigurableResource):
                 path.write_bytes(content)
             self.client.log_artifacts(run.run_id, folder)
 
-    def end(self, run: TrackedRun, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
-        """Mark the run as ended; until then it is shown as running."""
+    def log_inputs(self, run: TrackedRun, inputs: Sequence[DataInput]) -> None:
+        """Name what the run was made from; what is there already stays as it is."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        self.client.log_inputs(
+            run.run_id,
+            [
+                DatasetInput(
+                    Dataset(
+                        one.name, one.digest[:MOST_DIGEST], "local", json.dumps({"uri": one.address}),
+                        profile=json.dumps({"num_rows": one.rows}),
+                    ),
+                    [InputTag("mlflow.data.context", one.context)],
+                )
+                for one in inputs
+            ],
+        )  # fmt: skip
+
+    def show_columns(self, run: TrackedRun, metrics: Sequence[str]) -> None:
+        """Make the experiment's view VIEW: its runs with dataset, verdict and these metrics as columns.
+
+        MLflow keeps the columns that somebody chose in the browser. What can be set from outside is a shared view,
+        which its address names; in its menu `Views` it has the name of the tag.
+        """
+        columns = ["attributes.`Dataset`", "tags.`verdict`", *(f"metrics.`{name}`" for name in metrics)]
+        tags = {
+            f"mlflow.sharedViewState.{VIEW}": json.dumps({"selectedColumns": columns}),
+            # Else MLflow asks what the experiment is for, and shows it as one of language models.
+            "mlflow.experimentKind": "custom_model_development",
+        }
+        known = self.client.get_experiment(run.experiment_id).tags
+        for name, value in tags.items():
+            if known.get(name) != value:
+                self.client.set_experiment_tag(run.experiment_id, name, value)
+
+    def describe(self, run: TrackedRun, name: str, version: str, judged: Judged) -> None:
+        """Write the verdict on a registered version: its description, tags, and the metrics of its logged model."""
+        from mlflow.entities import Metric
+        from mlflow.utils.time import get_current_time_millis
+
+        found = self.client.update_model_version(name, version, judged.description)
+        for tag, value in judged.tags.items():
+            self.client.set_model_version_tag(name, version, tag, value)
+        model_id = found.tags.get(LOGGED_MODEL)
+        if model_id is None:  # Registered before there were logged models.
+            return
+        self.client.set_logged_model_tags(model_id, dict(judged.tags))
+        now = get_current_time_millis()
+        metrics = [Metric(metric, value, now, 0, model_id=model_id) for metric, value in judged.metrics.items()]
+        self.client.log_batch(run.run_id, metrics=metrics)
+
+    def end(self, run: TrackedRun, status: Literal["FINISHED", "FAILED", "KILLED"], name: str = "") -> None:
+        """Mark the run as ended, and give it the name that says how; until then it is shown as running."""
         self.client.set_terminated(run.run_id, status=status)
+        if name:
+            self.client.update_run(run.run_id, name=name)
 
     def register(
-        self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str, tags: Mapping[str, str]
-    ) -> RegisteredModel:
-        """Register the artifact as a new version without alias, or return the version that holds it already."""
+        self, run: TrackedRun, name: str, artifact: Path, artifact_sha256: str, tags: Mapping[str, str],
+        contract: Contract | None = None,
+    ) -> RegisteredModel:  # fmt: skip
+        """Register the artifact as a new version without alias, or return the version that holds it already.
+
+        Its files lie with a logged model, MLflow's entity for them, whose signature is made from the contract.
+        """
         for model in self.versions(name):
             if model.tags.get("artifact_sha256") == artifact_sha256 and _has_files(model):
                 return model
@@ -213,14 +296,28 @@ class Tracking(dg.ConfigurableResource):
 
         with contextlib.suppress(MlflowException):  # It exists already.
             self.client.create_registered_model(name)
+        all_tags = {"artifact_sha256": artifact_sha256, **tags}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model"
-            _save_pyfunc(path, artifact)
-            self.client.log_artifacts(run.run_id, str(path), "model")
-        source = f"{self.client.get_run(run.run_id).info.artifact_uri}/model"
-        all_tags = {"artifact_sha256": artifact_sha256, **tags}
-        version = self.client.create_model_version(name, source, run_id=run.run_id, tags=all_tags)
+            save_pyfunc(path, artifact, contract)
+            model_id, source = self._log_model(run, name, path, all_tags)
+        all_tags[LOGGED_MODEL] = model_id
+        version = self.client.create_model_version(name, source, run_id=run.run_id, tags=all_tags, model_id=model_id)
         return _model(version)
+
+    def _log_model(self, run: TrackedRun, name: str, path: Path, tags: dict[str, str]) -> tuple[str, str]:
+        """Id and address of a logged model with these files, an output of the run."""
+        from mlflow.entities import LoggedModelOutput
+
+        model = self.client.create_logged_model(run.experiment_id, name, source_run_id=run.run_id, tags=tags)
+        try:
+            self.client.log_model_artifacts(model.model_id, str(path))
+        except BaseException:
+            self.client.finalize_logged_model(model.model_id, "FAILED")
+            raise
+        self.client.finalize_logged_model(model.model_id, "READY")
+        self.client.log_outputs(run.run_id, [LoggedModelOutput(model.model_id, step=0)])
+        return model.model_id, model.artifact_location
 
     def versions(self, name: str) -> list[RegisteredModel]:
         """Every version of a model, newest first; [] if it was never registered."""
@@ -327,32 +424,6 @@ def _has_files(model: RegisteredModel) -> bool:
         return model.artifact.is_dir()
     except ChampionError:
         return False
-
-
-def _save_pyfunc(path: Path, artifact: Path) -> None:
-    """The MLflow form: models from code (no pickle), the artifact's folder, and lifecycle as its loader."""
-    from importlib import metadata
-
-    import mlflow.pyfunc
-
-    needed = (*DECIDING_PACKAGES, *(("pillow",) if file_columns(artifact) else ()), "mlflow")
-    with tempfile.TemporaryDirectory() as folder:
-        mlflow.pyfunc.save_model(
-            str(path),
-            python_model=str(PACKAGES / "resources" / "served_model.py"),
-            artifacts={"artifact": str(artifact)},
-            code_paths=[str(_loader(Path(folder)))],
-            pip_requirements=[f"{name}=={metadata.version(name).split('+')[0]}" for name in needed],
-        )
-
-
-def _loader(folder: Path) -> Path:
-    """trainworthy/ with lifecycle alone, made in the folder: MLflow keeps a copy beside the model, by its name."""
-    made = folder / "trainworthy"
-    shutil.copytree(PACKAGES / "lifecycle", made / "lifecycle", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "earlier_name.py"):
-        shutil.copy(IMPORTED_FROM / "trainworthy" / name, made)
-    return made
 
 
 def _create(database: Path) -> None:

@@ -10,6 +10,8 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
+# The view of an experiment that shows its runs with the columns that people compare.
+VIEW = "trainworthy"
 # Every column with the address of a local artifact, in MLflow 3.
 _ADDRESSES = (
     ("experiments", "artifact_location"),
@@ -57,6 +59,21 @@ def source_of(folder: Path, name: str, version: str) -> str | None:
     with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as connection:
         found = connection.execute(query, (name, int(version))).fetchone()
     return found[0] if found else None
+
+
+def experiments(folder: Path) -> dict[str, tuple[str, bool]]:
+    """The experiments with runs, by name: id, and whether there is a view of it from outside; read without MLflow."""
+    if not (folder / "mlflow.db").is_file():
+        return {}
+    query = (
+        "SELECT name, experiment_id, EXISTS (SELECT 1 FROM experiment_tags t WHERE t.key = ?"
+        " AND t.experiment_id = e.experiment_id) FROM experiments e WHERE lifecycle_stage = 'active'"
+        " AND EXISTS (SELECT 1 FROM runs r WHERE r.experiment_id = e.experiment_id) ORDER BY name"
+    )
+    address = f"{(folder / 'mlflow.db').resolve().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+        found = connection.execute(query, (f"mlflow.sharedViewState.{VIEW}",)).fetchall()
+    return {name: (str(number), bool(shared)) for name, number, shared in found}
 
 
 def _rewrite(database: Path, old: str, new: str) -> None:

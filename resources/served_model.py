@@ -5,13 +5,34 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # Names the folder whose files a request may name by path; without it a request holds the content of its files.
 SERVED_FILES = "TRAINWORTHY_SERVED_FILES"
+
+
+def align(rows: pd.DataFrame, trained: pd.DataFrame) -> pd.DataFrame:
+    """The rows with every column of `trained`, null where a request lacks one; dates and zones of times as there.
+
+    MLflow hands on every date and time as a naive timestamp.
+    """
+    rows = rows.assign(**{name: None for name in trained if name not in rows})
+    for name in trained:
+        wanted, found = trained[name].dtype, rows[name]
+        if found.dtype.kind != "M" or found.dtype == wanted:
+            continue
+        if wanted.kind == "O":
+            rows[name] = found.dt.date
+        elif getattr(wanted, "tz", None) is not None and found.dt.tz is None:
+            rows[name] = found.dt.tz_localize("UTC").dt.tz_convert(wanted.tz)
+    return rows
+
 
 # MLflow asks for type hints of `predict`, past all filters, and would take them for a schema.
 with warnings.catch_warnings(record=True):
@@ -23,26 +44,38 @@ with warnings.catch_warnings(record=True):
         DataFrame with the rows' index and a column each: a class, or a quantile such as `0.9`. Of masks the columns are
         `mask`, places of classes pixel by pixel, and `probability`.
 
+        What a request lacks, and what the model cannot answer, is told in words; `align` brings columns into the form
+        that the model was trained with.
+
         A column of files holds `data:` URIs, and paths below the folder that TRAINWORTHY_SERVED_FILES names.
         """
 
         def load_context(self, context: Any) -> None:
             from trainworthy.lifecycle.artifact import artifact_kind, artifact_sha256, load_artifact
-            from trainworthy.lifecycle.golden import file_columns
+            from trainworthy.lifecycle.golden import file_columns, read_golden
 
             folder = Path(context.artifacts["artifact"])
             self._score = load_artifact(folder, artifact_sha256(folder))
             self._kind, self._files = artifact_kind(folder), file_columns(folder)
+            self._golden = read_golden(folder, self._kind)
 
         # Without type hints: MLflow would take them for a schema.
         def predict(self, context, model_input, params=None):  # pyright: ignore[reportIncompatibleMethodOverride]
             import pandas as pd
+            from mlflow.exceptions import MlflowException
 
+            from trainworthy.lifecycle.errors import TrainworthyError
             from trainworthy.lifecycle.files.values import of_strangers
 
             served = os.environ.get(SERVED_FILES)
-            rows = of_strangers(model_input, self._files, Path(served) if served else None)
-            answers = self._score.whole(rows)
+            try:
+                rows = of_strangers(model_input, self._files, Path(served) if served else None)
+                if self._golden is not None:
+                    rows = align(rows, self._golden.requests)
+                answers = self._score.whole(rows)
+            except TrainworthyError as error:
+                # Of any other error MLflow's server answers with a stack trace.
+                raise MlflowException.invalid_parameter_value(str(error)) from error
             if answers.ndim == 1:
                 return answers
             return pd.DataFrame(self._kind.served(answers), index=model_input.index)

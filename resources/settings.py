@@ -4,6 +4,12 @@ TRAINWORTHY_VAR        the state folder; default var/ of the project
 TRAINWORTHY_USE_CASES  folders of use cases, separated like PATH; default use_cases/
 TRAINWORTHY_DURABLE    a folder on storage that outlives this machine, for copies of checkpoints; default none
 
+And two for where links lead (docs/how-to/tracking.md):
+
+TRAINWORTHY_DAGSTER_URL   where people open Dagster's UI; default http://127.0.0.1:3000
+TRAINWORTHY_MLFLOW_URL    where people open MLflow's UI; default the server of MLFLOW_TRACKING_URI, else
+                          http://127.0.0.1:5000
+
 The project is the checkout; of an installed Trainworthy it is the folder where a command starts.
 """
 
@@ -12,6 +18,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from trainworthy.lifecycle.errors import SettingsError, did_you_mean
 
@@ -21,6 +28,7 @@ PACKAGES = Path(__file__).resolve().parent.parent
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
 PROJECT = PACKAGES if (PACKAGES / "pyproject.toml").is_file() else Path.cwd()
 DURABLE = "TRAINWORTHY_DURABLE"
+DAGSTER_URL, MLFLOW_URL = "TRAINWORTHY_DAGSTER_URL", "TRAINWORTHY_MLFLOW_URL"
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,20 @@ def require_durable(settings: Settings) -> Path | None:
         fix = f"mount it, or name an existing folder in {DURABLE}"
         raise SettingsError("the folder for copies of checkpoints does not exist", value=str(settings.durable), fix=fix)
     return settings.durable
+
+
+def dagster_url() -> str:
+    """Base address of Dagster's UI, as people open it, without a slash at the end."""
+    return (os.environ.get(DAGSTER_URL) or "http://127.0.0.1:3000").rstrip("/")
+
+
+def mlflow_url() -> str:
+    """The same of MLflow's UI. Of a tracking server it is the server's own, without a name and password in it."""
+    server = urlsplit(os.environ.get("MLFLOW_TRACKING_URI", ""))
+    own = "http://127.0.0.1:5000"
+    if server.scheme in ("http", "https"):
+        own = server._replace(netloc=server.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return (os.environ.get(MLFLOW_URL) or own).rstrip("/")
 
 
 def projects(settings: Settings) -> list[Path]:

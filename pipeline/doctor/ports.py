@@ -14,7 +14,8 @@ from typing import NamedTuple
 import psutil
 
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.resources.settings import Settings
+from trainworthy.resources.mlflow_folder import VIEW, experiments
+from trainworthy.resources.settings import DAGSTER_URL, MLFLOW_URL, Settings, read_settings
 
 
 class Ui(NamedTuple):
@@ -41,8 +42,21 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{found.evidence}\n  fix: {found.fix}", file=sys.stderr)
         return 1
     if port != ui.port:
-        print(f"links that Trainworthy printed use port {ui.port}: use {port} instead")
+        named = MLFLOW_URL if ui.target == "mlflow-ui" else DAGSTER_URL
+        print(f"links lead to port {ui.port}, unless a run is given {named}=http://127.0.0.1:{port}")
+    if ui.target == "mlflow-ui":
+        print("\n".join(runs_at(read_settings().var / "mlflow", f"http://127.0.0.1:{port}")))
     return 0
+
+
+def runs_at(folder: Path, address: str) -> list[str]:
+    """Where the runs of each use case are shown, with the columns that people compare."""
+    pages = [
+        f"runs of {name}: {address}/#/experiments/{number}/runs?workflowType=machine_learning"
+        f"{f'&viewStateShareKey={VIEW}' if shared else ''}"
+        for name, (number, shared) in experiments(folder).items()
+    ]
+    return pages or [f"there are no runs yet; {address} shows them once there are"]
 
 
 def ports(settings: Settings) -> Iterator[CheckResult]:

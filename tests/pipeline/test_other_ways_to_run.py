@@ -9,14 +9,14 @@ MATERIALIZE = ("-m", "dagster", "asset", "materialize", "-m", "trainworthy.pipel
 
 
 def test_experiment_with_a_trained_model_ends_after_full_and_leaves_the_benchmark_alone(toy):
-    before = files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/*/artifacts/model")
+    before = files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/models/*")
     done = toy.run("experiment_toy")
     assert done.code == 0, done.out
     assert f"report: {toy.var / 'reports' / 'toy' / done.run_id}.html" in done.out
     assert list(toy.materialized(done.run_id)) == list(STEPS[:6])
     assert toy.records.of_run("toy", "evaluation", done.run_id) is None
     assert toy.records.of_run("toy", "promotion", done.run_id) is None
-    assert files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/*/artifacts/model") == before
+    assert files(toy, "evaluation", "verdicts", "mlflow/artifacts/toy/models/*") == before
     found = toy.mlflow_run(done.run_id)
     assert (found.info.status, found.data.tags["intent"]) == ("FINISHED", "experiment")
     assert (toy.var / "reports" / "toy" / f"{done.run_id}.html").is_file()

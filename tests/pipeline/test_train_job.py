@@ -1,9 +1,12 @@
 """The whole lifecycle through `dagster job execute`, first and second time, with every tool real."""
 
+import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
+import yaml
 from toy_project import FIRST
 
 from trainworthy.lifecycle.promotion import log
@@ -149,6 +152,37 @@ def test_train_first_run_is_one_finished_mlflow_run_linked_both_ways(trained, sh
     assert found.data.metrics["full/val_loss"] == pytest.approx(shown["full"]["metric/val_loss"])
 
 
+def test_train_first_run_in_mlflow_has_a_name_that_people_know_its_data_and_the_columns_to_compare_by(trained):
+    found = trained.toy.mlflow_run(trained.done.run_id)
+    assert found.info.run_name == "toy_rows@v1 · promote"
+    assert (found.data.tags["verdict"], found.data.metrics["auc"] > 0.5) == ("promote", True)
+    snapshot = trained.toy.record(trained.done.run_id, "snapshot")
+    inputs = {one.dataset.name: one.dataset.digest for one in found.inputs.dataset_inputs}
+    assert inputs.pop("toy_rows@v1") == trained.toy.record(trained.done.run_id, "dataset").content_hash[:36]
+    assert inputs == {f"toy_rows@v1/{name}": split.file.sha256[:36] for name, split in snapshot.splits.items()}
+    with trained.toy.tracking() as tracking:
+        tags = tracking.client.get_experiment(found.info.experiment_id).tags
+    columns = json.loads(tags["mlflow.sharedViewState.trainworthy"])["selectedColumns"]
+    assert [*columns] == [
+        "attributes.`Dataset`", "tags.`verdict`", "metrics.`auc`", "metrics.`log_loss`", "metrics.`full/val_loss`"
+    ]  # fmt: skip
+    shown = {column.partition(".")[2].strip("`") for column in columns if column.startswith("metrics.")}
+    assert shown <= found.data.metrics.keys()
+
+
+def test_train_first_run_version_says_what_its_verdict_was_and_what_a_request_must_hold(trained):
+    with trained.toy.tracking() as tracking:
+        version = tracking.client.get_model_version("toy", "1")
+        model = tracking.version("toy", "1")
+    assert version.description.startswith("**promote** on toy_rows@v1: auc 0.")
+    assert (version.tags["verdict"], version.tags["dataset"]) == ("promote", "toy_rows@v1")
+    assert {"benchmark/auc", "benchmark/log_loss"} <= version.tags.keys()
+    form = yaml.safe_load((model.local / "MLmodel").read_text())
+    inputs = {one["name"]: (one["type"], one["required"]) for one in json.loads(form["signature"]["inputs"])}
+    assert inputs == {"shop": ("string", True), "x1": ("double", True), "x2": ("double", True)}
+    assert (model.local / "serving_input_example.json").is_file()
+
+
 def test_train_first_run_windows_were_mirrored_with_the_worker_s_own_times_and_each_once(trained):
     found = trained.toy.mlflow_run(trained.done.run_id)
     (file,) = (trained.toy.var / "training" / "toy").glob("*/full/metrics.jsonl")
@@ -176,7 +210,13 @@ def test_train_first_run_artifacts_hold_records_report_and_model(trained):
     with trained.toy.tracking() as tracking:
         files = {file.path for file in tracking.client.list_artifacts(found.info.run_id)}
         records = {file.path for file in tracking.client.list_artifacts(found.info.run_id, "records")}
-    assert {"records", "report.html", "model"} <= files
+        (model,) = tracking.client.search_logged_models([found.info.experiment_id])
+    assert {"records", "report.html"} <= files
+    # The model's files lie with the logged model, once.
+    assert Path(model.artifact_location.removeprefix("file://"), "artifacts", "artifact", "model.pt2").is_file()
+    assert (model.source_run_id, str(model.status)) == (found.info.run_id, "READY")
+    assert model.tags["verdict"] == "promote"
+    assert {metric.key for metric in model.metrics} >= {"auc", "log_loss"}
     assert {path.removeprefix("records/").split("-")[0] for path in records} == set(STEPS)
 
 

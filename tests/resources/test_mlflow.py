@@ -12,7 +12,7 @@ from trainworthy.assets.metadata import figure_key
 from trainworthy.lifecycle.errors import ChampionError
 from trainworthy.lifecycle.protocol.records import CurvePoint
 from trainworthy.lifecycle.storage.metrics_file import MetricsLine
-from trainworthy.resources.mlflow import Tracking, figures_of_point
+from trainworthy.resources.mlflow import DataInput, Judged, Tracking, figures_of_point
 
 ROOT = Path(__file__).parents[2]
 
@@ -265,3 +265,49 @@ def test_mlflow_first_use_that_was_killed_leaves_no_half_made_database(tmp_path,
     assert Tracking().client.search_experiments()
     assert (folder / "mlflow.db").is_file()
     assert list(folder.glob(".new-*")) == []
+
+
+def test_mlflow_ui_opens_on_the_runs_with_the_columns_that_people_compare(state, tmp_path):
+    from trainworthy.pipeline.doctor.ports import runs_at
+
+    tracking, address = Tracking(), "http://127.0.0.1:5000"
+    run = tracking.run("toy", "77777777-0000", {}, name="rows@v1 · candidate")
+    page = f"runs of toy: {address}/#/experiments/{run.experiment_id}/runs?workflowType=machine_learning"
+    assert runs_at(state / "mlflow", address) == [page]
+    tracking.show_columns(run, ["auc"])
+    assert runs_at(state / "mlflow", address) == [f"{page}&viewStateShareKey=trainworthy"]
+    assert runs_at(tmp_path / "empty", address) == [f"there are no runs yet; {address} shows them once there are"]
+    assert tracking.client.get_experiment(run.experiment_id).tags["mlflow.experimentKind"] == (
+        "custom_model_development"
+    )
+
+
+def test_mlflow_run_has_its_name_and_says_how_it_ended(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "88888888-0000", {}, name="rows@v1 · candidate")
+    assert tracking.client.get_run(run.run_id).info.run_name == "rows@v1 · candidate"
+    tracking.end(run, "FAILED", "rows@v1 · stopped at smoke")
+    ended = tracking.client.get_run(run.run_id)
+    assert (ended.info.run_name, ended.info.status) == ("rows@v1 · stopped at smoke", "FAILED")
+
+
+def test_mlflow_inputs_of_a_run_are_kept_once_by_the_hash_of_their_content(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "99999999-0000", {})
+    for _ in range(2):
+        tracking.log_inputs(run, [DataInput("rows@v1/training", "f" * 64, "file:///rows", 30, "training")])
+    (found,) = tracking.client.get_run(run.run_id).inputs.dataset_inputs
+    assert (found.dataset.name, found.dataset.digest) == ("rows@v1/training", "f" * 36)
+    assert found.tags[0].value == "training"
+
+
+def test_mlflow_version_and_its_logged_model_say_what_the_verdict_was(state):
+    tracking = Tracking()
+    run = tracking.run("toy", "aaaaaaaa-0000", {})
+    model = register(tracking, run, state / "judged", "c" * 64)
+    judged = Judged("**shadow** on rows@v1", {"verdict": "shadow"}, {"auc": 0.9})
+    tracking.describe(run, "toy", model.version, judged)
+    version = tracking.client.get_model_version("toy", model.version)
+    assert (version.description, version.tags["verdict"]) == ("**shadow** on rows@v1", "shadow")
+    logged = tracking.client.get_logged_model(version.tags["logged_model"])
+    assert (logged.tags["verdict"], [metric.value for metric in logged.metrics]) == ("shadow", [0.9])

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from mlflow.exceptions import MlflowException
 
 from trainworthy.lifecycle.artifact import artifact_kind, load_artifact, write_artifact
-from trainworthy.lifecycle.errors import EvaluationError
 from trainworthy.lifecycle.spec.task import Target
 from trainworthy.lifecycle.task import load_task
 from trainworthy.lifecycle.tasks import kind_of
-from trainworthy.resources.mlflow import _save_pyfunc
-from trainworthy.resources.served_model import SERVED_FILES, ServedModel
+from trainworthy.resources.mlflow_model import save_pyfunc
+from trainworthy.resources.served_model import SERVED_FILES, ServedModel, align
 
 MODEL = """
 import torch
@@ -99,7 +99,7 @@ def served(request, tmp_path_factory):
         folder / "artifact", task_folder=folder / "code", model=model, example=inputs, preprocessing={},
         calibration=kind.fit_calibration(labels, answers), target=target, requests=rows.head(8),
     )  # fmt: skip
-    _save_pyfunc(folder / "served", folder / "artifact")
+    save_pyfunc(folder / "served", folder / "artifact")
     return folder, rows.tail(5)
 
 
@@ -155,13 +155,26 @@ def test_served_model_of_files_opens_no_path_unless_a_folder_is_named(tmp_path, 
     served = ServedModel()
     seen: list[object] = []
     score = SimpleNamespace(whole=lambda rows: seen.extend(rows["picture"]) or np.zeros(len(rows)))
+    served._golden = None
     served._score, served._files = score, {"picture": "picture"}  # pyright: ignore[reportAttributeAccessIssue]
     asked = pd.DataFrame({"picture": [str(tmp_path / "a.png"), "data:image/png;base64,AAAA"]})
-    with pytest.raises(EvaluationError, match="this service opens none"):
+    with pytest.raises(MlflowException, match="this service opens none"):
         served.predict(None, asked)
     monkeypatch.setenv(SERVED_FILES, str(tmp_path))
     assert np.asarray(served.predict(None, asked)).tolist() == [0, 0]
     assert seen == [str(tmp_path.resolve() / "a.png"), "data:image/png;base64,AAAA"]
     monkeypatch.setenv(SERVED_FILES, str(tmp_path / "other"))
-    with pytest.raises(EvaluationError, match="outside the folder"):
+    with pytest.raises(MlflowException, match="outside the folder"):
         served.predict(None, asked)
+
+
+def test_request_is_brought_into_the_form_that_the_model_was_trained_with():
+    at = pd.to_datetime(["2024-03-01 10:00"])
+    trained = pd.DataFrame({"day": [at[0].date()], "at": at.tz_localize("UTC"), "plain": at, "x": [1.0], "gone": [2.0]})
+    asked = pd.DataFrame({"x": [3.0], "plain": at, "at": at, "day": at})
+    found = align(asked, trained)
+    assert found["day"].tolist() == trained["day"].tolist()
+    assert found["at"].tolist() == trained["at"].tolist()
+    assert found["plain"].tolist() == trained["plain"].tolist()
+    assert found["gone"].isna().all()
+    assert list(asked) == ["x", "plain", "at", "day"]
