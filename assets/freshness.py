@@ -15,6 +15,7 @@ import dagster as dg
 
 from trainworthy.assets.announce import announce, published_versions
 from trainworthy.assets.metadata import check_result
+from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.contract.freshness import AHEAD, Freshness, freshness_check
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.data.newest import newest_value
@@ -56,7 +57,7 @@ def freshness_asset_check(use_case: UseCase) -> dg.AssetChecksDefinition:
         yield check_result(check)
         if check.stops:
             told = f"{use_case.name} stopped at {NAME}\n  - {check.evidence}\n    fix: {check.fix}"
-            raise dg.Failure(told, allow_retries=False)
+            raise StoppedError(told)
 
     return freshness
 

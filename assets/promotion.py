@@ -28,6 +28,7 @@ from trainworthy.assets.evidence import (
 )
 from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepResources, StepRun
+from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, DatasetError, TrainworthyError
 from trainworthy.lifecycle.files.content import content_hash
 from trainworthy.lifecycle.files.versions import parse_versions, published_version
@@ -97,7 +98,7 @@ def judgement(resources: StepResources, use_case: UseCase, run_id: str) -> Itera
     verdict = resources.workspace.records.of_run(use_case.name, "promotion", run_id)
     fail_on = resources.declared.fail_on
     if isinstance(verdict, Verdict) and fails_the_run(fail_on, verdict.decision):
-        raise dg.Failure(f"the verdict is {verdict.decision}, and fail_on is {fail_on}", allow_retries=False)
+        raise StoppedError(f"the verdict is {verdict.decision}, and fail_on is {fail_on}")
 
 
 def fails_the_run(fail_on: str, decision: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from trainworthy.assets.champion import champion_of, judged_alone, verdict_log
+from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
@@ -74,7 +75,7 @@ def _guarded(run: Rollback) -> dict[str, Any]:
         with judged_alone(run.workspace, run.use_case):
             return roll_back(run)
     except TrainworthyError as error:
-        raise dg.Failure(f"the rollback of {run.use_case.name} stopped\n{error}", allow_retries=False) from None
+        raise StoppedError(f"the rollback of {run.use_case.name} stopped\n{error}") from None
 
 
 def roll_back(run: Rollback) -> dict[str, Any]:

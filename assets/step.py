@@ -19,10 +19,20 @@ from trainworthy.assets.champion import reused_before
 from trainworthy.assets.location import show_in_location
 from trainworthy.assets.metadata import check_result, refusal_metadata, step_metadata
 from trainworthy.assets.output import run_records, write_report
-from trainworthy.assets.step_run import INTENT_TAG, StepResources, StepRun
-from trainworthy.assets.track import last_step, track, without_mlflow
+from trainworthy.assets.step_run import (
+    BENCHMARK_STEPS,
+    DATASET_TAG,
+    EXPERIMENT,
+    INTENT_TAG,
+    STOPPED_TAG,
+    VERDICT_TAG,
+    StepResources,
+    StepRun,
+)
+from trainworthy.assets.stopped import StoppedError
+from trainworthy.assets.track import first_step, last_step, track, without_mlflow
 from trainworthy.lifecycle.cost.meter import Meter
-from trainworthy.lifecycle.errors import TrainworthyError, WorkerError
+from trainworthy.lifecycle.errors import SettingsError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
@@ -44,7 +54,7 @@ from trainworthy.lifecycle.protocol.records import (
 from trainworthy.lifecycle.provenance import collect_provenance
 from trainworthy.lifecycle.storage.upstream import parent_hashes, upstream_records
 from trainworthy.lifecycle.use_case import UseCase
-from trainworthy.resources.workspace import Workspace
+from trainworthy.resources.workspace import Intent, Workspace
 
 BodyT = TypeVar("BodyT", bound=Body, covariant=True)
 StepEvents = Iterator[dg.AssetCheckResult | dg.MaterializeResult]
@@ -88,19 +98,23 @@ def run_step(
     meter, workspace = Meter(), resources.workspace
     if step == STEPS[0]:
         show_in_location(context)
-        if _intent(context) == ci.PREFLIGHT:
+        if _intent(context, resources.declared) == ci.PREFLIGHT:
             ci.forget(workspace.state, use_case.name)
     use_case = use_case.at_version(resources.declared.dataset_version)
+    if step == first_step(context):
+        dataset = use_case.spec.dataset
+        context.instance.add_run_tags(context.run.run_id, {DATASET_TAG: f"{dataset.name}@{dataset.version}"})
     try:
         run = _step_run(context, resources, use_case, step, read)
+        _refuse_benchmark(run)
         earlier = workspace.records.by_identity(use_case.name, step, run.identity)
         equal = earlier is not None and not isinstance(earlier, StoppedStep) and reusable(run, earlier)
     except TrainworthyError as error:
         # Refused before it began: nothing was spent, and there may be no place for a record.
         context.log_event(dg.AssetObservation(context.asset_key, metadata=refusal_metadata(use_case, error)))
-        if _intent(context) == ci.PREFLIGHT:
+        if _intent(context, resources.declared) == ci.PREFLIGHT:
             ci.tell_refusal(workspace.state, use_case.folder, step, error, context.run_id)
-        raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
+        raise StoppedError(f"{use_case.name} stopped at {step}\n{error}") from None
     if earlier is not None and equal:
         # The newest verdict stays the last judgement, whichever an equal run finds again.
         workspace.records.reuse(earlier, run.run_id, newest=run.trains and not isinstance(earlier, Verdict))
@@ -124,14 +138,19 @@ def run_step(
         try:
             outcome.after(record)
         except TrainworthyError as error:
-            raise dg.Failure(f"{use_case.name} stopped at {step}\n{error}", allow_retries=False) from None
+            raise StoppedError(f"{use_case.name} stopped at {step}\n{error}") from None
     yield from finish_step(run, record, reused=False)
 
 
 def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
     """The one way out: track, report, then materialize if the gate passed, else observe and fail."""
+    from trainworthy.lifecycle.report import in_words
+
     workspace, log = run.workspace, run.context.log
-    stopped, last = not record.passed, run.step == last_step(run.context)
+    stopped, last = not record.passed, run.step == last_step(run)
+    if stopped or isinstance(record, Verdict):
+        ended = {STOPPED_TAG: run.step} if stopped else {VERDICT_TAG: in_words.decision(record)}
+        run.context.instance.add_run_tags(run.run_id, ended)
     report, tracked = None, None
     before = reused_before(run, record) if reused and isinstance(record, Verdict) else None
     if run.trains:
@@ -155,7 +174,7 @@ def finish_step(run: StepRun, record: Record, *, reused: bool) -> StepEvents:
         run.context.log_event(dg.AssetObservation(key, metadata=metadata, description=f"stopped at {run.step}"))
         message = record.error if isinstance(record, StoppedStep) else _message(record.checks)
         message = "\n".join([message, *look_at])
-        raise dg.Failure(f"{run.use_case.name} stopped at {run.step}\n{message}", allow_retries=False)
+        raise StoppedError(f"{run.use_case.name} stopped at {run.step}\n{message}")
     if not reused:
         log.info(f"passed in {record.cost.wall_seconds:.1f} s for {record.cost.usd:.4f} USD")
     if run.trains and run.step != STEPS[-1]:
@@ -183,7 +202,7 @@ def _step_run(
         name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }
     refuse_outdated(use_case, code, alone, workspace.records)
-    intent = _intent(context)
+    intent = _intent(context, resources.declared)
     identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(
         workspace=workspace, tracking=resources.tracking, launcher=resources.launcher, declared=resources.declared,
@@ -192,8 +211,19 @@ def _step_run(
     )  # fmt: skip
 
 
-def _intent(context: dg.AssetExecutionContext) -> str:
-    return context.run.tags.get(INTENT_TAG, "candidate")
+def _intent(context: dg.AssetExecutionContext, declared: Intent) -> str:
+    """What the run is for, by its job; without one, as `Materialize all`, an experiment unless it says else."""
+    return context.run.tags.get(INTENT_TAG, "candidate" if declared.candidate else EXPERIMENT)
+
+
+def _refuse_benchmark(run: StepRun) -> None:
+    """Raises SettingsError for a step that meets the benchmark in a run that is none of a candidate."""
+    if run.intent == EXPERIMENT and run.step in BENCHMARK_STEPS:
+        raise SettingsError(
+            f"this run is an experiment, which ends before {run.step}: the benchmark is for candidates",
+            value="intent: candidate is false",
+            fix=f"launch the job train_{run.use_case.name}, or write candidate: true under resources, intent, config",
+        )
 
 
 def _not_of_run(workspace: Workspace, use_case: UseCase, step: Step, run_id: str) -> bool:
@@ -230,6 +260,9 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
     check = CheckResult(name="completed", status="error", evidence=what, fix=fix)
     record = _record(run, Outcome(checks=(check,), body=None), meter, what)
     run.workspace.records.put(record, run.run_id)
+    if cancelled:
+        # Else Dagster shows a run that nobody ended from its page, as by Ctrl-C or SIGTERM, as one that failed.
+        show_as_cancelled(run.context)
     tracked = None
     if run.trains:
         # What broke is what is to be told, not that MLflow is away, too.
@@ -240,6 +273,13 @@ def _book_interrupted(run: StepRun, meter: Meter, error: BaseException) -> None:
             run.tracking.end(tracked, "KILLED" if cancelled else "FAILED", run.named(ended))
     metadata = step_metadata(run, run.workspace, record, tracked, reused=False, report=None)
     run.context.log_event(dg.AssetObservation(run.context.asset_key, metadata=metadata, description=what))
+
+
+def show_as_cancelled(context: dg.AssetExecutionContext) -> None:
+    """Make Dagster end the run as cancelled; nothing if it was ended from its page."""
+    found = context.instance.get_run_by_id(context.run.run_id)
+    if found is not None and found.status == dg.DagsterRunStatus.STARTED:
+        context.instance.report_run_canceling(found, "ended by a signal")
 
 
 def _error_check(error: TrainworthyError) -> CheckResult:

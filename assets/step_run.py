@@ -22,6 +22,11 @@ from trainworthy.resources.workspace import Intent, Workspace
 INTENT_TAG = "trainworthy/intent"
 # Data is judged and nothing trained: no MLflow run, and neither newest records nor latest report are moved.
 VALIDATION = "validation"
+# Training that leaves the benchmark alone.
+EXPERIMENT = "experiment"
+BENCHMARK_STEPS: tuple[Step, ...] = ("evaluation", "promotion")
+# What a run is found by in Dagster's list: its dataset version, its verdict, or the step that stopped it.
+DATASET_TAG, VERDICT_TAG, STOPPED_TAG = "trainworthy/dataset", "trainworthy/verdict", "trainworthy/stopped_at"
 RecordT = TypeVar("RecordT", bound=Record)
 
 

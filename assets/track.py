@@ -18,7 +18,7 @@ from trainworthy.assets.champion import verdict_log
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.metadata import REPORT_ARTIFACT, avoided_metadata, figure_key, figures
 from trainworthy.assets.mirror import stage_folder
-from trainworthy.assets.step_run import StepRun
+from trainworthy.assets.step_run import BENCHMARK_STEPS, EXPERIMENT, StepRun
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.protocol.records import (
     STEPS,
@@ -63,7 +63,7 @@ def track(run: StepRun, tracked: TrackedRun, record: Record, reused: bool, repor
     _write(run, tracked, record, reused, report)
     if not record.passed:
         run.tracking.end(tracked, "FAILED", run.named(f"stopped at {run.step}"))
-    elif run.step == last_step(run.context):
+    elif run.step == last_step(run):
         ended = record.decision if isinstance(record, Verdict) else run.intent
         run.tracking.end(tracked, "FINISHED", run.named(ended))
 
@@ -183,7 +183,17 @@ def _parameters(use_case: UseCase) -> dict[str, Any]:
     return flat
 
 
-def last_step(context: dg.AssetExecutionContext) -> Step:
-    """The last step that this Dagster run is to make."""
+def last_step(run: StepRun) -> Step:
+    """The last step that this Dagster run is to make; an experiment's is before the benchmark."""
+    steps = [step for step in _selected(run.context) if run.intent != EXPERIMENT or step not in BENCHMARK_STEPS]
+    return (steps or [run.step])[-1]
+
+
+def first_step(context: dg.AssetExecutionContext) -> Step:
+    """The first one."""
+    return _selected(context)[0]
+
+
+def _selected(context: dg.AssetExecutionContext) -> list[Step]:
     selected = {key.path[-1] for key in context.job_def.asset_layer.selected_asset_keys}
-    return next(step for step in reversed(STEPS) if step in selected)
+    return [step for step in STEPS if step in selected]

@@ -11,6 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from trainworthy.assets.ci import PREFLIGHT, tell_refusal
+from trainworthy.assets.stopped import StoppedError
 from trainworthy.lifecycle.errors import UseCaseError
 from trainworthy.pipeline.factory import JOBS
 from trainworthy.resources.settings import read_settings
@@ -30,7 +31,7 @@ def broken_jobs(error: UseCaseError) -> list[dg.JobDefinition]:
     def problems(context: dg.OpExecutionContext, intent: Intent, workspace: Workspace) -> None:
         if context.job_name == f"{PREFLIGHT}_{error.name}":
             tell_refusal(workspace.state, _folder(error.name), "use_case", error, context.run_id)
-        raise dg.Failure(str(error), allow_retries=False)
+        raise StoppedError(str(error))
 
     return [_job(name, error, problems) for name, *_ in JOBS]
 

@@ -7,6 +7,8 @@ import sys
 
 import dagster as dg
 
+from trainworthy.assets.stopped import StoppedError
+
 # The worker ended at a step boundary, and its checkpoint is whole.
 INTERRUPTED = "interrupted: what was spent is booked; the same command again resumes from the last checkpoint"
 
@@ -27,11 +29,10 @@ class _Formatter(logging.Formatter):
         error = getattr(getattr(event, "event_specific_data", None), "error", None)
         if error is not None and event is not None and event.event_type_value == "STEP_FAILURE":
             told = error.message.strip()
-            stopped = "dagster._core.definitions.events.Failure: "
             if error.cls_name == dg.DagsterExecutionInterruptedError.__name__:
                 return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {INTERRUPTED}"
             # Only a bug of ours, or in a use case's code, needs its stack.
-            message = told.removeprefix(stopped) if told.startswith(stopped) else f"{message}\n{error.to_string()}"
+            message = told if error.cls_name == StoppedError.__name__ else f"{message}\n{error.to_string()}"
         return f"{self.formatTime(record, '%H:%M:%S')} {step:<10} {message}"
 
 

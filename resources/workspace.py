@@ -51,6 +51,10 @@ class Intent(dg.ConfigurableResource):
         default="never",
         description="The run fails (exit code 1) if the verdict is `reject`; with `shadow` also if it is `shadow`.",
     )
+    candidate: bool = Field(
+        default=False,
+        description="For runs without a job, as `Materialize all`: true meets the benchmark and ends in a verdict.",
+    )
     dataset_version: str = Field(
         default="",
         description="The dataset version to use in this run, for example v10. Empty: the one in use_case.yaml.",

@@ -172,10 +172,19 @@ def test_step_that_was_interrupted_is_recorded_as_stopped(monkeypatch, error):
     monkeypatch.setattr(step, "_record", lambda run, outcome, meter, message: outcome)
     monkeypatch.setattr(step, "step_metadata", lambda *given, **how: {})
     records = SimpleNamespace(put=lambda record, run_id: booked.append(record))
-    context = SimpleNamespace(log_event=lambda event: None, asset_key=dg.AssetKey("toy"))
+    cancelled = []
+    started = SimpleNamespace(status=dg.DagsterRunStatus.STARTED)
+    instance = SimpleNamespace(
+        get_run_by_id=lambda run_id: started, report_run_canceling=lambda run, told: cancelled.append(run)
+    )
+    context = SimpleNamespace(
+        log_event=lambda event: None, asset_key=dg.AssetKey("toy"), instance=instance, run=SimpleNamespace(run_id="r")
+    )
     run = SimpleNamespace(workspace=SimpleNamespace(records=records), run_id="r", trains=False, context=context)
     step._book_interrupted(run, None, error)  # pyright: ignore[reportArgumentType]
     assert [(one.name, one.stops) for one in booked[0].checks] == [("completed", True)]
+    # Only what somebody ended is shown as cancelled.
+    assert cancelled == ([started] if isinstance(error, KeyboardInterrupt) else [])
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,13 @@ def test_definitions_loaded_where_dagster_finds_no_settings_say_so(tmp_path, mon
     assert capsys.readouterr().err == ""
 
 
+def test_definitions_steps_are_a_row(definitions):
+    graph = definitions.resolve_asset_graph()
+    for earlier, step in zip((None, *STEPS), STEPS, strict=False):
+        parents = [key.path[-1] for key in graph.get(dg.AssetKey(["toy", step])).parent_keys]
+        assert parents == ([earlier] if earlier else [])
+
+
 @pytest.mark.parametrize("use_case", ["toy", "flight_delays"])
 def test_definitions_use_case_has_eight_assets_and_their_jobs(definitions, use_case):
     keys = {key for key in definitions.resolve_all_asset_keys() if key.path[0] == use_case}

@@ -62,6 +62,17 @@ def test_lone_step_without_upstream_says_what_to_materialize_first(fresh):
     assert "materialize toy/preflight first" in done.out
 
 
+def test_run_without_a_job_is_an_experiment_unless_it_says_that_it_is_a_candidate(toy):
+    done = toy.materialize("evaluation")
+    assert done.code == 1
+    assert "this run is an experiment, which ends before evaluation" in done.out
+    assert "fix: launch the job train_toy, or write candidate: true" in done.out
+    assert toy.records.of_run("toy", "evaluation", done.run_id) is None
+    candidate = toy.materialize("evaluation", {"candidate": True})
+    assert candidate.code == 0, candidate.out
+    assert toy.mlflow_run(candidate.run_id).data.tags["intent"] == "candidate"
+
+
 @pytest.mark.slow
 def test_preflight_job_on_a_fresh_state_ends_after_preflight(fresh):
     done = fresh.run("preflight_toy")

@@ -32,6 +32,12 @@ def test_train_first_run_keeps_its_history_without_dagster_home(trained):
     assert trained.toy.status(trained.done.run_id) == "SUCCESS"
 
 
+def test_train_first_run_is_found_by_its_dataset_version_and_its_verdict(trained):
+    tags = trained.toy.tags(trained.done.run_id)
+    assert (tags["trainworthy/dataset"], tags["trainworthy/verdict"]) == ("toy_rows@v1", "promote")
+    assert "trainworthy/stopped_at" not in tags
+
+
 def test_train_first_run_materializes_eight_assets_with_the_same_keys(shown):
     assert list(shown) == list(STEPS)
     for step, metadata in shown.items():

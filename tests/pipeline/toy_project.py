@@ -124,9 +124,11 @@ class Toy:
         config = {"resources": {"intent": {"config": dict(intent)}}} if intent else {}
         return self._here(lambda defs: defs.resolve_job_def(job), {"run_config": config}, environment)
 
-    def materialize(self, step: Step) -> Done:
+    def materialize(self, step: Step, intent: Mapping[str, Any] | None = None) -> Done:
         """Materialize one step in this process, as `dagster asset materialize --select toy/STEP` does."""
-        selected = {"asset_selection": [dg.AssetKey(["toy", step])]}
+        selected: dict[str, Any] = {"asset_selection": [dg.AssetKey(["toy", step])]}
+        if intent:
+            selected["run_config"] = {"resources": {"intent": {"config": dict(intent)}}}
         return self._here(lambda defs: defs.resolve_implicit_global_asset_job_def(), selected, {})
 
     def _here(
@@ -222,6 +224,13 @@ class Toy:
             events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
             found = [entry.get_dagster_event().asset_observation_data.asset_observation for entry in events]
         return {event.asset_key.path[-1]: values(event.metadata) for event in found}
+
+    def tags(self, run_id: str) -> Mapping[str, str]:
+        """Tags of a Dagster run."""
+        with self.instance() as instance:
+            run = instance.get_run_by_id(run_id)
+            assert run is not None
+            return run.tags
 
     def status(self, run_id: str) -> str:
         with self.instance() as instance:
