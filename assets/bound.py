@@ -8,7 +8,16 @@ from trainworthy.lifecycle.evaluation.apart import seen_tags
 from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
 from trainworthy.lifecycle.promotion.earlier import open_checks
 from trainworthy.lifecycle.protocol.checks import CheckResult
-from trainworthy.lifecycle.protocol.records import STEPS, Cost, DatasetVersion, EvaluationReport, Record, Snapshot, Step
+from trainworthy.lifecycle.protocol.records import (
+    STEPS,
+    Cost,
+    DatasetVersion,
+    EvaluationReport,
+    Record,
+    Snapshot,
+    StageReport,
+    Step,
+)
 
 
 def binds(run: StepRun) -> dict[str, str]:
@@ -23,6 +32,7 @@ def binds(run: StepRun) -> dict[str, str]:
         "contract": snapshot.contract_sha256,
         "label": snapshot.label_sha256,
         "code": evaluation.provenance.code_sha256,
+        "training_code": run.record("full", StageReport).provenance.code_sha256,
         "environment": evaluation.provenance.environment_sha256,
     }
 

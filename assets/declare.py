@@ -12,15 +12,16 @@ import dagster as dg
 
 from trainworthy.assets.step import Read, Reusable, StepEvents, Work, run_step
 from trainworthy.assets.step_run import StepResources
+from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.gates.preflight import CHECKS as PREFLIGHT_CHECKS
 from trainworthy.lifecycle.gates.preflight import TRAINER
 from trainworthy.lifecycle.gates.stage import CHECKS as STAGE_CHECKS
 from trainworthy.lifecycle.gates.stage_words import questions
-from trainworthy.lifecycle.identity import step_code_sha256
 from trainworthy.lifecycle.protocol.records import PARENTS, STAGES, Step
 from trainworthy.lifecycle.use_case import UseCase
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import Tracking
+from trainworthy.resources.settings import read_settings
 from trainworthy.resources.workspace import Intent, Workspace
 
 CHECKS: dict[Step, tuple[str, ...]] = {
@@ -113,7 +114,7 @@ def step_asset(
         owners=[use_case.spec.owner],
         tags={"trainworthy/use_case": use_case.name},
         description=DESCRIPTIONS[step],
-        code_version=code_version(use_case.folder),
+        code_version=code_version(use_case.folder, step),
         kinds=kinds,
         pool=pool,
     )
@@ -142,7 +143,12 @@ def gpu_pool(use_case: UseCase) -> str | None:
     return "gpu" if use_case.spec.compute.gpus else None
 
 
+def code_version(use_case_folder: Path, step: Step) -> str:
+    """The code of the step as this process loaded it. A step that runs hashes anew what lies on disk."""
+    return _loaded_code().step(use_case_folder, step)[:16]
+
+
 @functools.cache
-def code_version(use_case_folder: Path) -> str:
-    """The code that this process loaded, hashed once for the eight assets. A step hashes anew what lies on disk."""
-    return step_code_sha256(use_case_folder)[:16]
+def _loaded_code() -> CodeOnDisk:
+    """Read once for all assets."""
+    return CodeOnDisk(read_settings().var.joinpath(*KEPT))

@@ -12,15 +12,14 @@ from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.evaluation.comparison import comparison, metric_columns
 from trainworthy.lifecycle.evaluation.window import NAME as WINDOW
+from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_INTERNAL
 from trainworthy.lifecycle.golden import largest_difference
-from trainworthy.lifecycle.lineage import training_run_id
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.jobs import PredictJob
 from trainworthy.lifecycle.protocol.records import Comparison, EvaluationReport, Snapshot, StageReport
 from trainworthy.lifecycle.protocol.results import PredictResult, TrainResult
 from trainworthy.lifecycle.tasks.kind import from_columns
-from trainworthy.lifecycle.worker import EXIT_BAD_INPUT, EXIT_INTERNAL
 from trainworthy.resources.launcher import Launcher
 from trainworthy.resources.mlflow import RegisteredModel
 
@@ -65,9 +64,8 @@ def deployment_evidence(run: StepRun, launcher: Launcher, model: RegisteredModel
 def reproducibility_evidence(run: StepRun, launcher: Launcher) -> str | None:
     """Hash of the parameters after an equal rerun of the training's first steps; None if it did not run."""
     snapshot, full = run.record("snapshot", Snapshot), run.record("full", StageReport)
-    training_run = training_run_id(run.use_case, run.code_sha256, snapshot)
     try:
-        job = train_job(run, snapshot, training_run, "full", full.seed, rerun_steps=full.prefix_steps)
+        job = train_job(run, snapshot, full.training_run, "full", full.seed, rerun_steps=full.prefix_steps)
         # Equal by itself, and not for what the two processes share.
         result = launcher.run(run.context, job, fresh=True)
     except WorkerError as error:

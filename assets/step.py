@@ -7,6 +7,7 @@ report and carry the same metadata keys.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +32,12 @@ from trainworthy.assets.step_run import (
 )
 from trainworthy.assets.stopped import StoppedError
 from trainworthy.assets.track import first_step, last_step, track, without_mlflow
+from trainworthy.lifecycle.code_identity import KEPT, CodeOnDisk
 from trainworthy.lifecycle.cost.meter import Meter
 from trainworthy.lifecycle.errors import SettingsError, TrainworthyError, WorkerError
 from trainworthy.lifecycle.files.versions import published_version
 from trainworthy.lifecycle.gates.ci import rows_of, table
 from trainworthy.lifecycle.gates.preflight import trials_of
-from trainworthy.lifecycle.identity import step_code_sha256
 from trainworthy.lifecycle.lineage import identity_of, refuse_outdated
 from trainworthy.lifecycle.promotion.earlier import tell_open
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping
@@ -196,13 +197,14 @@ def _step_run(
     found = read(use_case, workspace)
     compute = use_case.spec.compute
     sku = workspace.prices.rented(compute.sku, spot=compute.spot)
-    code = step_code_sha256(use_case.folder)
+    code_of = functools.partial(CodeOnDisk(workspace.state.folder(*KEPT)).step, use_case.folder)
     upstream = upstream_records(workspace.records, use_case.name, step, context.run.run_id)
     alone: dict[Step, Record] = {
         name: found for name, found in upstream.items() if _not_of_run(workspace, use_case, name, context.run.run_id)
     }
-    refuse_outdated(use_case, code, alone, workspace.records)
+    refuse_outdated(use_case, code_of, alone, workspace.records)
     intent = _intent(context, resources.declared)
+    code = code_of(step)
     identity = identity_of(use_case, step, code, upstream, found)
     return StepRun(
         workspace=workspace, tracking=resources.tracking, launcher=resources.launcher, declared=resources.declared,

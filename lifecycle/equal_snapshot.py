@@ -13,11 +13,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainworthy.lifecycle.code_identity import ENTRIES, KEPT, CodeOnDisk
 from trainworthy.lifecycle.contract.kept import keep_contract
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.snapshot import install_rows, snapshot_is_whole
 from trainworthy.lifecycle.errors import TrainworthyError
-from trainworthy.lifecycle.identity import own_code_sha256, step_identity
+from trainworthy.lifecycle.identity import step_identity
 from trainworthy.lifecycle.lineage import declared_sections
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.records import DatasetVersion, Record, Snapshot, SnapshotBody, Split, part_of
@@ -53,7 +54,7 @@ def equal_identity(
             "contract": contract.sha256,
             "earlier": " ".join(_earlier(state, use_case, dataset)),
         },
-        code_sha256=own_code_sha256(),
+        code_sha256=CodeOnDisk(state.folder(*KEPT)).of(ENTRIES["snapshot"]).sha256,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from trainworthy.lifecycle.protocol.jobs import AnyJob
 
-# The packages that decide numbers; the version of any other one is provenance.
+# The packages that a served model needs, and that decide its numbers.
 DECIDING_PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "torch")
 
 
@@ -50,36 +50,9 @@ def python_sources(folder: Path, skip: Iterable[str] = ()) -> dict[str, Path]:
     return {name: path for name, path in sorted(named.items()) if not skipped & set(Path(name).parts[:-1])}
 
 
-def step_code_sha256(use_case_folder: Path) -> str:
-    """Hash of the code that decides a step's numbers: the use case's and ours.
-
-    The report is left out: how a result is drawn does not change it.
-    """
-    return sha256_json({"use_case": sha256_files(python_sources(use_case_folder)), **_own_code()})
-
-
-def own_code_sha256() -> str:
-    """Hash of our part of that code, for what calls none of a use case's."""
-    return sha256_json(_own_code())
-
-
-def _own_code() -> dict[str, str]:
-    ours = Path(__file__).parent
-    return {
-        "lifecycle": sha256_files(python_sources(ours, skip=("report",)) | _tables(ours)),
-        "expectations": sha256_files(python_sources(ours.parent / "expectations")),
-        "assets": sha256_files(python_sources(ours.parent / "assets")),
-    }
-
-
-def _tables(folder: Path) -> dict[str, Path]:
-    """Tables that code decides by: a severity there is as good as one in a module."""
-    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.toml"))}
-
-
 @functools.cache
 def deciding_packages() -> Mapping[str, str]:
-    """Python's and the deciding packages' versions, without importing them; read once a process."""
+    """Versions of Python and of what features hang on, without importing it; read once a process."""
     import platform
 
     # Two decide what is accepted, and no served model needs them; Pillow decides the points of a picture.
@@ -89,14 +62,16 @@ def deciding_packages() -> Mapping[str, str]:
 
 
 def step_identity(step: str, *, sections: Mapping[str, Any], inputs: Mapping[str, str], code_sha256: str) -> str:
-    """Identity of a step: its YAML sections, what it read (by identity or content hash), code, packages."""
+    """Identity of a step: its YAML sections, what it read (by identity or content hash), and its code.
+
+    The code's hash has the versions of the packages that it imports (code_identity.py).
+    """
     return sha256_json(
         {
             "step": step,
             "sections": dict(sections),
             "inputs": dict(inputs),
             "code": code_sha256,
-            "packages": dict(deciding_packages()),
         }
     )
 

@@ -6,7 +6,7 @@ promotion alone, whose cost control judges it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from trainworthy.lifecycle.contract.read import load_contract
@@ -83,14 +83,16 @@ def identity_of(
 
 
 def training_run_id(use_case: UseCase, code_sha256: str, snapshot: Record) -> str:
-    """Id of the training: snapshot, values, code and seed. Made at smoke and carried on by the stages."""
+    """Id of the training: snapshot, values, the stages' code and seed. Made at smoke and carried on by the stages."""
     sections = declared_sections(use_case, "smoke")
     inputs = {"snapshot": snapshot.identity}
     return step_identity("training_run", sections=sections, inputs=inputs, code_sha256=code_sha256)[:16]
 
 
-def refuse_outdated(use_case: UseCase, code_sha256: str, upstream: Mapping[Step, Record], store: RecordStore) -> None:
-    """Raises RecordError if an upstream record no longer matches what is declared or the code.
+def refuse_outdated(
+    use_case: UseCase, code_sha256: Callable[[Step], str], upstream: Mapping[Step, Record], store: RecordStore
+) -> None:
+    """Raises RecordError if an upstream record no longer matches what is declared or the code of its step.
 
     Only for a step that is materialized alone; inside a run the upstream was made moments ago.
     """
@@ -100,7 +102,7 @@ def refuse_outdated(use_case: UseCase, code_sha256: str, upstream: Mapping[Step,
             _refuse_other_version(use_case, record)
         else:
             parents = {name: store.get(use_case.name, name, record.parents[name]) for name in PARENTS[step]}
-            if identity_of(use_case, step, code_sha256, parents, {}) != record.identity:
+            if identity_of(use_case, step, code_sha256(step), parents, {}) != record.identity:
                 raise RecordError(
                     f"the newest {step} is stale: the use case's values, contract or code changed since it was made",
                     fix=f"materialize {use_case.name}/{step} again, or run the whole job",

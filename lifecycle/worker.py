@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import json
 import os
 import signal
 import sys
@@ -67,6 +68,8 @@ from trainworthy.lifecycle.task import line_of
 
 # Names a file that appears when a spot machine is about to be taken away.
 NOTICE = "TRAINWORTHY_SPOT_NOTICE"
+# Beside the answer: which modules of Trainworthy the job loaded, for code_identity.py.
+MODULES = "modules.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -101,6 +104,18 @@ def read_result(out: Path, job: AnyJob) -> AnyResult | None:
     except (OSError, ValidationError):
         return None
     return found.result if found.job_sha256 == job_sha256(job) else None
+
+
+def read_modules(out: Path) -> list[str] | None:
+    """Modules of ours that the worker had loaded when it answered; None if it did not say."""
+    try:
+        return [str(name) for name in json.loads((out / MODULES).read_bytes())]
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _loaded_modules() -> list[str]:
+    return sorted(name for name in list(sys.modules) if name == "trainworthy" or name.startswith("trainworthy."))
 
 
 def files_are_whole(result: AnyResult) -> bool:
@@ -144,7 +159,7 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
         lease = Lease(out)
 
         earlier = read_result(out, job)
-        if earlier is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
+        if earlier is None or read_modules(out) is None or _ended_by_budget(earlier) or not files_are_whole(earlier):
             (out / "error.json").unlink(missing_ok=True)
             with durable_lease(job, out, asked) as (check_durable, watched):
 
@@ -154,6 +169,8 @@ def _run(job: AnyJob, out: Path, pipes: Any, waited: float, queued: float) -> tu
                     return asked()
 
                 result = _do(job, should_stop, forward, waited + watched, queued)
+                # Before the answer, which counts only with them.
+                write_atomic(out / MODULES, canonical_json(_loaded_modules()))
                 check_durable()
             answer = ResultFile(job_sha256=job_sha256(job), result=result)
             lease.check()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 from typing import Literal
 
 import dagster as dg
 from pydantic import Field
 
+from trainworthy.lifecycle.code_identity import KEPT, refuse_unhashed
 from trainworthy.lifecycle.identity import job_sha256
 from trainworthy.lifecycle.protocol.jobs import AnyJob, TrainJob
 from trainworthy.lifecycle.protocol.results import AnyResult
 from trainworthy.lifecycle.spec.use_case import ComputeSpec
+from trainworthy.lifecycle.worker import read_modules
+from trainworthy.resources.settings import read_settings
 from trainworthy.resources.supervisor import supervise
 from trainworthy.resources.worker_process import no_answer, run_worker
 
@@ -59,4 +63,5 @@ class Launcher(dg.ConfigurableResource):
         reported = [message.get("job_sha256") for message in session.get_custom_messages()]
         if job_sha256(job) not in reported:
             raise no_answer(job)
+        refuse_unhashed(job, read_modules(Path(job.out)), read_settings().var.joinpath(*KEPT))
         return answer

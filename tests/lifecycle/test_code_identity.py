@@ -1,11 +1,214 @@
-"""A process that lives on must notice code that changes on disk."""
+"""What of the code decides a step: what its entries import, and nothing that only shows, words or stands beside."""
 
-from trainworthy.lifecycle.identity import step_code_sha256
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import toy_jobs
+
+from trainworthy.lifecycle import code_identity
+from trainworthy.lifecycle.code_identity import (
+    ENTRIES,
+    ENTRY_OF_JOB,
+    LEFT_OUT,
+    OURS,
+    PRODUCT,
+    WORKER,
+    CodeOnDisk,
+    Source,
+    read_source,
+    refuse_unhashed,
+    step_code_sha256,
+)
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.protocol.jobs import PredictJob, PreflightJob, TrainJob
+from trainworthy.lifecycle.protocol.records import STAGES, STEPS
+
+WORKER_STEPS = {"preflight", *STAGES, "evaluation", "promotion"}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """The product's sources in another folder, to be changed, and the file that remembers what was parsed."""
+    folder = tmp_path_factory.mktemp("product")
+    for package in (*code_identity.PACKAGES, "src"):
+        shutil.copytree(PRODUCT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def product(copied, monkeypatch):
+    monkeypatch.setattr(code_identity, "PRODUCT", copied)
+    return copied
+
+
+def hashes(product: Path, use_case: Path = toy_jobs.TOY) -> dict[str, str]:
+    found = CodeOnDisk(product / "sources.json")
+    return {step: found.step(use_case, step) for step in STEPS}
+
+
+def changed_by(product: Path, name: str, old: str, new: str) -> set[str]:
+    """The steps whose code is another after a replacement in a file of the product's copy, which is taken back."""
+    path, before = product / name, hashes(product)
+    text = path.read_text()
+    assert old in text
+    try:
+        path.write_text(text.replace(old, new, 1))
+        after = hashes(product)
+    finally:
+        path.write_text(text)
+    assert hashes(product) == before
+    return {step for step in STEPS if before[step] != after[step]}
 
 
 def test_code_changed_while_the_process_lives_is_noticed(tmp_path):
     (tmp_path / "model.py").write_text("WIDTH = 1\n")
-    before = step_code_sha256(tmp_path)
-    assert step_code_sha256(tmp_path) == before
+    before = step_code_sha256(tmp_path, "full")
+    assert step_code_sha256(tmp_path, "full") == before
     (tmp_path / "model.py").write_text("WIDTH = 2\n")
-    assert step_code_sha256(tmp_path) != before
+    assert step_code_sha256(tmp_path, "full") != before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param("lifecycle/plan.py", "\nfrom __future__", "\n# A comment.\nfrom __future__", id="comment"),
+        pytest.param("lifecycle/plan.py", '"""', '"""Other words. ', id="docstring"),
+        pytest.param("lifecycle/plan.py", "\n\n", "\n\n\n\n", id="blank lines"),
+        pytest.param("lifecycle/report/render.py", "def ", "OTHER = 1\n\n\ndef ", id="report"),
+        pytest.param("lifecycle/report/template.html.j2", "<", "<!-- other --><", id="template"),
+        pytest.param("lifecycle/alert.py", "def ", "OTHER = 1\n\n\ndef ", id="no step imports it"),
+        pytest.param("assets/metadata.py", "def ", "OTHER = 1\n\n\ndef ", id="shows"),
+        pytest.param("resources/mlflow.py", "def ", "OTHER = 1\n\n\ndef ", id="stores"),
+        pytest.param("pipeline/cli.py", "def ", "OTHER = 1\n\n\ndef ", id="command line"),
+        pytest.param("lifecycle/gates/catalogue.toml", "[", "# A comment.\n[", id="comment in a table"),
+    ],
+)
+def test_what_decides_nothing_keeps_every_identity(product, name, old, new):
+    assert changed_by(product, name, old, new) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("lifecycle/evaluation/prediction_drift.py", {"evaluation"}),
+        ("lifecycle/data/backfill.py", {"dataset"}),
+        ("lifecycle/leakage/null_mask.py", {"snapshot", "preflight"}),
+        ("lifecycle/engine/preflight/run.py", {"preflight"}),
+        ("lifecycle/engine/training/judging/progress.py", {"preflight", *STAGES, "promotion"}),
+        ("lifecycle/promotion/controls.py", {"promotion"}),
+        ("lifecycle/promotion/decide.py", {"preflight", "promotion"}),
+        ("lifecycle/worker.py", WORKER_STEPS),
+        ("lifecycle/identity.py", set(STEPS)),
+    ],
+)
+def test_changed_module_changes_the_steps_that_use_it(product, name, steps):
+    assert changed_by(product, name, "def ", "OTHER = 1\n\n\ndef ") == steps
+
+
+def test_severity_in_a_table_changes_the_steps_that_read_it(product):
+    assert "preflight" in changed_by(product, "lifecycle/gates/catalogue.toml", '"warning"', '"critical"')
+
+
+def test_module_that_a_use_case_imports_is_part_of_the_steps_that_run_it(product, tmp_path):
+    (tmp_path / "model.py").write_text("def build():\n    from lifecycle.alert import Alert\n")
+    before = hashes(product, tmp_path)
+    path = product / "lifecycle/alert.py"
+    text = path.read_text()
+    try:
+        path.write_text(text.replace("def ", "OTHER = 1\n\n\ndef ", 1))
+        after = hashes(product, tmp_path)
+    finally:
+        path.write_text(text)
+    assert {step for step in STEPS if before[step] != after[step]} == WORKER_STEPS
+
+
+def test_version_of_an_imported_package_changes_its_steps_alone(monkeypatch):
+    code = CodeOnDisk().of(ENTRIES["snapshot"])
+    assert "torch" not in code.packages
+    assert "dagster" not in code.packages
+    assert {"pandas", "pyarrow", "numpy", "great-expectations"} <= set(code.packages)
+    assert "torch" in CodeOnDisk().of(ENTRIES["full"]).packages
+    before = code.sha256
+    code_identity._versions.cache_clear()
+    monkeypatch.setattr(
+        code_identity.metadata, "version", lambda name: "0.1" if name == "polars" else code.packages.get(name, "1")
+    )
+    after = CodeOnDisk().of(ENTRIES["snapshot"])
+    code_identity._versions.cache_clear()
+    assert after.packages["polars"] == "0.1"
+    assert after.sha256 != before
+
+
+@pytest.mark.parametrize(
+    ("text", "imports"),
+    [
+        ("import trainworthy.a.b", ("trainworthy.a.b",)),
+        ("def f():\n    from trainworthy.a import b, c", ("trainworthy.a.b", "trainworthy.a.c")),
+        (
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import trainworthy.a\nelse:\n    import torch",
+            ("torch",),
+        ),
+        ("import typing\nif typing.TYPE_CHECKING:\n    import trainworthy.a", ()),
+        ("try:\n    import scipy.stats\nexcept ImportError:\n    import json", ("scipy",)),
+        ("from . import other", ("trainworthy.own.other",)),
+        ("from ..more import other", ("trainworthy.more.other",)),
+        ("class A:\n    def f(self):\n        import polars as pl", ("polars",)),
+    ],
+)
+def test_imports_are_read_off_the_source(text, imports):
+    assert read_source(text.encode(), package="trainworthy.own").imports == imports
+
+
+def test_tokens_count_and_comments_do_not():
+    plain = read_source(b"def f(x):\n    return x + 1\n")
+    words = b'# -*- coding: utf-8 -*-\ndef f(x):  # why\n  "Adds, \xc3\xa4."\n\n  return x + 1\n'
+    assert read_source(words).sha256 == plain.sha256
+    assert read_source(b"def f(x):\n    return x + 2\n").sha256 != plain.sha256
+    assert read_source(b"def f(x):\n    'a'; return 'b'\n").sha256 != read_source(b"def f(x):\n    return 'c'\n").sha256
+    assert read_source(b"def f(:\n") == Source(read_source(b"def f(:\n").sha256, ())
+
+
+def test_each_step_covers_the_jobs_that_it_sends():
+    code = CodeOnDisk()
+    sent = {"preflight": (PreflightJob,), "evaluation": (PredictJob,), "promotion": (PredictJob, TrainJob)}
+    for step, jobs in {**sent, **dict.fromkeys(STAGES, (TrainJob,))}.items():
+        modules = code.of(ENTRIES[step]).modules
+        for job in jobs:
+            assert set(code.of((WORKER, ENTRY_OF_JOB[job])).modules) <= set(modules), (step, job)
+
+
+def test_every_name_that_is_left_out_is_there():
+    files = code_identity._product_files()
+    assert [name for name in (*LEFT_OUT, *ENTRY_OF_JOB.values(), WORKER) if name not in files] == []
+
+
+def test_worker_that_loaded_what_no_identity_covers_is_refused(tmp_path):
+    job = toy_jobs.train_job(tmp_path, tmp_path)
+    refuse_unhashed(job, [OURS, WORKER, f"{OURS}.lifecycle.engine.train"])
+    with pytest.raises(WorkerError, match=r"not part of the step's identity") as caught:
+        refuse_unhashed(job, [WORKER, f"{OURS}.lifecycle.alert"])
+    assert caught.value.value == f"{OURS}.lifecycle.alert"
+    assert "import statement" in caught.value.fix
+    with pytest.raises(WorkerError, match="did not say which modules"):
+        refuse_unhashed(job, None)
+
+
+def test_what_was_parsed_is_remembered_until_the_file_changes(product, tmp_path, monkeypatch):
+    kept = tmp_path / "state" / "code" / "sources.json"
+    first = CodeOnDisk(kept).of(ENTRIES["snapshot"])
+    monkeypatch.setattr(code_identity, "_in_memory", {})
+    monkeypatch.setattr(code_identity, "read_source", lambda *_, **__: pytest.fail("was parsed before"))
+    began = time.process_time()
+    assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
+    assert time.process_time() - began < 1
+    kept.write_text("{")
+    monkeypatch.setattr(code_identity, "_in_memory", {})
+    monkeypatch.setattr(code_identity, "read_source", read_source)
+    assert CodeOnDisk(kept).of(ENTRIES["snapshot"]) == first
+
+
+def test_state_folder_that_takes_no_file_only_costs_time(product, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    assert CodeOnDisk(tmp_path / "file" / "code" / "sources.json").of(ENTRIES["dataset"]).modules

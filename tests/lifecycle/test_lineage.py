@@ -5,8 +5,9 @@ import toy_jobs
 from test_record_store import dataset
 from test_upstream_records import snapshot
 
+from trainworthy.lifecycle.code_identity import step_code_sha256
 from trainworthy.lifecycle.errors import RecordError
-from trainworthy.lifecycle.identity import canonical_json, step_code_sha256, step_identity
+from trainworthy.lifecycle.identity import canonical_json
 from trainworthy.lifecycle.lineage import declared_sections, identity_of, refuse_outdated, training_run_id
 from trainworthy.lifecycle.protocol.records import STEPS
 from trainworthy.lifecycle.storage.records import FileRecordStore, record_sha256
@@ -94,13 +95,13 @@ def test_identity_changes_with_the_code():
 
 def test_code_hash_sees_each_python_file_of_the_use_case_and_nothing_else(tmp_path):
     folder = toy_jobs.changed_use_case(tmp_path / "toy")
-    plain = step_code_sha256(folder)
+    plain = step_code_sha256(folder, "full")
     (folder / "notes.md").write_text("words")
-    assert step_code_sha256(folder) == plain == step_code_sha256(toy_jobs.TOY)
+    assert step_code_sha256(folder, "full") == plain == step_code_sha256(toy_jobs.TOY, "full")
     (folder / "model.py").write_text((folder / "model.py").read_text() + "\n")
-    changed = step_code_sha256(folder)
+    changed = step_code_sha256(folder, "full")
     (folder / "more.py").write_text("")
-    assert len({plain, changed, step_code_sha256(folder)}) == 3
+    assert len({plain, changed, step_code_sha256(folder, "full")}) == 3
 
 
 def test_identity_changes_with_the_contract(tmp_path):
@@ -118,13 +119,6 @@ def test_identity_stays_with_the_words_of_the_contract(tmp_path):
     before, contract = identities(case), folder / "contract.yaml"
     contract.write_text("# a remark\n" + contract.read_text().replace("version: 1.0.0", "version: 1.0.1"))
     assert differing(before, identities(case)) == set()
-
-
-def test_identity_changes_with_a_deciding_package(monkeypatch):
-    arguments: dict[str, Any] = {"sections": {}, "inputs": {}, "code_sha256": "c"}
-    before = step_identity("full", **arguments)
-    monkeypatch.setattr("trainworthy.lifecycle.identity.deciding_packages", lambda: {"torch": "0.1"})
-    assert step_identity("full", **arguments) != before
 
 
 def test_canonical_json_refuses_nan():
@@ -147,7 +141,7 @@ def chain(tmp_path):
 
 def test_upstream_that_still_matches_is_accepted(chain):
     store, data, snap = chain
-    refuse_outdated(use_case(owner="team:others"), "code", {"dataset": data, "snapshot": snap}, store)
+    refuse_outdated(use_case(owner="team:others"), lambda step: "code", {"dataset": data, "snapshot": snap}, store)
 
 
 def test_upstream_of_another_dataset_version_is_refused(chain):
@@ -156,9 +150,9 @@ def test_upstream_of_another_dataset_version_is_refused(chain):
         with pytest.raises(
             RecordError, match="stale: it is toy_rows@v1, and this run works with toy_rows@v2"
         ) as caught:
-            refuse_outdated(case, "code", {"dataset": data}, store)
+            refuse_outdated(case, lambda step: "code", {"dataset": data}, store)
         assert '"dataset_version": "v1"' in caught.value.fix
-    refuse_outdated(use_case(dataset={"version": "v2"}).at_version("v1"), "code", {"dataset": data}, store)
+    refuse_outdated(use_case(dataset={"version": "v2"}).at_version("v1"), lambda step: "code", {"dataset": data}, store)
 
 
 def test_use_case_at_another_version_is_the_one_that_declares_it():
@@ -172,4 +166,4 @@ def test_use_case_at_another_version_is_the_one_that_declares_it():
 def test_upstream_of_other_values_or_code_is_refused(chain, sections, code):
     store, _, snap = chain
     with pytest.raises(RecordError, match="newest snapshot is stale"):
-        refuse_outdated(use_case(**sections), code, {"snapshot": snap}, store)
+        refuse_outdated(use_case(**sections), lambda step: code, {"snapshot": snap}, store)

@@ -10,7 +10,7 @@ import yaml
 from toy_project import FIRST
 
 from trainworthy.lifecycle.promotion import log
-from trainworthy.lifecycle.protocol.records import STEPS, Verdict
+from trainworthy.lifecycle.protocol.records import STAGES, STEPS, Verdict
 from trainworthy.lifecycle.storage.metrics_file import windows_in
 from trainworthy.lifecycle.storage.records import record_sha256
 
@@ -47,7 +47,9 @@ def test_train_first_run_materializes_eight_assets_with_the_same_keys(shown):
         assert metadata["cost/usd"] == pytest.approx(metadata["cost/wall_seconds"] * 0.10 / 3600), step
         assert metadata["lineage/git_dirty"] == "false"
         assert metadata["lineage/dataset_version"] == "toy_rows@v1"
-    assert len({metadata["lineage/code_version"] for metadata in shown.values()}) == 1
+    # A step's code is what it uses: that of the three stages is the same.
+    assert len({shown[stage]["lineage/code_version"] for stage in STAGES}) == 1
+    assert len({metadata["lineage/code_version"] for metadata in shown.values()}) == len(STEPS) - len(STAGES) + 1
 
 
 def test_train_first_run_shows_rows_figures_and_pictures(shown):
@@ -108,7 +110,7 @@ def test_train_first_run_promotes_and_logs_one_verdict(trained, shown):
     assert (entry["action"], entry["verdict_sha256"]) == ("promote", record_sha256(verdict))
     assert toy.champion() == verdict.model_version == "1"
     assert set(verdict.binds) == {
-        "model", "dataset", "split", "suite", "contract", "label", "code", "environment",
+        "model", "dataset", "split", "suite", "contract", "label", "code", "training_code", "environment",
     }  # fmt: skip
     assert all(re.fullmatch(r"[0-9a-f]{64}", sha256) for sha256 in verdict.binds.values())
 

@@ -1,0 +1,378 @@
+"""Which code decides a step: what its entries import, without comments, with tables and package versions.
+
+The code of a step is the import closure of its entries (ENTRIES): imports in functions count, those for type checkers
+do not. Of each module its tokens count, comments and docstrings left out; of a table (catalogue.toml) its values; of
+other people's packages the version. What frames a step, shows it, brings bytes or starts processes is left out by name
+(LEFT_OUT). The closure is read off the source, so an import that cannot be read off it would be missed: the worker
+tells at its end which of our modules it has, and one outside the closure is an error (`refuse_unhashed`).
+
+A source is parsed again only where its time or size has changed: `kept` names the file that remembers, as Python's own
+bytecode does.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import io
+import json
+import os
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trainworthy.lifecycle.errors import WorkerError
+from trainworthy.lifecycle.identity import canonical_json, python_sources, sha256_files, sha256_json
+from trainworthy.lifecycle.protocol.jobs import (
+    AnyJob,
+    FunctionsJob,
+    PackJob,
+    PredictJob,
+    PreflightJob,
+    ReplayJob,
+    TrainJob,
+    VerifyJob,
+)
+from trainworthy.lifecycle.protocol.records import STAGES, Step
+
+PRODUCT = Path(__file__).resolve().parent.parent
+OURS = "trainworthy"
+# The name of trainworthy.lifecycle before, which use cases and models may import by.
+EARLIER = "lifecycle"
+PACKAGES = ("assets", "expectations", "lifecycle", "pipeline", "resources")
+WORKER = f"{OURS}.lifecycle.worker"
+_TRAIN, _PREFLIGHT = f"{OURS}.lifecycle.engine.train", f"{OURS}.lifecycle.engine.preflight.run"
+_PREDICT, REPLAY = f"{OURS}.lifecycle.predict", f"{OURS}.lifecycle.engine.incidents.replay"
+# Where each kind of job begins in the worker.
+ENTRY_OF_JOB: Mapping[type, str] = {
+    TrainJob: _TRAIN,
+    PreflightJob: _PREFLIGHT,
+    PredictJob: _PREDICT,
+    VerifyJob: _PREDICT,
+    FunctionsJob: f"{OURS}.lifecycle.engine.preflight.functions",
+    ReplayJob: REPLAY,
+    PackJob: f"{OURS}.lifecycle.engine.incidents.portable",
+}
+# Where each step begins: its own file in Dagster's process, and its jobs in the worker.
+ENTRIES: Mapping[Step, tuple[str, ...]] = {
+    "dataset": (f"{OURS}.assets.dataset",),
+    "snapshot": (f"{OURS}.assets.snapshot",),
+    "preflight": (f"{OURS}.assets.preflight", WORKER, _PREFLIGHT),
+    **{stage: (f"{OURS}.assets.training", WORKER, _TRAIN) for stage in STAGES},
+    "evaluation": (f"{OURS}.assets.evaluation", WORKER, _PREDICT),
+    "promotion": (f"{OURS}.assets.promotion", WORKER, _PREDICT, _TRAIN),
+}
+# Nothing of a use case runs in them.
+WITHOUT_USE_CASE: tuple[Step, ...] = ("dataset", "snapshot")
+# It calls the entry that the job names; the others are no part of what a job does.
+DISPATCHERS = (WORKER,)
+# Changes no result: the frame around a step, what shows it, what starts the worker, stores, fetches (what is fetched is
+# held against its hash) and the command line.
+LEFT_OUT = (
+    *(f"{OURS}.assets.{name}" for name in ("step", "step_run", "declare")),
+    *(f"{OURS}.assets.{name}" for name in ("announce", "ci", "freshness", "location", "metadata", "mirror", "output")),
+    f"{OURS}.assets.track", f"{OURS}.lifecycle.report", f"{OURS}.resources", f"{OURS}.pipeline",
+)  # fmt: skip
+# Packages whose version decides no number: the frame, what shows, what reads the machine, and what reads declarations,
+# whose values are in the identity as they were read.
+NOT_DECIDING = frozenset(
+    {"dagster", "dagster_pipes", "jsonschema", "mlflow", "psutil", "pydantic", "setproctitle", "tqdm", "yaml"}
+)
+# What a package computes with, where nobody imports that by name.
+COMES_WITH: Mapping[str, tuple[str, ...]] = {
+    "pandas": ("numpy", "pyarrow"), "sklearn": ("numpy", "scipy"), "torch": ("numpy",),
+}  # fmt: skip
+DISTRIBUTIONS: Mapping[str, str] = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "pytorch_lightning": "pytorch-lightning",
+}
+# Names of another form are read anew.
+_FORM = 1
+# The file that remembers what was parsed, below the state folder.
+KEPT = ("code", "sources.json")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source file: the sha256 of its tokens and what it imports, of ours `a.b.c` for `from a.b import c`."""
+
+    sha256: str
+    imports: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What decides a step: sources of ours and values of tables by sha256, and versions of packages."""
+
+    modules: Mapping[str, str]
+    tables: Mapping[str, str]
+    packages: Mapping[str, str]
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Hash of all of it, and of Python's version."""
+        import platform
+
+        found = {"modules": dict(self.modules), "tables": dict(self.tables), "packages": dict(self.packages)}
+        return sha256_json({**found, "python": platform.python_version()})
+
+
+class CodeOnDisk:
+    """The product's sources as they lie there at one moment; `kept` is the file that remembers what was parsed."""
+
+    def __init__(self, kept: Path | None = None) -> None:
+        self._files, self._read = _product_files(), _Sources(kept)
+        self._tables: dict[Path, str] = {}
+        self._uses: dict[str, tuple[Source, list[str]]] = {}
+        self._codes: dict[frozenset[str], Code] = {}
+
+    def step(self, use_case_folder: Path, step: Step) -> str:
+        """Hash of what decides the step: each Python file of the use case's, and of ours what the step uses."""
+        files = python_sources(use_case_folder)
+        roots = () if step in WITHOUT_USE_CASE else self._imported_by(files.values())
+        return sha256_json({"use_case": sha256_files(files), "ours": self.of((*ENTRIES[step], *roots)).sha256})
+
+    def of(self, entries: Iterable[str]) -> Code:
+        """The import closure of modules of ours."""
+        key = frozenset(entries)
+        if key not in self._codes:
+            self._codes[key] = self._closure(key)
+        return self._codes[key]
+
+    def _closure(self, entries: Iterable[str]) -> Code:
+        found: dict[str, Source] = {}
+        waiting = [name for entry in entries for name in _with_parents(entry, self._files)]
+        while waiting:
+            name = waiting.pop()
+            if name not in found and not _left_out(name):
+                found[name], used = self._used_by(name)
+                waiting += used
+        self._read.keep()
+        names = {name.partition(".")[0] for source in found.values() for name in source.imports}
+        return Code(
+            modules={name: source.sha256 for name, source in sorted(found.items())},
+            tables=self._tables_beside(self._files[name] for name in found),
+            packages=_versions(frozenset(names)),
+        )
+
+    def modules_of(self, job: AnyJob) -> frozenset[str]:
+        """Modules of ours that a worker may have loaded at the end of the job.
+
+        A champion brings code of its own, which may use what the use case does not.
+        """
+        files = list(python_sources(Path(job.use_case_folder)).values())
+        if isinstance(job, PredictJob | VerifyJob):
+            files += python_sources(Path(job.artifact)).values()
+        return frozenset(self.of((WORKER, ENTRY_OF_JOB[type(job)], *self._imported_by(files))).modules)
+
+    def _used_by(self, name: str) -> tuple[Source, list[str]]:
+        """A module's source, and the modules of ours that it imports, each with all packages above it."""
+        if name not in self._uses:
+            path = self._files[name]
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            source = self._read(path, top_only=name in DISPATCHERS, package=package)
+            used = {one for imported in source.imports for one in _with_parents(imported, self._files)}
+            self._uses[name] = source, sorted(used)
+        return self._uses[name]
+
+    def _imported_by(self, files: Iterable[Path]) -> tuple[str, ...]:
+        """The names of ours that a use case's files import."""
+        names = {name for path in files for name in self._read(path).imports}
+        return tuple(sorted(name for name in names if name.partition(".")[0] in (OURS, EARLIER)))
+
+    def _tables_beside(self, files: Iterable[Path]) -> dict[str, str]:
+        """The values of each table that lies beside a module: a severity there decides as one in code does."""
+        found: dict[str, str] = {}
+        for folder in sorted({path.parent for path in files}):
+            for table in sorted(folder.glob("*.toml")):
+                if table not in self._tables:
+                    self._tables[table] = sha256_json(tomllib.loads(table.read_text(encoding="utf-8")))
+                found[table.relative_to(PRODUCT).as_posix()] = self._tables[table]
+        return found
+
+
+def step_code_sha256(use_case_folder: Path, step: Step, kept: Path | None = None) -> str:
+    """Hash of the code that decides a step, as it lies on disk now."""
+    return CodeOnDisk(kept).step(use_case_folder, step)
+
+
+def refuse_unhashed(job: AnyJob, loaded: Iterable[str] | None, kept: Path | None = None) -> None:
+    """Raises WorkerError for a module of ours that the job loaded and that no identity covers, or if it told none."""
+    if loaded is None:
+        fix = "run again; lifecycle/worker.py must write modules.json before its answer"
+        raise WorkerError("the worker did not say which modules it loaded", value=job.out, fix=fix, exit_code=0)
+    beyond = sorted(set(loaded) - CodeOnDisk(kept).modules_of(job))
+    if beyond:
+        raise WorkerError(
+            "the worker loaded code that is not part of the step's identity, so a change of it would go unnoticed",
+            value=", ".join(beyond),
+            fix="import it with an import statement (one inside a function will do), or do not load it",
+            exit_code=0,
+        )
+
+
+@functools.cache
+def _left_out(name: str) -> bool:
+    return any(name == one or name.startswith(f"{one}.") for one in LEFT_OUT)
+
+
+def _with_parents(name: str, files: Mapping[str, Path]) -> list[str]:
+    """The module and the packages that Python loads before it; of `from a import name` the module is a."""
+    parts = name.split(".")
+    if parts[0] == EARLIER:
+        parts = [OURS, *parts]
+    if parts[0] != OURS:
+        return []
+    above = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+    return [part for part in above if part in files]
+
+
+def _product_files() -> dict[str, Path]:
+    """Every module of ours by its dotted name."""
+    # A checkout has the top of the package in src; an installed one beside its packages.
+    top = PRODUCT / "src" / OURS if (PRODUCT / "src" / OURS).is_dir() else PRODUCT
+    found = {OURS: top / "__init__.py", f"{OURS}.earlier_name": top / "earlier_name.py"}
+    for package in PACKAGES:
+        for folder, folders, names in os.walk(PRODUCT / package):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            dotted = ".".join((OURS, *Path(folder).relative_to(PRODUCT).parts))
+            for name in names:
+                if name.endswith(".py"):
+                    found[dotted if name == "__init__.py" else f"{dotted}.{name[:-3]}"] = Path(folder, name)
+    return found
+
+
+@functools.cache
+def _versions(names: frozenset[str]) -> Mapping[str, str]:
+    """Versions of the deciding ones of the packages, by distribution, without importing them."""
+    others = names - NOT_DECIDING - {OURS, EARLIER}
+    deciding = {also for name in others for also in (name, *COMES_WITH.get(name, ()))}
+    found: dict[str, str] = {}
+    for name in sorted(deciding):
+        distribution = DISTRIBUTIONS.get(name, name.replace("_", "-"))
+        try:
+            found[distribution] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            found[distribution] = "not installed"
+    return found
+
+
+class _Sources:
+    """Reads sources, by what was kept of each where it has not changed since."""
+
+    def __init__(self, kept: Path | None) -> None:
+        self._path, self._kept, self._new = kept, _read_kept(kept), False
+        self._seen: dict[str, Source] = {}
+
+    def __call__(self, path: Path, *, top_only: bool = False, package: str = "") -> Source:
+        """The source at a path; with `top_only` without what it imports in functions."""
+        key = f"{path}{'?' if top_only else ''}"
+        if key in self._seen:
+            return self._seen[key]
+        stat = path.stat()
+        seen = [stat.st_mtime_ns, stat.st_size]
+        if (known := self._kept.get(key)) is None or known[:2] != seen:
+            source = read_source(path.read_bytes(), top_only=top_only, package=package)
+            known = self._kept[key] = [*seen, source.sha256, list(source.imports)]
+            self._new = True
+        self._seen[key] = Source(known[2], tuple(known[3]))
+        return self._seen[key]
+
+    def keep(self) -> None:
+        """Write what was read, where that is possible: without it the next process parses again."""
+        if self._path is None or not self._new:
+            return
+        text = canonical_json({"form": _FORM, "sources": self._kept})
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            beside.write_bytes(text)
+            beside.replace(self._path)
+        self._new = False
+
+
+_in_memory: dict[Path | None, dict[str, list[Any]]] = {}
+
+
+def _read_kept(path: Path | None) -> dict[str, list[Any]]:
+    if path not in _in_memory:
+        _in_memory[path] = {}
+        if path is not None:
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                told = json.loads(path.read_bytes())
+                if told["form"] == _FORM:
+                    _in_memory[path] = dict(told["sources"])
+    return _in_memory[path]
+
+
+def read_source(text: bytes, *, top_only: bool = False, package: str = "") -> Source:
+    """Tokens and imports of a source; what cannot be parsed counts by its bytes and imports nothing."""
+    try:
+        tree = ast.parse(text)
+        docstrings = {(node.lineno, node.col_offset) for node in _docstrings(tree)}
+        digest, skipped = hashlib.sha256(), (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
+        in_docstring = False
+        for token in tokenize.tokenize(io.BytesIO(text).readline):
+            if token.type in skipped or (in_docstring and token.type in (tokenize.STRING, tokenize.NEWLINE)):
+                in_docstring = in_docstring and token.type != tokenize.NEWLINE
+                continue
+            in_docstring = token.type == tokenize.STRING and (token.start[0], token.start[1]) in docstrings
+            if not in_docstring:
+                # An indentation counts by being one, not by its width.
+                string = "" if token.type in (tokenize.INDENT, tokenize.DEDENT, tokenize.NEWLINE) else token.string
+                digest.update(f"{token.type} {len(string)} {string}\n".encode())
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        return Source(hashlib.sha256(text).hexdigest(), ())
+    return Source(digest.hexdigest(), tuple(sorted({_name(one) for one in _imports(tree, top_only, package)} - {""})))
+
+
+def _name(imported: str) -> str:
+    """Of ours the dotted name; of another package the first part, and of Python's own nothing."""
+    first = imported.partition(".")[0]
+    return imported if first in (OURS, EARLIER) else "" if first in sys.stdlib_module_names else first
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            constant = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                yield constant
+
+
+def _imports(node: ast.AST, top_only: bool, package: str) -> Iterator[str]:
+    """Dotted names that are imported below a node, those for type checkers left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = _base(child, package)
+            yield from (f"{base}.{alias.name}" for alias in child.names)
+        elif isinstance(child, ast.If) and _for_types(child.test):
+            for other in child.orelse:
+                yield from _imports(ast.Module(body=[other], type_ignores=[]), top_only, package)
+        elif not (top_only and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)):
+            yield from _imports(child, top_only, package)
+
+
+def _base(node: ast.ImportFrom, package: str) -> str:
+    """The module of `from … import`; a relative one is a use case's own, where there is no package."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+
+
+def _for_types(test: ast.expr) -> bool:
+    return (isinstance(test, ast.Name) and test.id == "TYPE_CHECKING") or (
+        isinstance(test, ast.Attribute) and test.attr == "TYPE_CHECKING"
+    )
