@@ -208,3 +208,13 @@ def test_checkpoint_with_or_without_what_only_watches_is_loaded(tmp_path):
     state.also["progressive"] = Counted(1)
     load_checkpoint(Path(without.path), "mine", state)
     assert state.also["progressive"].count == 1
+
+
+def test_checkpoint_of_an_earlier_version_whose_manifest_names_one_file_still_counts(folder):
+    path = folder / "step-00000020"
+    manifest = json.loads((path / "manifest.json").read_text())
+    (state_sha256,) = manifest.pop("files").values()
+    (path / "manifest.json").write_bytes(canonical_json(manifest | {"sha256": state_sha256}))
+    assert restored(folder)[0].step == 20
+    (path / "state.pt").write_bytes(b"changed")
+    assert restored(folder)[0].step == 10

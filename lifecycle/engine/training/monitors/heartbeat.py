@@ -70,10 +70,10 @@ class Heartbeat:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
-    @classmethod
-    def of_script(cls, folder: Path, now: Callable[[], float] = time.monotonic) -> Heartbeat:
+    @staticmethod
+    def of_script(folder: Path, now: Callable[[], float] = time.monotonic) -> Heartbeat:
         """That of a training script."""
-        return cls(folder, fewest_seconds=FIRST_UPDATE_SECONDS, now=now, by_calls=True)
+        return Heartbeat(folder, fewest_seconds=FIRST_UPDATE_SECONDS, now=now, by_calls=True)
 
     def start(self) -> None:
         self._thread.start()
