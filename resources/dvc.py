@@ -1,8 +1,9 @@
 """The door to DVC: published dataset versions, read back without a checkout, built by DVC where they are missing.
 
-Everything lies below the state folder: `dvc/cache` and `dvc/remote` hold DVC's objects, `dvc/work` the temporary
-workspaces that versions are built in, `datasets` the folders that runs read. A project's own tree, its dvc.lock and
-its git status stay as they are. DVC itself needs no set-up.
+Everything lies below the state folder: `dvc/cache` and `dvc/remote` hold DVC's objects (a remote that the project's
+`.dvc/config` names takes the place of the second), `dvc/work` the temporary workspaces that versions are built in,
+`datasets` the folders that runs read. A project's own tree, its dvc.lock and its git status stay as they are; only
+publishing writes, below data/. DVC itself needs no set-up.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from trainworthy.lifecycle.files.versions import (
     read_versions,
 )
 from trainworthy.lifecycle.protocol.records import StoredFile, StoredTree
-from trainworthy.resources.dvc_objects import DvcObjects
+from trainworthy.resources.dvc_objects import DvcObjects, write_pointer
 from trainworthy.resources.dvc_origin import declared_entry, made, made_again
 from trainworthy.resources.dvc_stage import check_parameters
 from trainworthy.resources.dvc_work import locked, say, workspace
@@ -132,13 +133,14 @@ class DatasetStore:
                     **declared,
                     "rows": content.rows,
                     "content_hash": content.sha256,
-                    "dvc_hash": self._objects.keep(folder),
+                    "dvc_hash": self._objects(project).keep(folder),
                 }
             )
             target = self.datasets / name / content.sha256
             install(folder, target, content, version.dvc_hash)
             own = published_files(name, revision, content, files_folder(target))
             add_contents(project, {**contents, content.sha256: own})
+            write_pointer(project, name, revision, version.dvc_hash)
             add_version(project, name, revision, version)
         return version
 
@@ -176,9 +178,8 @@ class DatasetStore:
         """Where `publish` leaves the files of the versions; the usual `into` of `fetch`."""
         return self.state / "datasets"
 
-    @property
-    def _objects(self) -> DvcObjects:
-        return DvcObjects(self.state / "dvc")
+    def _objects(self, project: Path) -> DvcObjects:
+        return DvcObjects(self.state / "dvc", project)
 
     def _obtain(self, project: Path, name: str, revision: str, version: PublishedVersion, target: Path) -> Manifest:
         """The manifest of a verified `target`, however it comes about. The caller holds the lock."""
@@ -190,16 +191,18 @@ class DatasetStore:
             lost: list[str] = []
             for dvc_hash in self._dvc_hashes(version):
                 folder = work / "read"
-                lost = self._objects.read(dvc_hash, folder)
+                lost = self._objects(project).read(dvc_hash, folder)
                 if not lost and _matches(folder, version):
                     content = content_hash(folder)
-                    return install(folder, target, content, self._objects.keep(folder))
+                    return install(folder, target, content, self._objects(project).keep(folder))
                 shutil.rmtree(folder, ignore_errors=True)
             folder = made_again(project, name, label, version, lost, work)
             content = content_hash(folder)
             if (content.sha256, content.rows) != (version.content_hash, version.rows):
-                raise _other_content(label, version, content, self._objects.changed_files(version.dvc_hash, folder))
-            dvc_hash = self._objects.keep(folder)
+                raise _other_content(
+                    label, version, content, self._objects(project).changed_files(version.dvc_hash, folder)
+                )
+            dvc_hash = self._objects(project).keep(folder)
             if dvc_hash != version.dvc_hash:
                 say(f"{label}: other bytes than published ({dvc_hash}, not {version.dvc_hash}), equal rows: accepted")
                 self._note(version).parent.mkdir(parents=True, exist_ok=True)

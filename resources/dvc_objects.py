@@ -1,30 +1,37 @@
 """DVC's cache and remote as a place to keep and read the files of a dataset version: the only importer of dvc.
 
-Objects are read through DVC's API, without a checkout; every one is compared with its md5 on the way.
+The remote is the one that the project's `.dvc/config` names, so that people share bytes, else `dvc/remote` of the state
+folder. Objects are read through DVC's API, without a checkout and in pieces; each is compared with its md5 on the way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainworthy.lifecycle.errors import DatasetError, TrainworthyError
 from trainworthy.lifecycle.files.content import all_files
 from trainworthy.lifecycle.files.tree import in_threads
+from trainworthy.lifecycle.provenance import without_credentials
 
 REMOTE = "local"
 LIST_OF_FILES = "the list of its files"
+# Files are read in pieces of this size: one may be larger than the memory.
+PIECE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True)
 class DvcObjects:
-    """The cache and the remote below `folder`. A version is named by its DVC hash, `<md5>.dir`."""
+    """The cache below `folder`, and the remote of `project` or below `folder`. A version's name is `<md5>.dir`."""
 
     folder: Path
+    project: Path
 
     def read(self, dvc_hash: str, folder: Path) -> list[str]:
         """Copy a version's files to `folder`; names of those that are missing or changed in both places, [] if none.
@@ -37,13 +44,11 @@ class DvcObjects:
             if files is None:
                 return [LIST_OF_FILES]
             for name, md5 in files.items():
-                data = _sound_object(stores, md5)
-                if data is None:
-                    lost.append(name)
-                    continue
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
+                if not any(_copied(store, md5, path) for store in stores):
+                    path.unlink(missing_ok=True)
+                    lost.append(name)
         return lost
 
     def keep(self, folder: Path) -> str:
@@ -60,10 +65,10 @@ class DvcObjects:
         with self._stores() as stores:
             for store in stores:
                 for name, md5 in hashes.items():
-                    _sound_object([store], md5)
+                    _mended(store, md5)
                     store.add(str(paths[name]), localfs, md5)
                 # The list of files goes last: whoever finds it finds the files.
-                _sound_object([store], dvc_hash)
+                _mended(store, dvc_hash)
                 store.add(tree.path, tree.fs, dvc_hash)
         return dvc_hash
 
@@ -78,19 +83,71 @@ class DvcObjects:
 
     @contextlib.contextmanager
     def _stores(self) -> Iterator[list[Any]]:
-        """DVC's object stores, nearest first: the cache, then the remote."""
+        """DVC's object stores, nearest first: the cache, then the remote. Raises DatasetError if that refuses."""
         from dvc.repo import Repo
 
         base = self.folder.resolve()
+        remote = project_remote(self.project) or {"url": str(base / "remote")}
         # A repository of our own: opening the project's would write into the user's tree.
         (base / "home" / ".dvc").mkdir(parents=True, exist_ok=True)
         config = {
             "core": {"analytics": False, "no_scm": True, "remote": REMOTE, "site_cache_dir": str(base / "site")},
             "cache": {"dir": str(base / "cache")},
-            "remote": {REMOTE: {"url": str(base / "remote")}},
+            "remote": {REMOTE: remote},
         }
-        with Repo(str(base / "home"), config=config) as repo:
-            yield [repo.cache.local, repo.cloud.get_remote_odb(REMOTE)]
+        try:
+            with Repo(str(base / "home"), config=config) as repo:
+                yield [repo.cache.local, repo.cloud.get_remote_odb(REMOTE)]
+        except TrainworthyError:
+            raise
+        except Exception as error:
+            # Each storage has errors of its own, which share no class.
+            raise _refused(error, str(remote["url"])) from error
+
+
+def project_remote(project: Path) -> dict[str, Any] | None:
+    """The default remote of the project's DVC settings, its address absolute; None if there is none.
+
+    Also None for var/dvc/remote of the project, which is the state folder's own wherever that lies. Raises DatasetError
+    for settings that DVC cannot read, or a default remote that they do not have.
+    """
+    from dvc.config import Config, ConfigError
+
+    folder = project.resolve() / ".dvc"
+    if not (folder / "config").is_file():
+        return None
+    fix = "mend it, or look with: dvc remote list; dvc remote default"
+    try:
+        settings = Config(str(folder))
+    except ConfigError as error:
+        raise DatasetError(f"DVC's settings cannot be read: {error}", value=str(folder / "config"), fix=fix) from error
+    name = settings["core"].get("remote")
+    if not name:
+        return None
+    if name not in settings["remote"]:
+        raise DatasetError("DVC's default remote is not declared", value=name, fix=fix)
+    found = dict(settings["remote"][name])
+    own = project.resolve() / "var" / "dvc" / "remote"
+    return None if os.path.normpath(str(found["url"])) == str(own) else found
+
+
+def write_pointer(project: Path, name: str, revision: str, dvc_hash: str) -> Path:
+    """Write data/<name>@<revision>.dvc, by which `dvc pull`, `list` and `get` know the version's files; its path."""
+    path = project / "data" / f"{name}@{revision}.dvc"
+    path.write_text(f"outs:\n- md5: {dvc_hash}\n  hash: md5\n  path: {name}@{revision}\n", encoding="utf-8")
+    return path
+
+
+def _refused(error: Exception, url: str) -> DatasetError:
+    told = str(error).strip() or type(error).__name__
+    missing = "is supported, but requires" in told
+    fix = (
+        "install the extra of that storage, for S3: pip install -e '.[s3]'"
+        if missing
+        else "look at the address, the rights and the credentials there (dvc remote list); without a remote in "
+        ".dvc/config the state folder keeps the bytes"
+    )
+    return DatasetError(f"DVC's remote did not take part: {told}", value=without_credentials(url), fix=fix)
 
 
 def _tree(stores: list[Any], dvc_hash: str) -> dict[str, str] | None:
@@ -99,28 +156,38 @@ def _tree(stores: list[Any], dvc_hash: str) -> dict[str, str] | None:
     from dvc_data.hashfile.tree import Tree
 
     for store in stores:
-        if _sound_object([store], dvc_hash) is not None:
+        if _copied(store, dvc_hash, None):
             tree = Tree.load(store, HashInfo("md5", dvc_hash))
             return {"/".join(parts): str(info.value) for parts, _, info in tree if info is not None}
     return None
 
 
-def _sound_object(stores: list[Any], oid: str) -> bytes | None:
-    """An object's bytes from the first store where they still have their md5; None if there is none.
+def _copied(store: Any, oid: str, path: Path | None) -> bool:
+    """Copy an object to `path`, if one is given; False if the store lacks it or has it with other bytes.
 
     A changed object is removed. DVC doesn't look again at an object once its file is read-only, so it would
     go on using the wrong bytes, and never replace them.
     """
-    for store in stores:
-        path = store.oid_to_path(oid)
-        if not store.fs.exists(path):
-            continue
-        data = store.fs.cat_file(path)
-        if _md5(data) == oid.removesuffix(".dir"):
-            return data
-        print(f"a DVC object is damaged and was removed: {path}", file=sys.stderr, flush=True)
-        store.fs.remove(path)
-    return None
+    source = store.oid_to_path(oid)
+    if not store.fs.exists(source):
+        return False
+    digest = hashlib.md5(usedforsecurity=False)
+    with store.fs.open(source, "rb") as file, contextlib.nullcontext() if path is None else path.open("wb") as copy:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+            if copy is not None:
+                copy.write(piece)
+    if digest.hexdigest() == oid.removesuffix(".dir"):
+        return True
+    print(f"a DVC object is damaged and was removed: {source}", file=sys.stderr, flush=True)
+    store.fs.remove(source)
+    return False
+
+
+def _mended(store: Any, oid: str) -> None:
+    """Remove an object that has other bytes, on a disk: elsewhere that would fetch all that was ever kept."""
+    if store.fs.protocol == "local":
+        _copied(store, oid, None)
 
 
 def _hashes(folder: Path) -> dict[str, str]:
@@ -131,7 +198,3 @@ def _hashes(folder: Path) -> dict[str, str]:
 def _md5_of_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()

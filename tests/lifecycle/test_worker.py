@@ -40,7 +40,7 @@ def test_worker_alone_answers_its_job_with_files_that_are_whole(done):
     assert isinstance(result, TrainResult)
     assert files_are_whole(result)
     assert sorted(path.name for path in Path(done.out).iterdir()) == [
-        ".lock", "artifact", "checkpoints", "job.json", "metrics.jsonl", "result.json", "seconds.bin",
+        ".lock", "artifact", "checkpoints", "job.json", "metrics.jsonl", "modules.json", "result.json", "seconds.bin",
     ]  # fmt: skip
 
 

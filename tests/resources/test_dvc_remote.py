@@ -1,0 +1,139 @@
+"""The user's own DVC remote: two people share bytes, and plain `dvc` knows what was published."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from trips_project import Trips, assert_right
+
+from trainworthy.lifecycle.errors import DatasetError
+from trainworthy.resources.dvc_objects import project_remote
+
+
+@pytest.fixture
+def shared(unpublished, tmp_path):
+    """A project whose .dvc/config names a folder outside of it."""
+    remote = tmp_path / "shared"
+    declare(unpublished, f"[core]\n    remote = team\n['remote \"team\"']\n    url = {remote}\n")
+    return unpublished, remote
+
+
+def declare(trips: Trips, config: str) -> None:
+    (trips.project / ".dvc").mkdir(exist_ok=True)
+    (trips.project / ".dvc" / "config").write_text(config)
+
+
+def clone(trips: Trips, tmp_path) -> Trips:
+    """A second person's clone, which has nothing but what was committed."""
+    trips.commit()
+    other = Trips(tmp_path / "other")
+    subprocess.run(["git", "clone", "-q", trips.project, other.project], check=True)
+    return other
+
+
+def dvc(trips: Trips, *arguments: str) -> str:
+    site = {"DVC_SITE_CACHE_DIR": str(trips.project.parent / "site"), "DVC_NO_ANALYTICS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], cwd=trips.project, env={**os.environ, **site},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_published_version_comes_to_a_fresh_clone_from_the_users_remote(shared, tmp_path):
+    trips, remote = shared
+    trips.publish("v3", 3)
+    assert not (trips.store.state / "dvc" / "remote").exists()
+    assert len([path for path in remote.rglob("files/md5/*/*")]) == 4
+    other = clone(trips, tmp_path)
+    assert_right(other.fetch(), other)
+    assert trips.num_builds == 1
+
+
+def test_plain_dvc_pulls_lists_and_gets_a_published_version(shared, tmp_path):
+    trips, _ = shared
+    trips.publish("v3", 3)
+    pointer = (trips.project / "data" / "trips@v3.dvc").read_text()
+    assert pointer.splitlines()[0] == "outs:"
+    assert len(pointer.splitlines()) == 4
+    other = clone(trips, tmp_path)
+    names = ["2013-01.parquet", "2013-02.parquet", "2013-03.parquet"]
+    dvc(other, "pull", "data/trips@v3.dvc")
+    pulled = other.project / "data" / "trips@v3"
+    assert sorted(path.name for path in pulled.iterdir()) == names
+    assert all((pulled / name).read_bytes() == (trips.fetch().path / name).read_bytes() for name in names)
+    assert dvc(other, "list", ".", "data/trips@v3").split() == names
+    dvc(other, "get", ".", "data/trips@v3", "--out", "got")
+    assert sorted(path.name for path in (other.project / "got").iterdir()) == names
+
+
+def test_plain_dvc_pushes_to_a_remote_that_is_named_later(shared, tmp_path):
+    trips, remote = shared
+    trips.publish("v3", 3)
+    dvc(trips, "pull", "data/trips@v3.dvc")
+    shutil.rmtree(remote)
+    dvc(trips, "push", "data/trips@v3.dvc")
+    assert len([path for path in remote.rglob("files/md5/*/*")]) == 4
+
+
+def test_object_that_was_damaged_in_the_users_remote_is_not_used(shared, tmp_path):
+    trips, remote = shared
+    trips.publish("v3", 3)
+    other = clone(trips, tmp_path)
+    path = next(path for path in sorted(remote.rglob("files/md5/*/*")) if path.suffix != ".dir")
+    path.chmod(0o644)
+    path.write_bytes(b"other")
+    assert_right(other.fetch(), other)
+    assert trips.num_builds == 2
+
+
+def test_without_a_remote_the_state_folder_keeps_the_bytes(unpublished):
+    assert project_remote(unpublished.project) is None
+    declare(unpublished, "[core]\n    remote = local\n['remote \"local\"']\n    url = ../var/dvc/remote\n")
+    assert project_remote(unpublished.project) is None
+    declare(unpublished, "['remote \"team\"']\n    url = ../shared\n")
+    assert project_remote(unpublished.project) is None
+    declare(unpublished, "[core]\n    remote = team\n['remote \"team\"']\n    url = ../shared\n")
+    found = project_remote(unpublished.project)
+    assert found is not None
+    assert os.path.normpath(found["url"]) == str(unpublished.project / "shared")
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ("[core]\n    remote = team\n", "DVC's default remote is not declared"),
+        ("[core\n", "DVC's settings cannot be read"),
+        (
+            "[core]\n    remote = team\n['remote \"team\"']\n    url = s3://user:secret@shop/x\n",
+            "remote did not take part",
+        ),
+    ],
+)
+def test_remote_that_cannot_be_used_is_one_error_and_no_entry(unpublished, config, problem):
+    declare(unpublished, config)
+    with pytest.raises(DatasetError, match=problem) as caught:
+        unpublished.publish("v3", 3)
+    assert caught.value.fix
+    assert "secret" not in str(caught.value)
+    assert not (unpublished.project / "data" / "versions.yaml").exists()
+    assert not (unpublished.project / "data" / "trips@v3.dvc").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_remote_that_takes_no_files_is_one_error(shared):
+    trips, remote = shared
+    remote.mkdir(mode=0o555)
+    with pytest.raises(DatasetError, match="remote did not take part"):
+        trips.publish("v3", 3)
+
+
+def test_remote_that_is_a_file_is_one_error(shared):
+    trips, remote = shared
+    remote.write_text("no folder")
+    with pytest.raises(DatasetError, match="remote did not take part") as caught:
+        trips.publish("v3", 3)
+    assert caught.value.value == str(remote)
