@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -92,11 +93,7 @@ def train_by_script(
         rows=len(prepared.rows),
         steps=log.done,
         planned_steps=log.session.plan.last_step,
-        ended="budget"
-        if log.session.ended == "budget"
-        else "early"
-        if whole and log.done < log.session.plan.last_step
-        else "",
+        ended=_ended(log),
         resumed_from_step=log.resumed_from,
         notes=prepared.notes + checkpoints.notes + checkpoints.told(),
         parameters=0 if state is None else sum(parameter.numel() for parameter in state.model.parameters()),
@@ -116,6 +113,13 @@ def train_by_script(
         trainer=_seen(ran),
         unreviewed=unreviewed,
     )
+
+
+def _ended(log: Logbook) -> Literal["", "early", "budget"]:
+    """As a stage's answer says it."""
+    if log.session.ended == "budget":
+        return "budget"
+    return "early" if log.session.ended in (None, "planned") and log.done < log.session.plan.last_step else ""
 
 
 def _returned(session: TrainingSession, log: Logbook, prepared: Prepared, job: TrainJob) -> object:
