@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
-from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, link_of, lowest_loss
-from trainworthy.lifecycle.engine.outputs.joined import held_links
+from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, held_links, link_of, lowest_loss
 from trainworthy.lifecycle.engine.outputs.leaves import is_float
 
 

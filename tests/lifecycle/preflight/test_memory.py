@@ -13,14 +13,12 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from trainworthy.lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
-from trainworthy.lifecycle.engine.preflight.memory.apart import ApartError, apart
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import Precision, Timeline, trace_step
 from trainworthy.lifecycle.engine.preflight.memory.forecast import step_memory
 from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits
-from trainworthy.lifecycle.engine.preflight.memory.in_place import Span, more_when_seen
-from trainworthy.lifecycle.engine.preflight.memory.real_step import memory_levels
-from trainworthy.lifecycle.engine.preflight.memory.step_memory import follow, from_trace, with_real_steps
-from trainworthy.lifecycle.engine.preflight.memory.unfollowed import unfollowed
+from trainworthy.lifecycle.engine.preflight.memory.real_step import Span, memory_levels, more_when_seen
+from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import follow, from_trace, unfollowed, with_real_steps
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.loop import train_step
 from trainworthy.lifecycle.engine.training.state import Recipe, TrainData
@@ -258,7 +256,7 @@ def _missing_kernel(of):
 def test_operation_that_keeps_more_than_is_followed_is_corrected(accumulate, precision):
     of = subject(Recurrent, (16, 20), accumulate=accumulate, precision=precision)
     # In a process of its own, as preflight forecasts memory before anything ran: what an LSTM's first run keeps counts.
-    if (missing := apart(lambda: _missing_kernel(of))).strip():
+    if (missing := in_sandbox(lambda: _missing_kernel(of))).strip():
         # A CPU without AVX-512 has no LSTM in bf16.
         pytest.skip(missing)
     found, real = step_memory(of, {"l4": 24.0, "small": 1.002}, repr, lambda forecast: True), allocated(of)
@@ -389,8 +387,8 @@ def test_trace_that_kills_its_process_leaves_two_small_batches_to_measure():
 
 
 def test_work_apart_that_hangs_is_ended():
-    with pytest.raises(ApartError, match="more than 0 s"):
-        apart(lambda: str(signal.pause()), wall_seconds=0.1)
+    with pytest.raises(SandboxError, match="more than 0 s"):
+        in_sandbox(lambda: str(signal.pause()), wall_seconds=0.1)
 
 
 def test_work_apart_that_loops_is_ended_after_its_cpu_seconds():
@@ -398,8 +396,8 @@ def test_work_apart_that_loops_is_ended_after_its_cpu_seconds():
         while True:
             pass
 
-    with pytest.raises(ApartError, match="more than 1 CPU seconds"):
-        apart(loops, cpu_seconds=1)
+    with pytest.raises(SandboxError, match="more than 1 CPU seconds"):
+        in_sandbox(loops, cpu_seconds=1)
 
 
 def test_model_that_may_not_run_is_told_from_the_trace_alone():

@@ -9,9 +9,9 @@ import toy_jobs
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight import sample
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
-from trainworthy.lifecycle.engine.preflight.one_batch import interrupted, saved
+from trainworthy.lifecycle.engine.preflight.one_batch import saved
 from trainworthy.lifecycle.engine.preflight.one_batch.checks import CHECKS
-from trainworthy.lifecycle.engine.preflight.one_batch.interrupted import kill_while_writing
+from trainworthy.lifecycle.engine.preflight.one_batch.saved import kill_while_writing
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, save_checkpoint
 
@@ -166,11 +166,11 @@ def test_kill_while_writing_asks_no_accelerator_in_the_fork(tmp_path, monkeypatc
 
 
 def test_writer_that_nobody_kills_ends_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(interrupted, "SECONDS", 0.1)
+    monkeypatch.setattr(saved, "SECONDS", 0.1)
     reading, writing = os.pipe()
     writer = os.fork()
     if writer == 0:
-        interrupted._write_half(tmp_path, "toy", {"step": 1, "made_with": {}}, b"half", writing)
+        saved._write_half(tmp_path, "toy", {"step": 1, "made_with": {}}, b"half", writing)
     _, status = os.waitpid(writer, 0)
     os.close(writing)
     assert os.read(reading, 2) == b"1"

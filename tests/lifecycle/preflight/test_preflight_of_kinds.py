@@ -10,10 +10,9 @@ import torch
 
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.outputs.constant import constant_losses
-from trainworthy.lifecycle.engine.preflight.inputs.batches import shuffled
+from trainworthy.lifecycle.engine.preflight.inputs.batches import rows_of_step, shuffled
 from trainworthy.lifecycle.engine.preflight.inputs.labels import labels_in_range
 from trainworthy.lifecycle.engine.preflight.inputs.pairs import pairs_together
-from trainworthy.lifecycle.engine.preflight.inputs.repeated import rows_of_step
 from trainworthy.lifecycle.engine.preflight.overfit import checks as overfit
 from trainworthy.lifecycle.engine.preflight.overfit.checks import right_pairs
 from trainworthy.lifecycle.engine.preflight.run import run_preflight

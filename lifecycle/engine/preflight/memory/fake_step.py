@@ -3,6 +3,11 @@
 FakeTensorMode runs the loop's own train_step without allocating. A dispatch mode above it sees each operation's
 outputs and counts their storages until they are freed. So accumulation, autocast's cached casts, activation
 checkpointing and several optimizers are counted as they happen: nothing of the network has to be known.
+
+What scoring the validation split holds: a forward pass of many rows at once, without gradients.
+
+It comes between updates with early stopping, and at the end of every stage: beside weights, gradients and optimizer
+state. A network that trains on few rows at a time may hold most of all here.
 """
 
 from __future__ import annotations
@@ -39,8 +44,8 @@ class Timeline:
     """What a step of `rows` rows a part holds, in bytes.
 
     `held[i]` is held when `operations[i]` has made its outputs, and `inside[i]` how much more its kernel held
-    meanwhile; only a real step shows it, its `calls` (replay.py), and how much `more` was held since it was looked at
-    (in_place.py). `before` is the most that was held before the step, at operation `before_at` of an earlier update:
+    meanwhile; only a real step shows it, its `calls` (call.py), and how much `more` was held since it was looked at
+    (real_step.py). `before` is the most that was held before the step, at operation `before_at` of an earlier update:
     its name, and how many of that name ran before it. `kinds` are those of the peak; `state` are parameters, gradients,
     optimizer state and an average of the weights together. `values_read` counts how often model or loss asked for a
     value, which a fake tensor does not have. `blocks` are the modules that the trace itself put activation
@@ -271,3 +276,30 @@ def _value(tensor: Tensor) -> float | int | bool:
     if tensor.dtype == torch.bool:
         return True
     return 1.0 if tensor.dtype.is_floating_point else 1
+
+
+def scoring_bytes(subject: Subject, timeline: Timeline) -> int:
+    """The peak while a chunk of the validation split is scored, after the followed update; 0 if there is none.
+
+    0 as well where the network asks for values that fake tensors do not have. Raises what the model raises.
+    """
+    scored = subject.scored
+    if scored is None:
+        return 0
+    above = _above_the_model(subject, min(scored.rows, scored.chunk))
+    # Early stopping scores the average in place of the weights, which are copied meanwhile.
+    copied = timeline.kinds.get("average", 0) if scored.kept else 0
+    return timeline.state + copied + above if above else 0
+
+
+def _above_the_model(subject: Subject, rows: int) -> int:
+    """Bytes that a forward pass in evaluation mode holds at its peak, its inputs among them."""
+    mode, counter = fake_counter()
+    with mode, counter, torch.no_grad():
+        model = subject.build().eval()
+        before = counter.now
+        counter.new_step()
+        outputs = model(empty_rows(subject.held_out, rows).inputs)
+        if subject.predict is not None:
+            subject.predict(outputs).double()
+    return 0 if counter.values_read else max(counter.held, default=before) - before

@@ -1,6 +1,6 @@
 """Memory forecast: what the worker of the full stage will hold at its peak, before a model is built.
 
-An update is followed on fake tensors (fake_step.py) in a process apart; only if that fits, real steps on a few rows
+An update is followed on fake tensors (fake_step.py) in a fork (sandbox.py); only if that fits, real steps on a few rows
 add what its kernels hold (step_memory.py). What the process holds already is measured; rows and tensors are
 extrapolated from the sample.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
-from trainworthy.lifecycle.engine.preflight.memory.apart import ApartError, apart
 from trainworthy.lifecycle.engine.preflight.memory.gpu_fit import gpu_fits, with_unfollowed
+from trainworthy.lifecycle.engine.preflight.memory.sandbox import SandboxError, in_sandbox
 from trainworthy.lifecycle.engine.preflight.memory.step_memory import Followed, follow, from_trace, with_real_steps
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject
@@ -77,8 +77,8 @@ def _traced(
         return kind.dump_json((followed, gpus)).decode()
 
     try:
-        return kind.validate_json(apart(traced))
-    except ApartError as error:
+        return kind.validate_json(in_sandbox(traced))
+    except SandboxError as error:
         return Followed(None, str(error)), ((), "")
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from trainworthy.lifecycle.engine.preflight.memory.fake_step import Timeline, TraceError, trace_step
-from trainworthy.lifecycle.engine.preflight.memory.line import line
-from trainworthy.lifecycle.engine.preflight.memory.step_memory import part_rows
+from trainworthy.lifecycle.engine.preflight.memory.step_memory import line, part_rows
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.protocol.forecasts import GpuFit
 from trainworthy.lifecycle.spec.training import Precision

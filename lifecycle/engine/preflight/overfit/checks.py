@@ -17,14 +17,15 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     CPU_SECONDS,
     WARM_UP,
     Fit,
+    against_itself,
     batch_statistics,
+    by_a_game,
     fewer_texts,
     fit,
     full_batches,
     judged,
     outputs_of,
 )
-from trainworthy.lifecycle.engine.preflight.overfit.followed import against_itself, by_a_game
 from trainworthy.lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
 from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
 from trainworthy.lifecycle.engine.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, lowest_loss
-from trainworthy.lifecycle.engine.outputs.joined import held_links
+from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, held_links, lowest_loss
 from trainworthy.lifecycle.engine.preflight.overfit.line import line_basis
 from trainworthy.lifecycle.engine.preflight.overfit.replaced import (
     Outputs,

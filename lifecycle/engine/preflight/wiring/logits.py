@@ -2,7 +2,7 @@
 
 The last layers are blown up by factors of thousands: an output that does not follow is confined, and its reach is what
 was seen. Then each row's loss is minimised over the outputs themselves, within that reach and freely. No parameter is
-trained. A loss function that squashes what it is given is asked first, by outputs that are free (lowest.py).
+trained. A loss function that squashes what it is given is asked first, by outputs that are free (loss_floor.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_leaves
 
 from trainworthy.lifecycle.engine.outputs.leaves import row_places
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.bounded import cut_logits, other_axis, without_logarithm
 from trainworthy.lifecycle.engine.preflight.wiring.confined import (
     SHRUNK,
     Box,
@@ -25,12 +24,15 @@ from trainworthy.lifecycle.engine.preflight.wiring.confined import (
     traced,
     widened,
 )
-from trainworthy.lifecycle.engine.preflight.wiring.lowest import (
+from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import (
     LossOf,
+    cut_logits,
     endless,
     held_losses,
     loss_of_outputs,
     lowest_loss_within,
+    other_axis,
+    without_logarithm,
 )
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData

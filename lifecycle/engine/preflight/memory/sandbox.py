@@ -24,12 +24,12 @@ WALL_SECONDS = 300.0
 AGAIN = "run preflight again, on a machine with less to do if this one was busy"
 
 
-class ApartError(RuntimeError):
+class SandboxError(RuntimeError):
     """The process ended without an answer."""
 
 
-def apart(work: Callable[[], str], cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS) -> str:
-    """What `work` returned in a fork, which must touch no accelerator. Raises ApartError if no answer came in time."""
+def in_sandbox(work: Callable[[], str], cpu_seconds: int = CPU_SECONDS, wall_seconds: float = WALL_SECONDS) -> str:
+    """What `work` returned in a fork, which must touch no accelerator. Raises SandboxError if none came in time."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -43,12 +43,12 @@ def apart(work: Callable[[], str], cpu_seconds: int = CPU_SECONDS, wall_seconds:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
     if answer is None:
-        raise ApartError(f"following the step took more than {wall_seconds:.0f} s: {AGAIN}")
+        raise SandboxError(f"following the step took more than {wall_seconds:.0f} s: {AGAIN}")
     if not answer.endswith(b"\n"):
         code = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGXCPU:
-            raise ApartError(f"following the step took more than {cpu_seconds} CPU seconds: {AGAIN}")
-        raise ApartError(f"the process that followed the step ended without an answer (exit code {code})")
+            raise SandboxError(f"following the step took more than {cpu_seconds} CPU seconds: {AGAIN}")
+        raise SandboxError(f"the process that followed the step ended without an answer (exit code {code})")
     return answer.decode()
 
 
