@@ -19,8 +19,8 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.lifecycle.artifact import verify_artifact
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.cost.checkpoint_interval import interruptions
+from trainworthy.lifecycle.cost.duration import remaining_cost
 from trainworthy.lifecycle.cost.meter import Meter
-from trainworthy.lifecycle.cost.remaining import remaining_cost
 from trainworthy.lifecycle.data.snapshot import snapshot_is_whole
 from trainworthy.lifecycle.errors import CheckpointError, DatasetError, WorkerError
 from trainworthy.lifecycle.gates.seeds import (

@@ -11,8 +11,7 @@ from trainworthy.lifecycle.contract import fused
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.data.backfill import backfill_check
-from trainworthy.lifecycle.drift.days import measure_days
-from trainworthy.lifecycle.drift.history import history_check
+from trainworthy.lifecycle.drift.history import history_check, measure_days
 from trainworthy.lifecycle.files.content import ContentHash, combined, content_hash, parquet_files
 from trainworthy.lifecycle.files.versions import PublishedVersion
 from trainworthy.lifecycle.protocol.checks import CheckResult, stopping

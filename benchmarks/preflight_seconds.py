@@ -17,7 +17,7 @@ from typing import NamedTuple
 from benchmarks.networks import cnn, gpt, mlp, unet
 from benchmarks.result import arguments, begin, finish
 from benchmarks.setup import Setup
-from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.cost.duration import HIGH, LOW
 from trainworthy.lifecycle.engine.preflight.throughput.step_time import measure_step
 from trainworthy.lifecycle.engine.training.loop import train
 

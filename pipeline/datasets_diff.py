@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 from trainworthy.lifecycle.contract.model import Contract, Label
 from trainworthy.lifecycle.contract.read import load_contract
-from trainworthy.lifecycle.data.added_rows import ColumnShift, shifts
 from trainworthy.lifecycle.data.backfill import declared_between
-from trainworthy.lifecycle.data.changed_rows import changed_rows
 from trainworthy.lifecycle.data.difference import Difference, VersionFiles, compare
+from trainworthy.lifecycle.data.row_differences import ColumnShift, changed_rows, shifts
 from trainworthy.lifecycle.errors import DatasetError, did_you_mean
 from trainworthy.lifecycle.files.content import content_hash
 from trainworthy.lifecycle.files.tree import is_file_name

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Label, Role
 from trainworthy.lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
 from trainworthy.lifecycle.contract.quality import ENGINE

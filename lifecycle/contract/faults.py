@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.rule import Rule
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Rows in memory as the files that every engine judges."""
+"""Rows in memory as the files that every engine judges.
+
+The standard's logical type of a column of rows.
+"""
 
 from __future__ import annotations
 
@@ -18,3 +21,24 @@ def as_files(frame: pd.DataFrame) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         frame.reset_index(drop=True).to_parquet(Path(folder, "rows.parquet"))
         yield Path(folder)
+
+
+def logical_type(values: pd.Series) -> str:
+    """The standard's logical type of a column, or pandas' name of it if there is none.
+
+    A `date` is a day without a time of day: Python dates, or timestamps without a zone that are all at midnight.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    if types.is_bool_dtype(values.dtype):
+        return "boolean"
+    if types.is_integer_dtype(values.dtype):
+        return "integer"
+    if types.is_float_dtype(values.dtype):
+        return "number"
+    if types.is_datetime64_any_dtype(values.dtype):
+        naive = getattr(values.dtype, "tz", None) is None
+        return "date" if naive and bool((values.dropna().dt.normalize() == values.dropna()).all()) else "timestamp"
+    inferred = pd.api.types.infer_dtype(values, skipna=True)
+    return {"datetime": "timestamp"}.get(inferred, inferred)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.frame import logical_type
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.contract.reference import Bins
 from trainworthy.lifecycle.errors import DatasetError

@@ -1,4 +1,9 @@
-"""contract.yaml read: the contract, or everything that is wrong with it."""
+"""contract.yaml read: the contract, or everything that is wrong with it.
+
+Columns whose values are files: `file` says of which kind, `size` of which size, in a column's customProperties.
+
+A value is the file's path below the dataset's folder, with `/`, and begins with `files/`.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,12 @@ from pydantic import ValidationError
 from trainworthy.lifecycle.contract import rules as compiler
 from trainworthy.lifecycle.contract.availability import PREDICTION, is_known_instant
 from trainworthy.lifecycle.contract.completed import completed_rules
-from trainworthy.lifecycle.contract.file_column import file_problems
 from trainworthy.lifecycle.contract.freshness import freshness
 from trainworthy.lifecycle.contract.model import Column, Contract, Label, LabelType, Role
 from trainworthy.lifecycle.contract.odcs import HOW_TO, Document, custom_properties, read_document, where
 from trainworthy.lifecycle.contract.rule import NO_ROW, LogicalType, Rule, make_rule
 from trainworthy.lifecycle.errors import Problem, UseCaseError, did_you_mean
+from trainworthy.lifecycle.files.kind import FileKind
 
 _COLUMN_PROPERTIES = (
     "role", "unit", "availableAt", "reviewed", "sensitive", "allowedDrift", "decidesLabel", "file", "size",
@@ -268,3 +273,49 @@ def _names_pattern(names: Sequence[str], separator: str) -> str:
     name, between = "|".join(map(re.escape, names)), re.escape(separator)
     again = rf"(?:.*{between})?({name}){between}(?:.*{between})?\1(?:{between}|\Z)"
     return rf"(?s)\A(?!{again})(?:(?:{name})(?:{between}(?:{name}))*)?\Z"
+
+
+FILE_ROLES = ("feature", "target", "other")
+_MOST_AXES = 8
+
+
+def file_problems(item: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with a column's `file` and `size`; nothing if it has neither."""
+    name, kind, size = item["name"], values.get("file"), values.get("size")
+    if "file" not in values:
+        if "size" in values:
+            yield Problem(where(name, "size"), "is the size of a file, and the column names none", _add_file(), size)
+        return
+    known = get_args(FileKind)
+    if kind not in known:
+        fix = did_you_mean(kind, known) if isinstance(kind, str) else f"write one of {', '.join(known)}"
+        yield Problem(where(name, "file"), "unknown kind of file", fix, kind)
+        return
+    if item.get("logicalType") != "string":
+        fix = "write logicalType: string; the column holds each file's path"
+        yield Problem(where(name, "file"), "a file is named by a text", fix, item.get("logicalType"))
+    if values.get("role", "feature") not in FILE_ROLES:
+        yield Problem(
+            where(name, "role"), "a file can't have this role", "write feature, target or other", values["role"]
+        )
+    if "allowedDrift" in values:
+        fix = "remove it: drift looks at the values of columns, and paths are none"
+        yield Problem(where(name, "allowedDrift"), "can't be judged of a file", fix, values["allowedDrift"])
+    if "size" in values:
+        yield from _size_problems(name, str(kind), size)
+
+
+def _size_problems(name: str, kind: str, size: Any) -> Iterator[Problem]:
+    place = where(name, "size")
+    if kind == "text":
+        yield Problem(place, "a text has no size", "remove it", size)
+        return
+    whole = isinstance(size, list) and size and all(type(side) is int and side > 0 for side in size)
+    axes = (1, _MOST_AXES) if kind == "array" else (2, 2)
+    if not whole or not axes[0] <= len(size) <= axes[1]:
+        form = "the array's shape, for example [128, 3]" if kind == "array" else "[height, width] in pixels"
+        yield Problem(place, "is no size", f"write {form}, whole numbers above 0", size)
+
+
+def _add_file() -> str:
+    return f"add {{property: file, value: {' | '.join(get_args(FileKind))}}}, or remove size"

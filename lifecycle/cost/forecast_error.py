@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.cost.duration import measured_step
-from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.cost.duration import HIGH, LOW, measured_step
 from trainworthy.lifecycle.protocol.records import STAGES, Forecast, PreflightReport, StageReport
 from trainworthy.lifecycle.spec.frozen import Frozen
 

@@ -1,4 +1,7 @@
-"""What a step uses: wall, CPU and GPU seconds of this process and its ended children, and USD."""
+"""What a step uses: wall, CPU and GPU seconds of this process and its ended children, and USD.
+
+Energy that this machine has used, where it has a meter that may be read.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import resource
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from trainworthy.lifecycle.cost.prices import Sku
 from trainworthy.lifecycle.protocol.records import Cost
@@ -67,3 +71,21 @@ class Meter:
 def _cpu_seconds() -> float:
     usages = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
     return _workers_seconds + sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+# Intel's and AMD's running average power limit; packages only, since their parts are counted within them.
+METERS = Path("/sys/class/powercap")
+
+
+def joules(meters: Path = METERS) -> float | None:
+    """Joules since some moment in the past, of all processor packages; None where nothing can be read.
+
+    A counter starts again after hours; a difference across that moment is negative and no measurement.
+    """
+    packages = [path for path in sorted(meters.glob("*-rapl:*")) if path.name.count(":") == 1]
+    try:
+        readings = [int((path / "energy_uj").read_text()) for path in packages]
+    except (OSError, ValueError):
+        # Only root may read it on many machines.
+        return None
+    return sum(readings) / 1e6 if readings else None

@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from trainworthy.lifecycle.cost.interval import HIGH, LOW
+from trainworthy.lifecycle.cost.duration import HIGH, LOW
 from trainworthy.lifecycle.gates.learned_check import TRAINED_BEFORE
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.protocol.checks import CheckResult

@@ -6,8 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from trainworthy.lifecycle.gates.curve_parts import PART_ROWS, curve_parts
-from trainworthy.lifecycle.gates.learned_check import beyond_linear_check, learned_check
+from trainworthy.lifecycle.gates.learned_check import PART_ROWS, beyond_linear_check, curve_parts, learned_check
 from trainworthy.lifecycle.gates.own_trainer import TELL, trainer_check, unseen
 from trainworthy.lifecycle.gates.stage_words import fix_of
 from trainworthy.lifecycle.plan import MIN_STEPS

@@ -27,11 +27,10 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print a line for each part, and what is wrong with it; 1 if anything is."""
-    from trainworthy.pipeline.check import check_use_case, parts_text
-    from trainworthy.pipeline.mend import mend
+    from trainworthy.pipeline.check import check_use_case, parts_text, write_missing_task
 
     if parsed.mend:
-        print(mend(parsed.use_case))
+        print(write_missing_task(parsed.use_case))
     started = time.perf_counter()
     parts = check_use_case(parsed.use_case)
     print(parts_text(parsed.use_case, parts, time.perf_counter() - started))

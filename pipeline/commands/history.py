@@ -16,7 +16,7 @@ def add(commands: Subparsers) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the history."""
-    from trainworthy.pipeline.history import history_text
+    from trainworthy.pipeline.show import history_text
 
     print(history_text(parsed.use_case))
     return 0

@@ -3,6 +3,8 @@
 The generated dataset.py itself reads the rows, so that what is inferred is what will be built. DVC builds and keeps
 version v1 from a temporary project of one stage; only then files are copied into the user's project, and taken away
 again if one of them can't be written.
+
+Example rows for a use case without data: 120 days of orders, and whether each came back.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.contract.draft import ColumnDraft
 from trainworthy.lifecycle.cost.prices import load_prices
@@ -22,7 +25,6 @@ from trainworthy.lifecycle.files.versions import add_version
 from trainworthy.lifecycle.spec.task import KindName
 from trainworthy.lifecycle.storage.state import StateFolder
 from trainworthy.lifecycle.use_case import load_use_case
-from trainworthy.pipeline.scaffold import example
 from trainworthy.pipeline.scaffold.found import PARAMETERS, Found, place_part
 from trainworthy.pipeline.scaffold.found_files import find_files
 from trainworthy.pipeline.scaffold.found_table import find_out
@@ -32,6 +34,9 @@ from trainworthy.pipeline.scaffold.stage_text import project_stages
 from trainworthy.pipeline.scaffold.windows import Windows
 from trainworthy.resources.dvc import DatasetStore
 from trainworthy.resources.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -105,8 +110,40 @@ def _with_source(request: Request, work: Path) -> tuple[Request, Path]:
     if request.data is not None:
         return request, request.data
     path = work / "example.parquet"
-    example.example_rows().to_parquet(path, index=False)
-    named = dataclasses.replace(
-        request, target=example.TARGET, time=example.TIME, keys=example.KEYS, positive=example.POSITIVE
-    )
+    example_rows().to_parquet(path, index=False)
+    named = dataclasses.replace(request, target=TARGET, time=TIME, keys=KEYS, positive=POSITIVE)
     return named, path
+
+
+TARGET, POSITIVE, TIME, KEYS = "returned", "yes", "ordered_at", ("order_id",)
+DAYS, ORDERS_A_DAY = 120, 80
+
+
+def example_rows() -> pd.DataFrame:
+    """A number with nulls, a whole number, two texts, a boolean; the label depends on some of them, with noise."""
+    import numpy as np
+    import pandas as pd
+
+    generator = np.random.default_rng(0)
+    rows = DAYS * ORDERS_A_DAY
+    price = generator.lognormal(3.5, 0.6, rows).round(2)
+    items = generator.integers(1, 6, rows)
+    channel = generator.choice(["app", "shop", "web"], rows, p=[0.4, 0.2, 0.4])
+    size = generator.choice(["S", "M", "L", "XL"], rows)
+    gift = generator.random(rows) < 0.15
+    rating = generator.normal(4, 0.7, rows).clip(1, 5).round(1)
+    logit = 0.8 * np.log(price) - 3.2 + 0.5 * (channel == "web") - 0.8 * gift - 0.7 * (rating - 4)
+    minutes = np.repeat(np.arange(DAYS), ORDERS_A_DAY) * 1440 + np.tile(np.arange(ORDERS_A_DAY) * 15 + 120, DAYS)
+    return pd.DataFrame(
+        {
+            "order_id": np.arange(1, rows + 1),
+            "ordered_at": pd.Timestamp("2024-01-01", tz="UTC") + pd.to_timedelta(minutes, unit="min"),
+            "price": price,
+            "items": items,
+            "channel": channel,
+            "size": size,
+            "gift": gift,
+            "rating": np.where(generator.random(rows) < 0.1, np.nan, rating),
+            "returned": np.where(generator.random(rows) < 1 / (1 + np.exp(-logit)), "yes", "no"),
+        }
+    )

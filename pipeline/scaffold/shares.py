@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.contract.model import Label
 from trainworthy.lifecycle.data.snapshot import with_label
-from trainworthy.lifecycle.data.split.by_group import split_by_group
-from trainworthy.lifecycle.data.split.by_hash import split_by_hash
 from trainworthy.lifecycle.data.split.by_stratum import split_by_stratum
 from trainworthy.lifecycle.data.split.check import splits_check
+from trainworthy.lifecycle.data.split.hashing import split_by_group, split_by_hash
 from trainworthy.lifecycle.errors import DatasetError, Problem
 from trainworthy.lifecycle.spec.split import GroupSplit, HashSplit, Shares, StratifiedSplit
 from trainworthy.pipeline.scaffold.windows import LEAST_ROWS, OCCUR, Windows, too_few, windows_of

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainworthy.lifecycle.drift.days import measure_days
-from trainworthy.lifecycle.drift.history import history_check
+from trainworthy.lifecycle.drift.history import history_check, measure_days
 from trainworthy.lifecycle.protocol.records import DatasetVersion
 from trainworthy.lifecycle.storage.metrics import VersionMetrics
 

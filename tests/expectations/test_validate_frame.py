@@ -8,7 +8,7 @@ import pytest
 
 from trainworthy.expectations import validate as great_expectations
 from trainworthy.lifecycle.contract import fused
-from trainworthy.lifecycle.contract.logical_type import logical_type
+from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.result import contract_check
 from trainworthy.lifecycle.contract.rules import compile_rules, primary_key

@@ -5,9 +5,8 @@ import polars as pl
 import pytest
 
 from trainworthy.lifecycle.contract.model import Label
-from trainworthy.lifecycle.data.added_rows import shifts
-from trainworthy.lifecycle.data.changed_rows import changed_rows
 from trainworthy.lifecycle.data.difference import VersionFiles, compare
+from trainworthy.lifecycle.data.row_differences import changed_rows, shifts
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.files.content import content_hash
 

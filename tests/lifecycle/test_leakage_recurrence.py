@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import leakage as tables
-from trainworthy.lifecycle.leakage.recurrence import GROWTH, PARTS, Views, by_nature, known_rows, parts_of
+from trainworthy.lifecycle.leakage.duplicates import GROWTH, PARTS, Views, by_nature, known_rows, parts_of
 from trainworthy.lifecycle.protocol.leak import Leak
 
 ROWS, FIRST_HELD = 12_000, 8_400

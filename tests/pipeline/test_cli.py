@@ -173,7 +173,7 @@ def test_cli_history_of_a_trained_use_case_is_read_without_mlflow(trained):
     assert done.code == 0, done.out
     assert "version 1  toy_rows@v1  promote" in done.out.splitlines()[-1]
     imported = {line.rpartition("|")[2].strip() for line in done.out.splitlines() if "|" in line}
-    assert "trainworthy.pipeline.history" in imported
+    assert "trainworthy.pipeline.show" in imported
     assert not {"mlflow", "dagster", "torch", "pandas"} & imported
 
 

@@ -15,7 +15,7 @@ from trainworthy.lifecycle.tasks.regression import Regression
 from trainworthy.lifecycle.use_case import load_use_case
 from trainworthy.pipeline.cli import main
 from trainworthy.pipeline.commands import new as new_command
-from trainworthy.pipeline.scaffold.judged import rounded
+from trainworthy.pipeline.scaffold.project import rounded
 from trainworthy.pipeline.scaffold.roles import least_alone_auc
 
 ROWS = len(table())

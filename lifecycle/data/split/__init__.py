@@ -1,16 +1,14 @@
-"""Where each row goes: one file a kind of split, one way in, and the check of what came out."""
+"""Where each row goes: by time, by a hash or by stratum; one way in, and the check of what came out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
 from trainworthy.lifecycle.contract.model import Contract
-from trainworthy.lifecycle.data.split.by_group import split_by_group
-from trainworthy.lifecycle.data.split.by_hash import split_by_hash
 from trainworthy.lifecycle.data.split.by_stratum import split_by_stratum
-from trainworthy.lifecycle.data.split.by_time import split_by_time
-from trainworthy.lifecycle.data.split.by_time_and_group import split_by_time_and_group
+from trainworthy.lifecycle.data.split.by_time import split_by_time, split_by_time_and_group
 from trainworthy.lifecycle.data.split.check import splits_check
+from trainworthy.lifecycle.data.split.hashing import split_by_group, split_by_hash
 from trainworthy.lifecycle.data.split.overlap import disjoint_columns
 from trainworthy.lifecycle.spec.split import (
     SPLITS,

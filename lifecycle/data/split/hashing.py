@@ -5,6 +5,10 @@ a time with a zone as its instant. So a column that a later file holds as floats
 elsewhere, keeps its hashes. Integers go through the finalizer of SplitMix64 (Steele, Lea & Flood 2014), texts through
 pandas' SipHash-2-4 of their UTF-8 under a fixed key. tests/lifecycle/split holds fixed vectors: changed hashes would
 move rows between training and benchmark in silence.
+
+Splits by group: whole groups lie in one split each, by a salted hash of the group's value.
+
+Splits by hash: each row by a salted hash of its key, so that a row stays where it is as others are added.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.errors import DatasetError
-from trainworthy.lifecycle.spec.split import Shares
+from trainworthy.lifecycle.spec.split import SPLITS, GroupSplit, HashSplit, Shares
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,3 +131,15 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
+
+
+def split_by_group(rows: pd.DataFrame, spec: GroupSplit) -> dict[str, pd.DataFrame]:
+    """Rows of each split. The shares are of the groups: groups of many rows make the rows' shares differ."""
+    split = split_of_hash(deciding_hashes(rows, (spec.group,), spec.salt), spec.shares)
+    return {name: rows[split == name] for name in SPLITS}
+
+
+def split_by_hash(rows: pd.DataFrame, spec: HashSplit, primary_key: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Rows of each split, by the hash of spec.columns, or of the primary key where none are named."""
+    split = split_of_hash(deciding_hashes(rows, spec.columns or tuple(primary_key), spec.salt), spec.shares)
+    return {name: rows[split == name] for name in SPLITS}

@@ -12,8 +12,7 @@ from trainworthy.expectations.validate import validate_frame
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
-from trainworthy.lifecycle.contract.sample import FIT_ROWS, ROWS, sample_rows
-from trainworthy.lifecycle.contract.sample_text import text_like
+from trainworthy.lifecycle.contract.sample import FIT_ROWS, ROWS, sample_rows, text_like
 
 ROOT = Path(__file__).parents[3]
 CONTRACTS = {"toy": ROOT / "tests" / "toy" / "use_cases" / "toy", "flights": ROOT / "use_cases" / "flight_delays"}

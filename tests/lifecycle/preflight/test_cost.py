@@ -3,7 +3,7 @@ from datetime import date
 import pytest
 
 from trainworthy.lifecycle.cost.duration import forecast_of
-from trainworthy.lifecycle.cost.energy import joules
+from trainworthy.lifecycle.cost.meter import joules
 from trainworthy.lifecycle.cost.prices import Prices, Sku
 from trainworthy.lifecycle.cost.skus import KERNEL_SECONDS, Work, advice, costs, fastest_update
 from trainworthy.lifecycle.errors import PriceError

@@ -4,7 +4,7 @@ import pytest
 import toy_jobs
 from pydantic import ValidationError
 
-from trainworthy.lifecycle.cost.remaining import remaining_cost
+from trainworthy.lifecycle.cost.duration import remaining_cost
 from trainworthy.lifecycle.engine.train import run_stage
 from trainworthy.lifecycle.error_causes import PreemptedError
 from trainworthy.lifecycle.gates.seeds import (

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import rows_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Check, Found

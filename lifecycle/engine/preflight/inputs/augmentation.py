@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainworthy.lifecycle.engine.preflight.inputs.probe import MOST_ROWS, rows_of, step_generator
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import MOST_ROWS, rows_of, step_generator
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows

@@ -20,7 +20,7 @@ from trainworthy.lifecycle.engine.preflight.inputs import (
     labels,
     pairs,
 )
-from trainworthy.lifecycle.engine.preflight.inputs.probe import MOST_ROWS, row_losses, rows_of, step_generator
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import MOST_ROWS, row_losses, rows_of, step_generator
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.engine.training.state import TrainData

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from trainworthy.lifecycle.engine.preflight.inputs.probe import probe_rows, row_losses, rows_of, step_generator
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import probe_rows, row_losses, rows_of, step_generator
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of

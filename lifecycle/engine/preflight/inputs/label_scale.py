@@ -7,8 +7,7 @@ import math
 import torch
 
 from trainworthy.lifecycle.engine.outputs.leaves import flat
-from trainworthy.lifecycle.engine.preflight.inputs.asked import ROWS, ask
-from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import ROWS, ask, rows_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of

@@ -9,8 +9,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.preflight.inputs.asked import Asked, ask, class_count, extreme_rows, is_used, shown
-from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import (
+    Asked,
+    ask,
+    class_count,
+    extreme_rows,
+    is_used,
+    rows_of,
+    shown,
+)
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.confined import is_confined
 from trainworthy.lifecycle.gates.catalogue import check_of

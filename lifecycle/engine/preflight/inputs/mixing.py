@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.preflight.inputs.augmentation import augmented
-from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import rows_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from trainworthy.lifecycle.engine.preflight.inputs.augmentation import augmented
+from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import rows_of
 from trainworthy.lifecycle.engine.preflight.inputs.mixing import (
     ROWS,
     STEPS,
@@ -24,7 +25,6 @@ from trainworthy.lifecycle.engine.preflight.inputs.mixing import (
     mixes_rows,
     other_targets,
 )
-from trainworthy.lifecycle.engine.preflight.inputs.probe import rows_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.catalogue import check_of

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from trainworthy.lifecycle.cost.energy import joules
+from trainworthy.lifecycle.cost.meter import joules
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.checkpoints.writer import Writer
 from trainworthy.lifecycle.engine.training.loop import backward, train_step

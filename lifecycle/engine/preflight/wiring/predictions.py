@@ -1,12 +1,8 @@
 """Does predict mean what the loss means? It is handed the outputs that the loss likes best, without the network.
 
-Of classes here, of several labels a row in labels.py, of numbers in numbers.py.
-
-Does predict mean what the loss means, where a row has any number of labels? Asked at the outputs it likes best.
-
-A softmax over the labels is told by what it does, wherever it stands: in predict its probabilities add up to 1 in rows
-of no label and of several too; in the loss nothing changes when all outputs of a row are raised alike, so that nothing
-says how probable any of them is.
+Of classes and of several labels a row; of numbers in numbers.py. A softmax over the labels is told by what it does,
+wherever it stands: in predict its probabilities add up to 1 in rows of no label and of several too; in the loss nothing
+changes when all outputs of a row are raised alike, so that nothing says how probable any of them is.
 """
 
 from __future__ import annotations
