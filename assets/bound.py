@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainworthy.assets.contract import judged_contract
 from trainworthy.assets.step_run import StepRun
-from trainworthy.lifecycle.evaluation.apart import seen_tags
+from trainworthy.lifecycle.evaluation.disjoint import seen_tags
 from trainworthy.lifecycle.leakage.unreviewed import NAME as REVIEWED
 from trainworthy.lifecycle.promotion.earlier import open_checks
 from trainworthy.lifecycle.protocol.checks import CheckResult

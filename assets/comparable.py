@@ -8,7 +8,7 @@ from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_kind
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import ChampionError, TrainworthyError
-from trainworthy.lifecycle.evaluation.apart import champion_apart
+from trainworthy.lifecycle.evaluation.disjoint import champion_apart
 from trainworthy.lifecycle.files.versions import read_versions
 from trainworthy.lifecycle.promotion import log
 from trainworthy.lifecycle.promotion.decide import check_first_model

@@ -10,8 +10,8 @@ from trainworthy.assets.step import Outcome
 from trainworthy.assets.step_run import StepRun
 from trainworthy.assets.training import job_base
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.evaluation.apart import candidate_apart
 from trainworthy.lifecycle.evaluation.comparison import metric_columns
+from trainworthy.lifecycle.evaluation.disjoint import candidate_apart
 from trainworthy.lifecycle.evaluation.evaluate import evaluate
 from trainworthy.lifecycle.evaluation.prediction_drift import prediction_drift_check
 from trainworthy.lifecycle.identity import sha256_file

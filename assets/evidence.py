@@ -11,7 +11,7 @@ from trainworthy.assets.training import job_base, job_kind, train_job
 from trainworthy.lifecycle.artifact import artifact_kind
 from trainworthy.lifecycle.errors import ChampionError, WorkerError
 from trainworthy.lifecycle.evaluation.comparison import comparison, metric_columns
-from trainworthy.lifecycle.evaluation.window import NAME as WINDOW
+from trainworthy.lifecycle.evaluation.disjoint import NAME as WINDOW
 from trainworthy.lifecycle.failure import EXIT_BAD_INPUT, EXIT_INTERNAL
 from trainworthy.lifecycle.golden import largest_difference
 from trainworthy.lifecycle.promotion.controls import ANSWER_TOLERANCE

@@ -25,7 +25,7 @@ def checked_contract(
     state: StateFolder, use_case: str, dataset: str, engine: Engine, folder: Path, contract: Contract
 ) -> CheckResult:
     """The check `contract` of a dataset's files; all failing rows lie below validation/<use case>/<dataset's hash>."""
-    from trainworthy.lifecycle.contract.failing import write_failing_rows
+    from trainworthy.lifecycle.contract.failing_rows import write_failing_rows
 
     chosen = chosen_engine(engine)
     results = validator(chosen)(folder, contract)

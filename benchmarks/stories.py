@@ -33,7 +33,7 @@ from trainworthy.lifecycle.data.snapshot import with_label
 from trainworthy.lifecycle.data.split import split_rows, splits_check
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.evaluation.comparison import paired_gain
-from trainworthy.lifecycle.evaluation.window import window_check
+from trainworthy.lifecycle.evaluation.disjoint import window_check
 from trainworthy.lifecycle.files.content import combined, content_hash
 from trainworthy.lifecycle.files.versions import refuse_changes
 from trainworthy.lifecycle.leakage.battery import follows_time

@@ -111,7 +111,7 @@ def _great_expectations(folder: Path, contract: Contract) -> int:
 
 def _failing_rows(folder: Path, contract: Contract) -> int:
     """The second pass alone: all rows of two rules that a third of the rows break, written to files."""
-    from trainworthy.lifecycle.contract.failing import write_failing_rows
+    from trainworthy.lifecycle.contract.failing_rows import write_failing_rows
     from trainworthy.lifecycle.contract.result import RuleResult
     from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
 

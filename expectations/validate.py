@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.expectations.frames import read_frame
 from trainworthy.expectations.imported import import_great_expectations
 from trainworthy.expectations.suite import Group, expectations, groups
-from trainworthy.lifecycle.contract.failing import is_withheld, named_rows
+from trainworthy.lifecycle.contract.failing_rows import is_withheld, named_rows
 from trainworthy.lifecycle.contract.frame import as_files
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.result import RuleResult, could_not, counted, of_type
 from trainworthy.lifecycle.contract.rule import Rule, surplus
 from trainworthy.lifecycle.contract.table import Table, read_table, unjudged_because
-from trainworthy.lifecycle.contract.unlisted import with_unlisted
+from trainworthy.lifecycle.contract.unexpected_values import with_unlisted
 from trainworthy.lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:

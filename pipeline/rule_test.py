@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainworthy.lifecycle.contract.fused import validate_frame
+from trainworthy.lifecycle.contract.mutation_test import Claim, Trial, fix_of, try_rules
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.sample import sample_rows
-from trainworthy.lifecycle.contract.trial import Claim, Trial, fix_of, try_rules
 from trainworthy.lifecycle.errors import DatasetError
 from trainworthy.lifecycle.files.few_rows import few_rows
 from trainworthy.lifecycle.files.materialised import files_folder, intact

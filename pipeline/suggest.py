@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from trainworthy.lifecycle.contract.draft import ColumnDraft, contract_text, draft_contract
 from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Label
-from trainworthy.lifecycle.contract.observed import naming_columns
+from trainworthy.lifecycle.contract.profile import naming_columns
 from trainworthy.lifecycle.contract.read import contract_problems
 from trainworthy.lifecycle.contract.rule import LogicalType
 from trainworthy.lifecycle.data.files import read_columns

@@ -21,7 +21,7 @@ import yaml
 
 from trainworthy.lifecycle.contract.frame import logical_type
 from trainworthy.lifecycle.contract.model import Label, Role
-from trainworthy.lifecycle.contract.observed import null_groups, ordered_pairs, text_pattern
+from trainworthy.lifecycle.contract.profile import null_groups, ordered_pairs, text_pattern
 from trainworthy.lifecycle.contract.quality import ENGINE
 from trainworthy.lifecycle.files.kind import FileKind
 from trainworthy.lifecycle.spec.frozen import Frozen

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.contract.batches import batches
-from trainworthy.lifecycle.contract.failing import with_failing_rows
+from trainworthy.lifecycle.contract.failing_rows import with_failing_rows
 from trainworthy.lifecycle.contract.frame import as_files
 from trainworthy.lifecycle.contract.fused_masks import tally
 from trainworthy.lifecycle.contract.fused_unique import duplicates, hashes, repeated, rows_of
@@ -19,7 +19,7 @@ from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.contract.result import RuleResult, could_not, counted, of_type
 from trainworthy.lifecycle.contract.rule import Rule
 from trainworthy.lifecycle.contract.table import Table, read_table, type_held, unjudged_because
-from trainworthy.lifecycle.contract.unlisted import with_unlisted
+from trainworthy.lifecycle.contract.unexpected_values import with_unlisted
 from trainworthy.lifecycle.errors import DatasetError
 
 if TYPE_CHECKING:

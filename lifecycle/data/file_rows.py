@@ -127,7 +127,7 @@ def _named(rows: pd.DataFrame, wrong: Sequence[str | None], column: Column, key:
     """The first rows whose file can't be used, by key; the path of a sensitive column is not told."""
     import polars as pl
 
-    from trainworthy.lifecycle.contract.failing import plain_rows
+    from trainworthy.lifecycle.contract.failing_rows import plain_rows
 
     places = [place for place, one in enumerate(wrong) if one is not None][:NAMED_ROWS]
     if not places:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainworthy.lifecycle.drift.blocks import margin, source
+from trainworthy.lifecycle.drift.block_null import margin, source
 from trainworthy.lifecycle.drift.columns import Categories
 from trainworthy.lifecycle.drift.shift import NEW_FLOOR, Shift, lengths, listed
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS

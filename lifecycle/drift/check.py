@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.distances import jensen_shannon, psi, shares, volume_change
-from trainworthy.lifecycle.drift.axis import Axis, axis_of
-from trainworthy.lifecycle.drift.blocks import MINIMUM_BLOCKS, judge, running_total
+from trainworthy.lifecycle.drift.block_null import MINIMUM_BLOCKS, judge, running_total
 from trainworthy.lifecycle.drift.categories import CODE_LIST
 from trainworthy.lifecycle.drift.columns import Categories, Reader
 from trainworthy.lifecycle.drift.detect import column_findings
 from trainworthy.lifecycle.drift.shift import Shift, listed
+from trainworthy.lifecycle.drift.time_axis import Axis, axis_of
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS, CheckResult
 from trainworthy.lifecycle.spec.split import SplitSpec
 

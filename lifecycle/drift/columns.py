@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.drift.axis import Axis
-from trainworthy.lifecycle.drift.blocks import running_total
+from trainworthy.lifecycle.drift.block_null import running_total
+from trainworthy.lifecycle.drift.time_axis import Axis
 from trainworthy.lifecycle.files.few_rows import evenly_spread
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trainworthy.lifecycle.contract.model import Column
 from trainworthy.lifecycle.distances import jensen_shannon, null_change, psi, shares
-from trainworthy.lifecycle.drift.blocks import Judged, judge
+from trainworthy.lifecycle.drift.block_null import Judged, judge
 from trainworthy.lifecycle.drift.categories import recoded
 from trainworthy.lifecycle.drift.columns import Categories, Numbers
 from trainworthy.lifecycle.drift.shift import (

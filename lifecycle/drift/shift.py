@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainworthy.lifecycle.drift.axis import Axis
-from trainworthy.lifecycle.drift.blocks import Judged
+from trainworthy.lifecycle.drift.block_null import Judged
+from trainworthy.lifecycle.drift.time_axis import Axis
 from trainworthy.lifecycle.spec.frozen import Frozen
 
 # PSI: 0.1 is the usual "moderate". Nulls: a day without weather is one in 30, and one in 7.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.distances import greatest_gain, shares
-from trainworthy.lifecycle.drift.blocks import judge, running_total
+from trainworthy.lifecycle.drift.block_null import judge, running_total
 from trainworthy.lifecycle.drift.columns import Numbers, bucket_of
 from trainworthy.lifecycle.drift.shift import CLIP_FLOOR, PILE_FLOOR, Shift, lengths, named, of_judged
 from trainworthy.lifecycle.protocol.checks import FEWEST_ROWS

@@ -12,9 +12,9 @@ from torch import nn
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.training.prepare import seed_everything
 from trainworthy.lifecycle.leakage.battery import follows_time
-from trainworthy.lifecycle.leakage.own_rows import FILES, own_rows
-from trainworthy.lifecycle.leakage.rows_apart import FAMILY as APART
-from trainworthy.lifecycle.leakage.rows_apart import rows_apart
+from trainworthy.lifecycle.leakage.preprocessing_leak import FILES, own_rows
+from trainworthy.lifecycle.leakage.row_independence import FAMILY as APART
+from trainworthy.lifecycle.leakage.row_independence import rows_apart
 from trainworthy.lifecycle.leakage.split_gap import FAMILY as GAP
 from trainworthy.lifecycle.leakage.split_gap import split_gap
 from trainworthy.lifecycle.protocol.jobs import PreflightJob

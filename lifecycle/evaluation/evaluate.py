@@ -48,7 +48,7 @@ def evaluate(
     `predictions` has the columns row (unique), group, label, the statistics (tasks/kind.py) of candidate,
     of the spec's baselines, of champion if there is one, weight if the rows have one, figures of own metrics
     (tasks/own.py), and slice_column of its slices;
-    `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (apart.py). Invalid
+    `benchmark_rows` is how many rows the benchmark has. `window` is the check benchmark_window (disjoint.py). Invalid
     input is told by the checks predictions and groups, not raised.
     """
     named = [name for name in (CHAMPION,) if set(statistic_columns(kind, name)) <= set(predictions.columns)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.leakage.cells import Cells, cells_of, read_labelled
+from trainworthy.lifecycle.leakage.binning import Cells, cells_of, read_labelled
 from trainworthy.lifecycle.leakage.differences import differences
 from trainworthy.lifecycle.leakage.duplicates import duplicates, near_duplicates
 from trainworthy.lifecycle.leakage.entities import entity_overlap
@@ -15,8 +15,8 @@ from trainworthy.lifecycle.leakage.equal_files import equal_files, file_features
 from trainworthy.lifecycle.leakage.label_window import label_window
 from trainworthy.lifecycle.leakage.later_times import later_times
 from trainworthy.lifecycle.leakage.null_mask import null_mask
-from trainworthy.lifecycle.leakage.power import shortage
 from trainworthy.lifecycle.leakage.row_order import row_order
+from trainworthy.lifecycle.leakage.separability import shortage
 from trainworthy.lifecycle.leakage.single_feature import single_feature
 from trainworthy.lifecycle.protocol.checks import CheckResult
 from trainworthy.lifecycle.protocol.leak import Leak, leakage_check

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.files.few_rows import evenly_spread
-from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows, as_numbers, cells_of
-from trainworthy.lifecycle.leakage.power import power_over_events
+from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, as_numbers, cells_of
+from trainworthy.lifecycle.leakage.separability import power_over_events
 from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:

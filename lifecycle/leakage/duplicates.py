@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.days import day_of, days_of
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.leakage.cells import HELD_SPLITS, Cells, LabelledRows
+from trainworthy.lifecycle.leakage.binning import HELD_SPLITS, Cells, LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:

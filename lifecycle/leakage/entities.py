@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.leakage.cells import HELD_SPLITS
+from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "entity_overlap"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.contract.model import Contract
 from trainworthy.lifecycle.data.file_rows import sha_column
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.leakage.cells import HELD_SPLITS
+from trainworthy.lifecycle.leakage.binning import HELD_SPLITS
 from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows
+from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "null_mask"

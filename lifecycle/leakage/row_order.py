@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.leakage.cells import LabelledRows
+from trainworthy.lifecycle.leakage.binning import LabelledRows
 from trainworthy.lifecycle.protocol.leak import Leak
 
 if TYPE_CHECKING:

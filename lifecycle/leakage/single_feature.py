@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows, values_of
-from trainworthy.lifecycle.leakage.power import Power, power_over_events
+from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, values_of
+from trainworthy.lifecycle.leakage.separability import Power, power_over_events
 from trainworthy.lifecycle.protocol.leak import Leak
 
 FAMILY = "single_feature"

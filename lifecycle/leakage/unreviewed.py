@@ -4,7 +4,7 @@ When a value is known can't be seen in rows, and a drafted contract only guesses
 model may stay one. Where such inputs carry most of what the model knows, a good score says nothing yet: it may be made
 of what is known only after the outcome. The same holds for a score that is too good, whatever share they have of it:
 
-- near the ceiling: the score decides the label as a copy of it would (leakage/power.py has the limit);
+- near the ceiling: the score decides the label as a copy of it would (leakage/separability.py has the limit);
 - beyond what the inputs tell one by one. If inputs added up what each tells of the label, their squared
   discriminabilities (d' = sqrt(2) * probit(AUC)) would add up, which holds for normal scores that are independent
   within a label; redundant inputs reach less. Twice that sum is reached by inputs that only together spell the label
@@ -126,8 +126,8 @@ def alone_aucs(
     """
     import numpy as np
 
-    from trainworthy.lifecycle.leakage.cells import cells_of
-    from trainworthy.lifecycle.leakage.power import power
+    from trainworthy.lifecycle.leakage.binning import cells_of
+    from trainworthy.lifecycle.leakage.separability import power
 
     labels, held = training[label].to_numpy(np.int64), validation[label].to_numpy(np.int64)
     scored = np.ones(len(held), dtype=bool)

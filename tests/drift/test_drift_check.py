@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from frames import FEATURES, SPLIT, contract, newest, shop_rows, written
 
-from trainworthy.lifecycle.drift.axis import Axis
 from trainworthy.lifecycle.drift.categories import recoded
 from trainworthy.lifecycle.drift.check import drift_check
 from trainworthy.lifecycle.drift.columns import Categories
+from trainworthy.lifecycle.drift.time_axis import Axis
 from trainworthy.lifecycle.spec.split import GroupSplit, Shares
 
 ROWS = shop_rows()

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.data.split import SPLITS
-from trainworthy.lifecycle.evaluation.apart import candidate_apart, champion_apart, seen_tags
+from trainworthy.lifecycle.evaluation.disjoint import candidate_apart, champion_apart, seen_tags
 from trainworthy.lifecycle.protocol.records import Snapshot, Split
 from trainworthy.lifecycle.spec.split import SplitSpec
 

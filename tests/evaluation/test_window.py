@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from trainworthy.lifecycle.data.split import split_by_time
-from trainworthy.lifecycle.evaluation.window import window_check
+from trainworthy.lifecycle.evaluation.disjoint import window_check
 from trainworthy.lifecycle.spec.split import TimeSplit
 
 ENDS = {"training": "2013-08-30 22:00:00+00:00", "calibration": "2013-09-29T22:00:00"}

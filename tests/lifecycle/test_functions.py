@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import toy_jobs
 
+from trainworthy.lifecycle.engine.preflight.function_trials import FIXES
 from trainworthy.lifecycle.engine.preflight.functions import try_functions
-from trainworthy.lifecycle.engine.preflight.trials import FIXES
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob, Rows
 from trainworthy.lifecycle.protocol.results import FunctionsResult, TriedFunction
 from trainworthy.lifecycle.worker import read_result

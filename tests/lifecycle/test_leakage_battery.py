@@ -8,7 +8,7 @@ from benchmarks import leakage as tables
 from trainworthy.lifecycle.contract.model import Column, Contract
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.leakage.battery import leakage_findings
-from trainworthy.lifecycle.leakage.cells import cells_of
+from trainworthy.lifecycle.leakage.binning import cells_of
 from trainworthy.lifecycle.leakage.duplicates import duplicates
 from trainworthy.lifecycle.leakage.entities import entity_overlap
 from trainworthy.lifecycle.leakage.label_window import label_window

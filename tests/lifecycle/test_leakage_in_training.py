@@ -13,7 +13,7 @@ import toy_jobs
 from trainworthy.lifecycle.engine import leakage
 from trainworthy.lifecycle.engine.leakage import leakage_in_training
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
-from trainworthy.lifecycle.leakage import own_rows
+from trainworthy.lifecycle.leakage import preprocessing_leak
 from trainworthy.lifecycle.leakage.split_gap import split_gap
 from trainworthy.lifecycle.protocol.leak import Leak
 
@@ -56,7 +56,7 @@ def test_leakage_in_training_rows_read_beyond_the_given_ones_fail(splits, tmp_pa
 def another_process_reading(path: Path, monkeypatch):
     """Opens the file while files are watched, as a validation that reads a table in batches; the kernel does not tell
     by whom. Asked each time, since one that reads over and over gets no core in time on a busy machine."""
-    watched_files = own_rows.watched_files
+    watched_files = preprocessing_leak.watched_files
     code = f"import sys\nfor line in sys.stdin: open({str(path)!r}).close(); print(flush=True)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -71,7 +71,7 @@ def another_process_reading(path: Path, monkeypatch):
                 answered.readline()
                 yield watch
 
-        monkeypatch.setattr(own_rows, "watched_files", read_meanwhile)
+        monkeypatch.setattr(preprocessing_leak, "watched_files", read_meanwhile)
         yield
 
 

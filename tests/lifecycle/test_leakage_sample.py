@@ -9,9 +9,9 @@ from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.files.few_rows import evenly_spread
 from trainworthy.lifecycle.leakage.battery import leakage_findings
-from trainworthy.lifecycle.leakage.cells import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
+from trainworthy.lifecycle.leakage.binning import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
 from trainworthy.lifecycle.leakage.duplicates import duplicates
-from trainworthy.lifecycle.leakage.power import power
+from trainworthy.lifecycle.leakage.separability import power
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.tasks.binary import BINARY
 

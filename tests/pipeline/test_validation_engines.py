@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from trainworthy.assets.validation import checked_contract, chosen_engine, validator
-from trainworthy.lifecycle.contract.failing import file_name
+from trainworthy.lifecycle.contract.failing_rows import file_name
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.result import MAX_NAMED_ROWS
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
@@ -75,7 +75,7 @@ def test_failing_rows_interrupted_leave_nothing_half_written(tmp_path, monkeypat
         raise OSError("no space left")
 
     # Comes after the first rule's file was begun; Great Expectations finds its 20 rows without it.
-    monkeypatch.setattr("trainworthy.lifecycle.contract.failing.is_duplicate", broken)
+    monkeypatch.setattr("trainworthy.lifecycle.contract.failing_rows.is_duplicate", broken)
     with pytest.raises(OSError, match="no space"):
         judged(tmp_path, "great_expectations")
     assert not [path for path in (tmp_path / "var").rglob("*") if path.is_file()]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from trainworthy.lifecycle.engine.outputs.leaves import is_float
+from trainworthy.lifecycle.engine.outputs.pytree import is_float
 
 LossFn = Callable[[Any, Tensor], Tensor]
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from trainworthy.lifecycle.contract.read import load_contract
 from trainworthy.lifecycle.contract.sample import FIT_ROWS, sample_rows
 from trainworthy.lifecycle.contract.sample_files import with_sample_files, without_size
+from trainworthy.lifecycle.engine.preflight.function_trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from trainworthy.lifecycle.engine.preflight.optional_functions import try_optional
 from trainworthy.lifecycle.engine.preflight.own import own_checks
-from trainworthy.lifecycle.engine.preflight.trials import FIXES, OPTIONAL_FIXES, Trials, Wrong
 from trainworthy.lifecycle.engine.training.techniques.recompute import checkpoint_activations
 from trainworthy.lifecycle.errors import EvaluationError, TrainingError
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.loop import train_step

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
-from trainworthy.lifecycle.engine.preflight.trials import OPTIONAL_FIXES, Trials, Wrong
+from trainworthy.lifecycle.engine.preflight.function_trials import OPTIONAL_FIXES, Trials, Wrong
 from trainworthy.lifecycle.protocol.jobs import FunctionsJob
 from trainworthy.lifecycle.task import Task
 

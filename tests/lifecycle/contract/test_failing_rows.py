@@ -6,8 +6,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from trainworthy.lifecycle.contract import failing
-from trainworthy.lifecycle.contract.failing import write_failing_rows
+from trainworthy.lifecycle.contract import failing_rows
+from trainworthy.lifecycle.contract.failing_rows import write_failing_rows
 from trainworthy.lifecycle.contract.fused import validate_files
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
 from trainworthy.lifecycle.contract.rule import NO_ROW, make_rule
@@ -58,17 +58,17 @@ def test_failing_rows_of_a_healthy_dataset_make_no_folder(rows, tmp_path):
 
 
 def test_failing_rows_written_while_another_process_writes_them_too_are_whole(rows, tmp_path, monkeypatch):
-    target, real = tmp_path / "validation" / "hash", failing._failing
+    target, real = tmp_path / "validation" / "hash", failing_rows._failing
 
     def with_another(*given):
         found = real(*given)
         yield next(found)
-        monkeypatch.setattr(failing, "_failing", real)
+        monkeypatch.setattr(failing_rows, "_failing", real)
         judge(rows, target, LOW, CODE)
         yield from found
 
     results = validate_files(rows, contract(LOW, CODE))
-    monkeypatch.setattr(failing, "_failing", with_another)
+    monkeypatch.setattr(failing_rows, "_failing", with_another)
     found = write_failing_rows(rows, contract(LOW, CODE), results, target)
     assert [(each.rule, each.rows) for each in found] == [("low.range", 20), ("code.unique", 2)]
     assert [len(pl.read_parquet(target / each.file)) for each in found] == [20, 2]
@@ -95,4 +95,4 @@ def install_often(folder, target, name):
         written.mkdir(parents=True)
         for file in ("a", "b"):
             (written / f"{file}.{name}").touch()
-        failing._install(written, target, scratch)
+        failing_rows._install(written, target, scratch)

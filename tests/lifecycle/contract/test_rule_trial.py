@@ -6,8 +6,8 @@ import pytest
 
 from trainworthy.lifecycle.contract.fused import validate_frame as judge
 from trainworthy.lifecycle.contract.model import Column, Contract, Label
+from trainworthy.lifecycle.contract.mutation_test import fix_of, try_rules
 from trainworthy.lifecycle.contract.rule import make_rule
-from trainworthy.lifecycle.contract.trial import fix_of, try_rules
 
 ROWS = 200
 TYPES = {"id": "integer", "low": "number", "high": "number", "shop": "string", "flag": "boolean", "at": "timestamp",

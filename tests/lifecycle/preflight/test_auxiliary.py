@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from benchmarks.networks import cnn, feed_forward, mlp
 from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
-from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.overfit.checks import CHECKS as OVERFIT
 from trainworthy.lifecycle.engine.preflight.start.checks import CHECKS as START

@@ -14,10 +14,14 @@ from torch import nn
 
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
-from trainworthy.lifecycle.engine.preflight.configuration import room
+from trainworthy.lifecycle.engine.preflight.configuration import disk_space
 from trainworthy.lifecycle.engine.preflight.configuration.checks import CHECKS, KERNELS
+from trainworthy.lifecycle.engine.preflight.configuration.disk_space import (
+    checkpoints,
+    checkpoints_have_room,
+    state_bytes,
+)
 from trainworthy.lifecycle.engine.preflight.configuration.parameters import claim_of
-from trainworthy.lifecycle.engine.preflight.configuration.room import checkpoints, checkpoints_have_room, state_bytes
 from trainworthy.lifecycle.engine.preflight.configuration.schedule import judged, schedule_fits, walk
 from trainworthy.lifecycle.engine.preflight.run import run_battery
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
@@ -539,7 +543,7 @@ def free(monkeypatch, sizes):
         size = next(size for folder, size in sizes.items() if Path(path) == folder)
         return shutil._ntuple_diskusage(2 * size, size, size)  # pyright: ignore[reportAttributeAccessIssue]
 
-    monkeypatch.setattr(room.shutil, "disk_usage", usage)
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", usage)
 
 
 def test_room_is_asked_twice_over_where_the_checkpoints_lie(splits, tmp_path, monkeypatch):
@@ -560,7 +564,7 @@ def test_room_is_asked_of_the_folder_for_copies_as_well(splits, tmp_path, monkey
     seen = seen_with(splits, tmp_path, durable)
     weights, beside = state_bytes(seen[1].subject)
     copies, own = 6 * (weights + beside), 6 * (weights + beside) + 3 * weights
-    monkeypatch.setattr(room, "same_disk", lambda *folders: same_disk)
+    monkeypatch.setattr(disk_space, "same_disk", lambda *folders: same_disk)
     if same_disk:
         free(monkeypatch, {tmp_path: 2 * (own + copies) - 1})
         assert "name a larger disk in TRAINWORTHY_VAR" in checkpoints_have_room(seen).fix

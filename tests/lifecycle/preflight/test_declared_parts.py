@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight import determinism
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
-from trainworthy.lifecycle.engine.preflight.configuration.room import state_bytes
+from trainworthy.lifecycle.engine.preflight.configuration.disk_space import state_bytes
 from trainworthy.lifecycle.engine.preflight.memory.forecast import (
     fits_here,
     forecast_memory,

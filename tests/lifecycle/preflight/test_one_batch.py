@@ -9,9 +9,9 @@ import toy_jobs
 from trainworthy.lifecycle.data.rows import read_rows
 from trainworthy.lifecycle.engine.preflight import sample
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
-from trainworthy.lifecycle.engine.preflight.one_batch import saved
+from trainworthy.lifecycle.engine.preflight.one_batch import checkpoint_roundtrip
+from trainworthy.lifecycle.engine.preflight.one_batch.checkpoint_roundtrip import kill_while_writing
 from trainworthy.lifecycle.engine.preflight.one_batch.checks import CHECKS
-from trainworthy.lifecycle.engine.preflight.one_batch.saved import kill_while_writing
 from trainworthy.lifecycle.engine.preflight.sample import draw_sample
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import load_newest, save_checkpoint
 
@@ -166,11 +166,11 @@ def test_kill_while_writing_asks_no_accelerator_in_the_fork(tmp_path, monkeypatc
 
 
 def test_writer_that_nobody_kills_ends_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(saved, "SECONDS", 0.1)
+    monkeypatch.setattr(checkpoint_roundtrip, "SECONDS", 0.1)
     reading, writing = os.pipe()
     writer = os.fork()
     if writer == 0:
-        saved._write_half(tmp_path, "toy", {"step": 1, "made_with": {}}, b"half", writing)
+        checkpoint_roundtrip._write_half(tmp_path, "toy", {"step": 1, "made_with": {}}, b"half", writing)
     _, status = os.waitpid(writer, 0)
     os.close(writing)
     assert os.read(reading, 2) == b"1"
@@ -184,7 +184,7 @@ def test_writer_that_ends_by_itself_is_not_taken_for_killed(tmp_path):
 
 
 def test_write_that_could_not_be_interrupted_stops_nothing(splits, tmp_path, monkeypatch):
-    monkeypatch.setattr(saved, "kill_while_writing", lambda *_: False)
+    monkeypatch.setattr(checkpoint_roundtrip, "kill_while_writing", lambda *_: False)
     trial = tried(splits, tmp_path)["one_batch.interrupted_write"]
     assert (trial.status, trial.required) == ("insufficient", False)
 
@@ -203,7 +203,7 @@ def test_folder_for_copies_that_is_full_or_gives_back_other_bytes_fails_the_chec
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(saved, "copy_checkpoint", full)
+    monkeypatch.setattr(checkpoint_roundtrip, "copy_checkpoint", full)
     trial = tried(splits, tmp_path, durable=str(durable))["one_batch.checkpoint"]
     assert trial.status == "fail"
     assert "No space left" in trial.evidence

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainworthy.lifecycle.data.rows import read_rows
-from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
 from trainworthy.lifecycle.engine.preflight.inputs.batches import rows_of_step, shuffled
 from trainworthy.lifecycle.engine.preflight.inputs.labels import labels_in_range
 from trainworthy.lifecycle.engine.preflight.inputs.pairs import pairs_together

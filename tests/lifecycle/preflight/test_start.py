@@ -10,8 +10,8 @@ from benchmarks.healthy import HEALTHY
 from benchmarks.healthy_fresh import Mixture, mixture_density
 from benchmarks.networks import cnn, feed_forward, gpt, mlp, unet
 from benchmarks.setup import ForwardOf
-from trainworthy.lifecycle.engine.outputs.constant import constant_losses
-from trainworthy.lifecycle.engine.outputs.free import lowest_loss
+from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.free_outputs import lowest_loss
 from trainworthy.lifecycle.engine.preflight.battery import run_checks
 from trainworthy.lifecycle.engine.preflight.start.checks import CHECKS
 from trainworthy.lifecycle.engine.preflight.start.initial_loss import (

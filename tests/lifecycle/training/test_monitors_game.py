@@ -10,7 +10,7 @@ from torch import nn
 from benchmarks.monitored import monitored
 from benchmarks.monitors import ALL
 from benchmarks.networks import HOSTS, mlp
-from trainworthy.lifecycle.engine.outputs.slope import slope_over_gradient
+from trainworthy.lifecycle.engine.outputs.directional_derivative import slope_over_gradient
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.monitors import game
 from trainworthy.lifecycle.engine.training.monitors.diagnosis import Context, diagnosed

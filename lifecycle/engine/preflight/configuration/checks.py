@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from trainworthy.lifecycle.engine.preflight.configuration.compiles import compiles
+from trainworthy.lifecycle.engine.preflight.configuration.activation_checkpointing import recomputes_the_same
+from trainworthy.lifecycle.engine.preflight.configuration.compilation import compiles
+from trainworthy.lifecycle.engine.preflight.configuration.disk_space import checkpoints_have_room
 from trainworthy.lifecycle.engine.preflight.configuration.focal import loss_is_a_log_likelihood
 from trainworthy.lifecycle.engine.preflight.configuration.kernels import runs_in_declared_precision
 from trainworthy.lifecycle.engine.preflight.configuration.parameters import (
     optimizers_hold_the_parameters,
     precision_fits,
 )
-from trainworthy.lifecycle.engine.preflight.configuration.recomputed import recomputes_the_same
-from trainworthy.lifecycle.engine.preflight.configuration.room import checkpoints_have_room
 from trainworthy.lifecycle.engine.preflight.configuration.schedule import schedule_fits
 from trainworthy.lifecycle.engine.preflight.sample import Sample
 from trainworthy.lifecycle.engine.preflight.subject import Subject

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.teachers import teachers
+from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import teachers
 from trainworthy.lifecycle.engine.training.loop import DENSE, SPARSE_TOLD, backward, sparse_gradients
 from trainworthy.lifecycle.engine.training.state import Recipe
 from trainworthy.lifecycle.errors import did_you_mean

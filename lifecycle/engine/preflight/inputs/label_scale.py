@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from trainworthy.lifecycle.engine.outputs.leaves import flat
+from trainworthy.lifecycle.engine.outputs.pytree import flat
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import ROWS, ask, rows_of
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows

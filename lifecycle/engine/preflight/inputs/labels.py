@@ -19,7 +19,7 @@ from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import (
     shown,
 )
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.confined import is_confined
+from trainworthy.lifecycle.engine.preflight.wiring.output_range import is_confined
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Found
 

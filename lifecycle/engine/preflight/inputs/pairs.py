@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.preflight.inputs.augmentation import augmented
 from trainworthy.lifecycle.engine.preflight.inputs.loss_probe import rows_of
-from trainworthy.lifecycle.engine.preflight.inputs.mixing import (
+from trainworthy.lifecycle.engine.preflight.inputs.mixup import (
     ROWS,
     STEPS,
     mixed_without_targets,

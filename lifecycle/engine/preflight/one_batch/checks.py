@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from trainworthy.lifecycle.engine.preflight.one_batch.ahead import blind_ahead
-from trainworthy.lifecycle.engine.preflight.one_batch.saved import checkpoints, resumes, survives_a_kill
-from trainworthy.lifecycle.engine.preflight.one_batch.shipped import exports, predicts
+from trainworthy.lifecycle.engine.preflight.one_batch.checkpoint_roundtrip import checkpoints, resumes, survives_a_kill
+from trainworthy.lifecycle.engine.preflight.one_batch.export import exports, predicts
 from trainworthy.lifecycle.engine.preflight.one_batch.update import Seen, forward_rows, update_rows, updated
 from trainworthy.lifecycle.engine.preflight.overfit.fit import outputs_of
 from trainworthy.lifecycle.engine.training.checkpoints.checkpoint import parameters_finite

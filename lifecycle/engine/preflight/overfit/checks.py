@@ -1,6 +1,6 @@
 """Overfit ten small batches: a network that cannot learn a handful of rows by heart will learn nothing.
 
-The yardsticks are measured on the same rows by the same loss (yardsticks.py): the best output that is the same for
+The losses to compare with are of the same rows and loss (reference_losses.py): the best output that is the same for
 all rows, a line, and the lowest loss of any outputs. Half of the way from the first to the last is memorising. A small
 network need not memorise noise, but has to come near to a line.
 """
@@ -27,8 +27,12 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     outputs_of,
 )
 from trainworthy.lifecycle.engine.preflight.overfit.held_out import learns_for_unseen_rows
-from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
-from trainworthy.lifecycle.engine.preflight.overfit.yardsticks import Yardsticks, loss_uses_labels, measure_yardsticks
+from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import (
+    Yardsticks,
+    loss_uses_labels,
+    measure_yardsticks,
+)
+from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.best import of_places
 from trainworthy.lifecycle.engine.training.state import TrainData

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from trainworthy.lifecycle.engine.outputs.slope import in_float64, slope_over_gradient
-from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, network_outputs
+from trainworthy.lifecycle.engine.outputs.directional_derivative import in_float64, slope_over_gradient
+from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, network_outputs
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import losses
 from trainworthy.lifecycle.engine.training.loop import train_step

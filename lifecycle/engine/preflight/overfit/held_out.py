@@ -24,9 +24,9 @@ from trainworthy.lifecycle.engine.preflight.overfit.fit import (
     judged,
     outputs_of,
 )
-from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, measuring
-from trainworthy.lifecycle.engine.preflight.overfit.rise import Rise, line_rise, rise_of
-from trainworthy.lifecycle.engine.preflight.overfit.yardsticks import loss_uses_labels
+from trainworthy.lifecycle.engine.preflight.overfit.permutation_rise import Rise, line_rise, rise_of
+from trainworthy.lifecycle.engine.preflight.overfit.reference_losses import loss_uses_labels
+from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, measuring
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Found

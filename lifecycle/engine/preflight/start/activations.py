@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainworthy.lifecycle.engine.outputs.leaves import is_float
+from trainworthy.lifecycle.engine.outputs.pytree import is_float
 from trainworthy.lifecycle.engine.preflight.start.steady import steady
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainworthy.lifecycle.engine.outputs.constant import ConstantLosses, constant_losses
+from trainworthy.lifecycle.engine.outputs.best_constant import ConstantLosses, constant_losses
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
-from trainworthy.lifecycle.engine.preflight.wiring.confined import reach
+from trainworthy.lifecycle.engine.preflight.wiring.output_range import reach
 from trainworthy.lifecycle.engine.preflight.wiring.passes import stirred
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows
 from trainworthy.lifecycle.gates.check import Found

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves, tree_map
 
-from trainworthy.lifecycle.engine.outputs.leaves import flat, has_rows, is_float
+from trainworthy.lifecycle.engine.outputs.pytree import flat, has_rows, is_float
 from trainworthy.lifecycle.engine.preflight.start.steady import evaluating
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.loop import backward

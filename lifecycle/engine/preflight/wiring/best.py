@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free import link_along
+from trainworthy.lifecycle.engine.outputs.free_outputs import link_along
 from trainworthy.lifecycle.engine.training.state import LossFn
 
 ROWS, STEPS = 64, 24

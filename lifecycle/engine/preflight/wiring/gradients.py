@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.graph import leaves_of
+from trainworthy.lifecycle.engine.preflight.wiring.autograd_graph import leaves_of
+from trainworthy.lifecycle.engine.preflight.wiring.ema_teacher import ROWS, UPDATES, held_by, teachers, updates
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, largest, losses, stirred
-from trainworthy.lifecycle.engine.preflight.wiring.teachers import ROWS, UPDATES, held_by, teachers, updates
 from trainworthy.lifecycle.engine.training.state import TrainState
 from trainworthy.lifecycle.gates.check import Found
 

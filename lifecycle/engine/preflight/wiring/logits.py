@@ -13,17 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from trainworthy.lifecycle.engine.outputs.leaves import row_places
+from trainworthy.lifecycle.engine.outputs.pytree import row_places
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.confined import (
-    SHRUNK,
-    Box,
-    last_layers,
-    pushed_outputs,
-    reach_of,
-    traced,
-    widened,
-)
 from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import (
     LossOf,
     cut_logits,
@@ -33,6 +24,15 @@ from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import (
     lowest_loss_within,
     other_axis,
     without_logarithm,
+)
+from trainworthy.lifecycle.engine.preflight.wiring.output_range import (
+    SHRUNK,
+    Box,
+    last_layers,
+    pushed_outputs,
+    reach_of,
+    traced,
+    widened,
 )
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.confined import Box
+from trainworthy.lifecycle.engine.preflight.wiring.output_range import Box
 from trainworthy.lifecycle.gates.check import Found
 
 LossOf = Callable[[list[Tensor]], Tensor]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free import link_of, same
+from trainworthy.lifecycle.engine.outputs.free_outputs import link_of, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import few, forward, stirred
 from trainworthy.lifecycle.errors import EvaluationError

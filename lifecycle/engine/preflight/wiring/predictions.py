@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free import NEAR_ONE, link_along, lowest_loss, same
+from trainworthy.lifecycle.engine.outputs.free_outputs import NEAR_ONE, link_along, lowest_loss, same
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.best import APART, DIFFERENT, ROWS, liked_best, of_places, of_size
 from trainworthy.lifecycle.engine.preflight.wiring.loss_floor import is_softmax

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainworthy.lifecycle.engine.outputs.leaves import flat
+from trainworthy.lifecycle.engine.outputs.pytree import flat
 from trainworthy.lifecycle.engine.preflight.battery import same_random_numbers
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.preflight.wiring.passes import (

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.slope import extreme_slopes, in_float64, slope_over_gradient
+from trainworthy.lifecycle.engine.outputs.directional_derivative import extreme_slopes, in_float64, slope_over_gradient
 from trainworthy.lifecycle.engine.training.random_state import random_kept
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows

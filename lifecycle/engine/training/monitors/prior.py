@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from trainworthy.lifecycle.engine.outputs.constant import constant_losses
+from trainworthy.lifecycle.engine.outputs.best_constant import constant_losses
 from trainworthy.lifecycle.engine.training.random_state import random_state, restore_random
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.rows.spread import spread_rows

@@ -15,8 +15,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
-from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, held_links, link_of, lowest_loss
-from trainworthy.lifecycle.engine.outputs.leaves import is_float
+from trainworthy.lifecycle.engine.outputs.free_outputs import (
+    Ends,
+    all_at_ends,
+    before,
+    held_links,
+    link_of,
+    lowest_loss,
+)
+from trainworthy.lifecycle.engine.outputs.pytree import is_float
 
 
 @dataclass(frozen=True)

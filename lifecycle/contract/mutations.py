@@ -1,7 +1,7 @@
 """Faults for a rule: rows of its columns, changed as real data go wrong, that should break the rule.
 
-A fault gives whole frames in which every row is broken, the likeliest first; trial.py decides how many rows of a frame
-are taken. Columns keep their type, unless the fault is about the type.
+A fault gives whole frames in which every row is broken, the likeliest first; mutation_test.py decides how many
+rows of a frame are taken. Columns keep their type, unless the fault is about the type.
 """
 
 from __future__ import annotations

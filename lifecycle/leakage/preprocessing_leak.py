@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.identity import canonical_json
-from trainworthy.lifecycle.leakage.rows_apart import OTHERS, extreme_rows
+from trainworthy.lifecycle.leakage.row_independence import OTHERS, extreme_rows
 from trainworthy.lifecycle.protocol.leak import Leak
 from trainworthy.lifecycle.task import Task, fit_preprocessing, load_task
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs
+from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs
 from trainworthy.lifecycle.engine.training.state import TrainData
 
 # A line with an eighth as many parameters as there are label values cannot learn the rows by heart. Without a regard

@@ -1,6 +1,6 @@
 """A network's outputs on the rows, of which what it makes itself may be replaced by other numbers.
 
-What the outputs keep to, with other weights too, their replacements keep to: see engine/outputs/free.py.
+What the outputs keep to, with other weights too, their replacements keep to: see engine/outputs/free_outputs.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from trainworthy.lifecycle.engine.outputs.auxiliary import without_auxiliary
-from trainworthy.lifecycle.engine.outputs.free import Link, link_of, same
-from trainworthy.lifecycle.engine.outputs.leaves import is_float, row_places
+from trainworthy.lifecycle.engine.outputs.free_outputs import Link, link_of, same
+from trainworthy.lifecycle.engine.outputs.pytree import is_float, row_places
 from trainworthy.lifecycle.engine.preflight.subject import Subject, autocast
 from trainworthy.lifecycle.engine.training.state import TrainData
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free import Ends, all_at_ends, before, held_links, lowest_loss
-from trainworthy.lifecycle.engine.preflight.overfit.line import line_basis
-from trainworthy.lifecycle.engine.preflight.overfit.replaced import (
+from trainworthy.lifecycle.engine.outputs.free_outputs import Ends, all_at_ends, before, held_links, lowest_loss
+from trainworthy.lifecycle.engine.preflight.overfit.linear_probe import line_basis
+from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import (
     Outputs,
     linked_outputs,
     network_outputs,
     start_and_changed,
 )
 from trainworthy.lifecycle.engine.preflight.subject import Subject
-from trainworthy.lifecycle.engine.preflight.wiring.confined import reach
+from trainworthy.lifecycle.engine.preflight.wiring.output_range import reach
 from trainworthy.lifecycle.engine.training.state import TrainData
 
 

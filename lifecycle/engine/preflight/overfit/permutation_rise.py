@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainworthy.lifecycle.engine.outputs.free import lowest_loss
-from trainworthy.lifecycle.engine.preflight.overfit.line import line_basis
-from trainworthy.lifecycle.engine.preflight.overfit.replaced import Outputs, linked_outputs
+from trainworthy.lifecycle.engine.outputs.free_outputs import lowest_loss
+from trainworthy.lifecycle.engine.preflight.overfit.linear_probe import line_basis
+from trainworthy.lifecycle.engine.preflight.overfit.substituted_outputs import Outputs, linked_outputs
 from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.engine.training.judging.learned import PERMUTATIONS, permutations_within
 from trainworthy.lifecycle.engine.training.state import TrainData

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trainworthy.lifecycle.contract.faults import faults_of
 from trainworthy.lifecycle.contract.model import Column, Contract
+from trainworthy.lifecycle.contract.mutations import faults_of
 from trainworthy.lifecycle.contract.result import RuleResult
 from trainworthy.lifecycle.contract.rule import Rule, within
 from trainworthy.lifecycle.contract.sample import sample_rows

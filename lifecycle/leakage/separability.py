@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainworthy.lifecycle.leakage.cells import Cells, LabelledRows
+from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy
 
 if TYPE_CHECKING:
