@@ -104,7 +104,7 @@ def on_host() -> Iterator[Updates]:
     yield Updates()
 
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _STANDARD = Path(sysconfig.get_path("stdlib")).resolve()
 # What is called on a check's own numbers. A network, its loss and its gradient come through the rest of torch, and
 # what a use case takes from another library comes through that one.
