@@ -145,7 +145,7 @@ def _size(path: Path) -> tuple[int, int]:
 
 def _some(paths: Sequence[Path]) -> list[Path]:
     """SOURCES of the files at most, evenly spread."""
-    from trainworthy.lifecycle.files.few_rows import evenly_spread
+    from trainworthy.lifecycle.sampling import evenly_spread
 
     return [paths[place] for place in evenly_spread(len(paths), SOURCES)]
 

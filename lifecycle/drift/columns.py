@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainworthy.lifecycle.data.files import SplitFiles
 from trainworthy.lifecycle.drift.block_null import running_total
 from trainworthy.lifecycle.drift.time_axis import Axis
-from trainworthy.lifecycle.files.few_rows import evenly_spread
+from trainworthy.lifecycle.sampling import evenly_spread
 
 if TYPE_CHECKING:
     import numpy as np

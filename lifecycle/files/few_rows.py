@@ -1,4 +1,4 @@
-"""A few rows, evenly spread: numbers of any table, or rows of a folder of Parquet files without reading all."""
+"""A few rows, evenly spread over a folder of Parquet files, without reading all."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.files.content import parquet_files
+from trainworthy.lifecycle.sampling import evenly_spread
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 # Row groups that are looked into: one is held at a time.
 MOST_GROUPS = 16
-
-
-def evenly_spread(count: int, most: int) -> np.ndarray:
-    """At most `most` numbers of `count` rows, ascending, the same ones each time; all of them if there are no more.
-
-    One at a random place of each of `most` equal stretches: every n-th row of a table that repeats itself with the
-    period n would be the same hour of each day.
-    """
-    import numpy as np
-
-    bounds = np.arange(min(count, most) + 1) * count // max(min(count, most), 1)
-    within = np.random.default_rng(0).random(len(bounds) - 1)
-    return bounds[:-1] + (within * np.diff(bounds)).astype(np.int64)
 
 
 def few_rows(folder: Path, most_rows: int) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.files.few_rows import evenly_spread
+from trainworthy.lifecycle.sampling import evenly_spread
 from trainworthy.lifecycle.tasks.kind import COPY_OF_CLASSES, Copy, Kind
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainworthy.lifecycle.contract.model import Contract
-from trainworthy.lifecycle.files.few_rows import evenly_spread
 from trainworthy.lifecycle.leakage.binning import Cells, LabelledRows, as_numbers, cells_of
 from trainworthy.lifecycle.leakage.separability import power_over_events
 from trainworthy.lifecycle.protocol.leak import Leak
+from trainworthy.lifecycle.sampling import evenly_spread
 
 if TYPE_CHECKING:
     import numpy as np

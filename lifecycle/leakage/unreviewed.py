@@ -107,7 +107,7 @@ def _few_rows(rows: pd.DataFrame, label: str, most: int) -> pd.DataFrame:
     """At most so many rows, spread evenly; of a rare label as many as there are, up to half. An AUC knows no shares."""
     import numpy as np
 
-    from trainworthy.lifecycle.files.few_rows import evenly_spread
+    from trainworthy.lifecycle.sampling import evenly_spread
 
     if len(rows) <= most:
         return rows

@@ -7,7 +7,6 @@ import pytest
 from benchmarks import leakage as tables
 from trainworthy.lifecycle.contract.batches import BATCH_ROWS
 from trainworthy.lifecycle.data.files import SplitFiles
-from trainworthy.lifecycle.files.few_rows import evenly_spread
 from trainworthy.lifecycle.leakage.battery import leakage_findings
 from trainworthy.lifecycle.leakage.binning import RARE_ROWS, TRAINING_ROWS, cells_of, read_labelled, sampled
 from trainworthy.lifecycle.leakage.duplicates import duplicates
@@ -98,18 +97,6 @@ def test_sampled_rows_are_spread_over_all_and_hold_every_rare_one_up_to_the_limi
     rows, even = sampled(labels, 10_000, RARE_ROWS)
     assert len(rows) == 10_000
     assert even.all()
-
-
-@pytest.mark.parametrize(("count", "most"), [(0, 10), (7, 10), (10, 10), (11, 10), (1_000_003, 4_000)])
-def test_evenly_spread_rows_are_different_ones_of_equal_stretches(count, most):
-    rows = evenly_spread(count, most)
-    assert len(rows) == min(count, most)
-    assert (np.diff(rows) > 0).all()
-    assert (rows == evenly_spread(count, most)).all()
-    if count > most:
-        assert np.diff(rows).max() < 2 * count / most + 2
-        # A period in the rows stays unseen: each hour of the day comes about as often.
-        assert count < 1_000 or np.bincount(rows % 250).min() > 0
 
 
 def test_split_rows_by_their_number_are_read_across_row_groups(tmp_path):

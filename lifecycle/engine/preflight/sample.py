@@ -26,6 +26,7 @@ from trainworthy.lifecycle.engine.training.validate import loss_of
 from trainworthy.lifecycle.oversampling import oversample
 from trainworthy.lifecycle.plan import make_plan, rows_of_stage, stage_rows
 from trainworthy.lifecycle.protocol.jobs import PreflightJob
+from trainworthy.lifecycle.sampling import evenly_spaced
 from trainworthy.lifecycle.scoring import chunk_rows
 from trainworthy.lifecycle.spec.training import TrainingSpec
 from trainworthy.lifecycle.task import Task, fit_preprocessing, load_task
@@ -143,7 +144,7 @@ def _weights(labels: np.ndarray, training: TrainingSpec, given: np.ndarray | Non
 
 def _fitting_rows(job: PreflightJob, task: Task, rows: pd.DataFrame, preprocessing: dict[str, Any]) -> int:
     """How many rows like these, as tensors, have SAMPLE_BYTES; LEAST_ROWS or an update's if that is more."""
-    few = rows.iloc[np.linspace(0, len(rows) - 1, min(MEASURED_ROWS, len(rows))).round().astype(int)]
+    few = rows.iloc[evenly_spaced(len(rows), MEASURED_ROWS)]
     try:
         # What to_tensors draws here must not move what it draws for the sample.
         with random_kept():

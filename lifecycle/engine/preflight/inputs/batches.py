@@ -19,6 +19,7 @@ from trainworthy.lifecycle.engine.preflight.subject import Subject
 from trainworthy.lifecycle.gates.catalogue import check_of
 from trainworthy.lifecycle.gates.check import Check, Found
 from trainworthy.lifecycle.plan import Plan
+from trainworthy.lifecycle.sampling import evenly_spaced
 
 # Batches that are drawn, draws that a part of the file needs to be met for sure, and epochs that are looked at.
 MOST_BATCHES, EXPECTED_DRAWS, REPEATED_EPOCHS = 20_000, 64, 3
@@ -119,7 +120,7 @@ def _windows(plan: Plan) -> np.ndarray:
     """Row numbers of the first epoch's windows, (windows, rows of one); evenly spaced if there are too many."""
     joined = min(max(1, math.ceil(WINDOW_ROWS / plan.batch_size)), plan.steps_per_epoch)
     count = plan.steps_per_epoch // joined
-    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_WINDOWS)).round().astype(int))
+    chosen = evenly_spaced(count, MOST_WINDOWS)
     drawn = [[rows_of_step(plan, int(start) * joined + step) for step in range(joined)] for start in chosen]
     whole = [np.concatenate(one) for one in drawn]
     least = min(len(one) for one in whole)

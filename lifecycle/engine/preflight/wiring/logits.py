@@ -37,6 +37,7 @@ from trainworthy.lifecycle.engine.preflight.wiring.output_range import (
 from trainworthy.lifecycle.engine.preflight.wiring.passes import FEW_ROWS, few, stirred
 from trainworthy.lifecycle.engine.training.state import TrainData
 from trainworthy.lifecycle.gates.check import Found
+from trainworthy.lifecycle.sampling import evenly_spaced
 
 # Rows among which different targets are looked for.
 SEARCHED = 1024
@@ -129,7 +130,7 @@ def _different_rows(subject: Subject) -> TrainData:
     keys = targets.flatten(1).double().mean(1) if targets.ndim > 1 else targets.double()
     values, first = keys.cpu().unique(return_inverse=True)
     order = first.argsort(stable=True)
-    starts = torch.linspace(0, len(order) - 1, min(FEW_ROWS, len(order))).round().long()
+    starts = torch.from_numpy(evenly_spaced(len(order), FEW_ROWS))
     rows = order[starts]
     if 1 < len(values) <= FEW_ROWS // 2:
         # Of a rare label, too.

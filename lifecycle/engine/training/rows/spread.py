@@ -7,9 +7,9 @@ from torch import Tensor
 
 from trainworthy.lifecycle.engine.training.rows.loading import LoadedRows
 from trainworthy.lifecycle.engine.training.state import TrainData
+from trainworthy.lifecycle.sampling import evenly_spaced
 
 
 def spread_rows(data: TrainData | LoadedRows, most: int) -> Tensor:
     """At most `most` row numbers, evenly spaced over all of them, on the CPU: rows may be sorted by time or label."""
-    count = len(data.targets)
-    return torch.linspace(0, count - 1, min(most, count)).round().long()
+    return torch.from_numpy(evenly_spaced(len(data.targets), most))
